@@ -1,4 +1,4 @@
-"""What the package says of itself to who installs it: dependencies, extras, what its archive holds."""
+"""The metadata of the package: dependencies, extras, the content of its archive."""
 
 import re
 import runpy
@@ -18,16 +18,16 @@ TEXTS += [path for folder in ("docs/guide", "docs/tutorial", "conf", "fcorun", "
           for path in (ROOT / folder).rglob("*.*") if path.suffix in (".md", ".yaml", ".py")]  # fmt: skip
 
 
-def names(requirements: list[str]) -> set[str]:
-    """The packages of some requirements."""
+def package_names(requirements: list[str]) -> set[str]:
+    """Return the packages of some requirements."""
     return {re.match(r"[\w.-]+", text)[0].lower() for text in requirements}  # type: ignore[index]
 
 
-def test_a_plain_installation_makes_the_page():
-    assert "plotly" in names(PROJECT["dependencies"])
+def test_a_plain_installation_can_make_the_page():
+    assert "plotly" in package_names(PROJECT["dependencies"])
 
 
-def test_no_text_names_an_extra_that_is_not_there():
+def test_no_text_names_an_unknown_extra():
     named = {extra for path in TEXTS for group in re.findall(r"pip install '(?:fcorun|\.)\[([\w,]+)\]'",
              path.read_text(encoding="utf-8")) for extra in group.split(",")}  # fmt: skip
     assert named <= set(EXTRAS)
@@ -35,37 +35,37 @@ def test_no_text_names_an_extra_that_is_not_there():
 
 
 def test_the_constraints_name_every_dependency_within_its_range():
-    """What is not installed where they are written, as the packages of the extra cuda, is not among them."""
+    """Packages that are not installed where the constraints are written, as those of the extra cuda, are not named."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[\w.]+", line)] == []  # names and versions alone
     tested = dict(line.split("==") for line in lines)
     texts = [*PROJECT["dependencies"], *(text for name, extra in EXTRAS.items() for text in extra if name != "cuda")]
-    for wanted in map(Requirement, texts):
-        if wanted.name != "fcorun":
-            assert wanted.specifier.contains(tested[canonicalize_name(wanted.name)]), wanted
-    assert {"jaxlib", "scipy", "antlr4-python3-runtime"} <= set(tested)  # what these need in turn
+    for requirement in map(Requirement, texts):
+        if requirement.name != "fcorun":
+            assert requirement.specifier.contains(tested[canonicalize_name(requirement.name)]), requirement
+    assert {"jaxlib", "scipy", "antlr4-python3-runtime"} <= set(tested)  # indirect dependencies
 
 
-def test_constraints_are_written_of_what_is_installed(capsys):
+def test_constraints_are_written_from_the_installed_packages(capsys):
     runpy.run_path(str(ROOT / "scripts" / "constraints.py"), run_name="__main__")
     written = {line.split("==")[0] for line in capsys.readouterr().out.splitlines()}
-    assert {canonicalize_name(name) for name in names(PROJECT["dependencies"])} <= written
+    assert {canonicalize_name(name) for name in package_names(PROJECT["dependencies"])} <= written
     assert not {"fcorun", "pip"} & written
 
 
 def test_the_workflow_tests_what_the_package_promises():
-    told: Any = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
-    matrix = told["jobs"]["tests"]["strategy"]["matrix"]
+    workflow: Any = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    matrix = workflow["jobs"]["tests"]["strategy"]["matrix"]
     promised = [text.rpartition(":: ")[2] for text in PROJECT["classifiers"] if re.search(r"Python :: 3\.", text)]
     assert matrix["python"] == promised
     assert {system.split("-")[0] for system in matrix["os"]} == {"ubuntu", "macos", "windows"}
-    assert {each.get("dependencies") for each in matrix["include"]} >= {"oldest", "tested"}
+    assert {job.get("dependencies") for job in matrix["include"]} >= {"oldest", "tested"}
     for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         form: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert path.name == "config.yml" or {"name", "description", "body"} <= set(form)
 
 
-def test_the_archive_of_the_sources_holds_what_tests_read():
+def test_the_source_archive_holds_the_files_that_tests_read():
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
     listed = set(build["targets"]["sdist"]["include"])
     assert {"constraints.txt", ".github", "scripts", "tests", "README.md", "SECURITY.md"} <= listed

@@ -1,4 +1,4 @@
-"""The code that a plug-in is made of: which files count, which do not, and where a record keeps them."""
+"""The code of a plug-in: the files that count, the files that do not, and their copies in a record."""
 
 import importlib
 import json
@@ -47,7 +47,7 @@ OTHERS = {"unused.py": "", "sub/unused.py": ""}
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """A function that writes files below a folder where Python looks, and imports a class of theirs anew."""
+    """A function that writes files into a folder on Python's path, and imports a class of these files anew."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "user"), *sys.path])
@@ -58,9 +58,9 @@ def user(tmp_path, monkeypatch):
                 del sys.modules[name]
 
     def load(files, target="mine.Mine"):
-        for place, text in files.items():
-            (tmp_path / "user" / place).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "user" / place).write_text(text)
+        for path, text in files.items():
+            (tmp_path / "user" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "user" / path).write_text(text)
         forget()
         importlib.invalidate_caches()
         module, _, name = target.rpartition(".")
@@ -70,37 +70,37 @@ def user(tmp_path, monkeypatch):
     forget()
 
 
-def test_a_class_of_fcorun_has_no_code_to_keep():
+def test_a_class_of_fcorun_has_no_plugin_code():
     assert find_code(FedAvg) is None
 
 
-def test_code_is_all_that_is_imported_wherever_that_is(user):
+def test_the_code_is_all_imported_modules_wherever_the_import_stands(user):
     code = find_code(user(FILES | OTHERS))
     assert code is not None
     assert set(code.files) == set(FILES)
     assert list(code.distributions) == ["numpy"]  # neither fcorun nor the standard library
-    assert "within" not in sys.modules  # it was read, not executed
+    assert "within" not in sys.modules  # the module was read, not executed
 
 
-@pytest.mark.parametrize("place", [*FILES, *OTHERS])
-def test_an_edit_of_any_file_that_is_imported_makes_another_run(user, place):
-    def digest(**changed):
-        code = find_code(user(FILES | OTHERS | changed))
+@pytest.mark.parametrize("path", [*FILES, *OTHERS])
+def test_an_edit_of_any_imported_file_changes_the_digest(user, path):
+    def digest(**changes):
+        code = find_code(user(FILES | OTHERS | changes))
         assert code is not None
         return code.digest
 
-    text = (FILES | OTHERS)[place]
-    assert (digest() != digest(**{place: text + "# edited\n"})) == (place in FILES)
+    text = (FILES | OTHERS)[path]
+    assert (digest() != digest(**{path: text + "# edited\n"})) == (path in FILES)
 
 
-def test_what_is_installed_counts_by_its_version(user):
+def test_an_installed_module_counts_by_its_version(user):
     files = FILES | {"mine.py": FILES["mine.py"].replace("numpy as np", "installed.part")}
     files |= {"installed/__init__.py": "", "installed/part.py": "import unused"}
     record = "installed/__init__.py,sha256=x,1\ninstalled/part.py,sha256=y,1\n"
     mine = find_code(user(files | OTHERS))
     assert mine is not None
-    assert {"installed/part.py", "unused.py"} < set(mine.files)  # no distribution lists them: the user's own
-    _find_distribution.cache_clear()  # which knows that there was none
+    assert {"installed/part.py", "unused.py"} < set(mine.files)  # no distribution lists them
+    _find_distribution.cache_clear()  # the cache holds that no distribution exists
     code = find_code(user(files | {"The_Name-1.2.dist-info/RECORD": record}))
     assert code is not None
     assert code.distributions == {"The_Name": "1.2"}
@@ -108,11 +108,11 @@ def test_what_is_installed_counts_by_its_version(user):
 
 
 def test_a_file_that_changed_since_it_was_imported_is_refused(user, tmp_path):
-    kind = user(FILES)
-    find_code(kind)
+    cls = user(FILES)
+    find_code(cls)
     (tmp_path / "user/parent.py").write_text(FILES["parent.py"] + "# edited\n")
     with fails("parent.py has changed since Python imported it", "start Python again"):
-        find_code(kind)
+        find_code(cls)
 
 
 def test_a_class_in_no_file_is_refused():
@@ -123,21 +123,21 @@ def test_a_class_in_no_file_is_refused():
 
 
 def test_a_record_keeps_the_code_and_an_edit_is_another_run(user, capsys):
-    def go(files, watch):
+    def run_plugin(files, watch):
         user(files)
         algo = {"name": "mine", "class": "mine.Mine", "client_lr": 0.1, "server_lr": 1.0}
         return run(small("rounds=1") | {"algo": algo}, watch=watch)
 
-    first = go(FILES, None)
-    assert go(FILES, watch := Count()).folder == first.folder
+    first = run_plugin(FILES, None)
+    assert run_plugin(FILES, watch := Count()).folder == first.folder
     assert watch.rows == 0
-    kept = {path.relative_to(first.folder / "plugins").as_posix(): path for path in first.folder.rglob("*.py")}
-    assert {place: path.read_text() for place, path in kept.items()} == FILES
-    told = json.loads((first.folder / "plugins/index.json").read_text())
-    assert first.plugins == told
-    assert told["algo"]["class"] == "mine.Mine"
-    assert set(told["algo"]["files"]) == set(FILES)
-    second = go(FILES | {"within.py": ""}, watch := Count())
+    copies = {path.relative_to(first.folder / "plugins").as_posix(): path for path in first.folder.rglob("*.py")}
+    assert {name: path.read_text() for name, path in copies.items()} == FILES
+    index = json.loads((first.folder / "plugins/index.json").read_text())
+    assert first.plugins == index
+    assert index["algo"]["class"] == "mine.Mine"
+    assert set(index["algo"]["files"]) == set(FILES)
+    second = run_plugin(FILES | {"within.py": ""}, watch := Count())
     assert watch.rows > 0
     assert second.folder != first.folder
     assert not (second.folder / "plugins/everything").exists()

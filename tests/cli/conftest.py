@@ -1,4 +1,4 @@
-"""The command in this process, and its subcommands."""
+"""Fixtures that run the command and its subcommands in this process."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ __all__ = ["fcorun"]
 
 @pytest.fixture
 def call(capsys):
-    """A function that runs a command: its exit code, and what it printed on stdout and stderr."""
+    """A function that runs a command, and returns its exit code, output and errors."""
 
     def run(*argv):
         code = main([str(a) for a in argv])
@@ -23,7 +23,7 @@ def call(capsys):
 
 @pytest.fixture
 def report(capsys):
-    """A function that makes a page: its text."""
+    """A function that writes a report page, and returns its text."""
 
     def make(*argv, out="page.html"):
         assert main(["report", *argv, "--out", out, "--force"]) == 0

@@ -1,4 +1,4 @@
-"""fcorun check: a line a check, and an exit code that says whether one failed."""
+"""fcorun check: a line for each check, and an exit code that tells whether one failed."""
 
 from pathlib import Path
 
@@ -18,36 +18,36 @@ class Wrong(L1):
 """
 
 
-def test_a_line_a_check(call, user_module, monkeypatch):
+def test_each_check_is_a_line(call, user_module, monkeypatch):
     user_module("mine", WRONG)
     Path("conf/reg").mkdir(parents=True)
     Path("conf/reg/wrong.yaml").write_text("name: wrong\nclass: mine.Wrong\nstrength: 0.1\n")
-    laws = [
+    checks = [
         check
         for check in regularizers.CHECKS
         if check.run in (regularizers.check_value, regularizers.check_prox_minimizes, regularizers.check_projection)
     ]
-    monkeypatch.setattr(regularizers, "CHECKS", laws)
+    monkeypatch.setattr(regularizers, "CHECKS", checks)
     code, out, err = call("check", "--config-dir", "conf", "reg=wrong")
     assert (code, err) == (1, "")
     lines = out.splitlines()
     assert lines[0] == "reg=wrong on an array of shape (12,)"
-    assert lines[1].split(maxsplit=1) == ["passed", laws[0].name]
+    assert lines[1].split(maxsplit=1) == ["passed", checks[0].name]
     assert lines[2].startswith(
-        f"  failed          {laws[1].name}: t psi(u) + ||u - z||^2 / 2 in float64, at a u that is"
+        f"  failed          {checks[1].name}: t psi(u) + ||u - z||^2 / 2 in float64, at a u that is"
     )
-    assert lines[3] == f"  not applicable  {laws[2].name}: it is no Constraint"
+    assert lines[3] == f"  not applicable  {checks[2].name}: it is no Constraint"
     assert lines[-2] == "  passed          a few rounds"
     assert lines[-1] == "3 passed, 2 failed, 2 not applicable"
     assert call("check", "reg=l2")[0] == 0
 
 
-def test_what_is_no_plug_in_is_refused(call):
-    for given, sentence in {
+def test_an_override_of_no_plug_in_is_refused(call):
+    for override, sentence in {
         "rounds=3": "'rounds=3' is of no plug-in that is to be checked: give algo=NAME, data=NAME,",
         "algo.client_lr=1": "'algo.client_lr=1' is of no plug-in that is to be checked",
         "algo=nowhere": "there is no algo=nowhere",
     }.items():
-        code, out, err = call("check", given)
+        code, out, err = call("check", override)
         assert (code, out) == (2, "")
         assert sentence in err

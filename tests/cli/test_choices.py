@@ -1,4 +1,4 @@
-"""The command line: every choice runs, and a user's own plug-ins."""
+"""Every choice of the command line runs, and so do a user's own plug-ins."""
 
 import sys
 from dataclasses import fields
@@ -17,26 +17,26 @@ pytestmark = pytest.mark.undrawn
 
 # ---------------------------------------------------------------- every choice runs
 
-REST = {
+SMALLER = {
     "lasso": ["data.features=20", "data.clients=6", "data.samples=12", "clients_per_round=3", "data.nonzeros=5"],
     "least_squares": ["data.samples=120"],
     "table": ["data.path=rows.csv", "data.target=y", "data.client=site", "data.standardize=pooled"],
 }
 
 
-NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62")  # which test_haxby.py, test_nifti.py, test_femnist.py have
+NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62")  # tested in test_haxby.py, test_nifti.py, test_femnist.py
 
 
 @pytest.mark.parametrize("name", [name for name in choice_names("data") if name not in NEED_FILES])
 def test_every_data_set_runs(fcorun, name):
     write_table("rows.csv")
-    rest = next((less for kind, less in REST.items() if name.startswith(kind)), [])
-    code, _, err = fcorun(f"data={name}", *rest, "rounds=2", "hydra.run.dir=here")
+    overrides = next((smaller for prefix, smaller in SMALLER.items() if name.startswith(prefix)), [])
+    code, _, err = fcorun(f"data={name}", *overrides, "rounds=2", "hydra.run.dir=here")
     assert code == 0, err
     assert Record(Path("here")).config["data"]["name"] == name
 
 
-# Tasks differ in the objective alone; with two classes go one algorithm of each kind.
+# Tasks differ in the objective alone; the binary task is run with one algorithm of each kind.
 TASKS = [(name, "multiclass") for name in choice_names("algo")]
 TASKS += [(name, "binary") for name in ("centralized", "feddualavg", "fedsplit", "local", "pfedmac_sh")]
 
@@ -47,18 +47,18 @@ def test_every_algorithm_classifies(fcorun, name, task):
     rest = [f"algo={name}", f"data.task={task}", "rounds=30", "eval_every=30", "hydra.run.dir=here"]
     rest += ["topology=tree"] if traits_of(name).hierarchy == "only" else []
     rates = {f.name for f in fields(plugin_class("algo", name))} & {"client_lr"}
-    code, _, err = fcorun("data=table", *REST["table"], *rest, *(f"algo.{rate}=0.3" for rate in rates))
+    code, _, err = fcorun("data=table", *SMALLER["table"], *rest, *(f"algo.{rate}=0.3" for rate in rates))
     assert code == 0, err
     record = Record(Path("here"))
     assert record.config["objective"]["name"] == "logistic"
-    judged = "personal_val_accuracy" if name == "local" else "val_accuracy"
-    assert record.metrics[judged].iloc[-1] > 0.6
+    metric = "personal_val_accuracy" if name == "local" else "val_accuracy"
+    assert record.metrics[metric].iloc[-1] > 0.6
     assert record.solution["weights"].shape == ((3,) if task == "binary" else (3, 3))
 
 
 @pytest.mark.parametrize("name", choice_names("reg"))
-def test_every_regularizer_is_taken(fcorun, name):
-    """Rounds with each are in test_regularizers.py."""
+def test_every_regularizer_is_accepted(fcorun, name):
+    """test_regularizers.py runs rounds with each."""
     data = SMALL
     if matrices_only(name):
         data = ("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "rounds=4", "eval_every=2")
@@ -66,8 +66,8 @@ def test_every_regularizer_is_taken(fcorun, name):
     assert code == 0, err
 
 
-def test_a_regularizer_without_what_is_needed(user_module):
-    user_module("mine", OWN)
+def test_a_regularizer_that_lacks_a_required_method_is_refused(user_module):
+    user_module("mine", SOURCE)
     bare = {"reg": {"name": "bare", "class": "mine.Bare"}}
     with pytest.raises(UserError, match=r"algo=fedavg_subgradient needs the subgradient .* reg=bare"):
         run(small("algo=fedavg_subgradient") | bare)
@@ -89,7 +89,7 @@ def test_haxby(fcorun):
 
 # ---------------------------------------------------------------- plug-ins of a user's own
 
-OWN = """
+SOURCE = """
 from dataclasses import dataclass
 from fcorun.algorithms import Algorithm
 from fcorun.config import Positive
@@ -125,8 +125,8 @@ class Bare(Regularizer):
 """
 
 
-def test_an_algorithm_of_ones_own(fcorun):
-    Path("mine.py").write_text(OWN)
+def test_a_users_algorithm_runs(fcorun):
+    Path("mine.py").write_text(SOURCE)
     Path("conf/algo").mkdir(parents=True)
     Path("conf/algo/slow.yaml").write_text("name: slow\nclass: mine.Slow\nclient_lr: 0.002\npatience: 2.0\n")
     try:
@@ -143,10 +143,10 @@ def test_an_algorithm_of_ones_own(fcorun):
         sys.modules.pop("mine", None)
 
 
-def test_a_failing_plugin_is_told_in_one_line(fcorun, user_module):
-    user_module("mine", OWN.replace("return server + mean", "raise RuntimeError('out of patience')"))
-    own = ["algo.class=mine.Slow", "~algo.server_lr", "algo.name=slow", "hydra.run.dir=here"]
-    code, _, err = fcorun(*SMALL, *own)
+def test_a_failing_plugin_is_reported_in_one_line(fcorun, user_module):
+    user_module("mine", SOURCE.replace("return server + mean", "raise RuntimeError('out of patience')"))
+    overrides = ["algo.class=mine.Slow", "~algo.server_lr", "algo.name=slow", "hydra.run.dir=here"]
+    code, _, err = fcorun(*SMALL, *overrides)
     assert code == 1
     assert len(err.splitlines()) == 1
     assert "out of patience" in err
@@ -154,5 +154,5 @@ def test_a_failing_plugin_is_told_in_one_line(fcorun, user_module):
     record = Record(Path("here"))
     assert record.status["status"] == "failed"
     assert "Traceback" in (record.folder / "run.log").read_text()
-    _, _, err = fcorun(*SMALL, *own, "debug=true")
+    _, _, err = fcorun(*SMALL, *overrides, "debug=true")
     assert "Traceback" in err

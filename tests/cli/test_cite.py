@@ -1,4 +1,4 @@
-"""fcorun cite: BibTeX of records, each entry once, with what it is cited for."""
+"""fcorun cite: BibTeX of records, each entry once, with the reasons for its citation."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from fcorun.cli.commands import main
 from fcorun.sources.catalogue import load_catalogue
 
 OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
-MINE = '''
+SOURCE = '''
 from dataclasses import dataclass
 from fcorun.algorithms import FedAvg
 
@@ -33,65 +33,65 @@ ENTRY = "@article{me2026, author = {Me, A.}, title = {Mine}, year = {2026}}"
 
 @pytest.fixture
 def cite(capsys):
-    """A function that cites folders: a dictionary of the entries, each with its comments, and the last comments."""
+    """A function that cites folders, and returns the comments of each entry, the last comments, and the text."""
 
     def read(*folders):
         assert main(["cite", *folders]) == 0
         text = capsys.readouterr().out
         *blocks, last = text.removesuffix("\n").split("\n\n")
         blocks, rest = ([*blocks, last], "") if "@" in last else (blocks, last)
-        found = {}
+        entries = {}
         for block in blocks:
             comments, at, entry = block.partition("@")
             assert at
             assert all(line.startswith("% ") for line in comments.splitlines())
             assert entry.count("{") == entry.count("}")
-            found[entry.partition("{")[2].partition(",")[0]] = comments.removesuffix("\n").splitlines()
-        assert len(found) == len(blocks)  # each once
+            entries[entry.partition("{")[2].partition(",")[0]] = comments.removesuffix("\n").splitlines()
+        assert len(entries) == len(blocks)  # each once
         assert "@" not in rest  # which would begin an entry
         assert all(line.startswith("% ") for line in rest.splitlines())
-        return found, rest, text
+        return entries, rest, text
 
     return read
 
 
-def test_each_entry_once_with_what_it_is_for(cite):
+def test_each_entry_occurs_once_with_its_reasons(cite):
     for name in ("fedadam", "fedyogi"):
         fake_record(f"deep/down/{name}", fake_config(name, algo__class=OPTIMISER))
     fake_record("deep/dual", fake_config(algo__class=DUAL))
     fake_record("deep/dual_again", fake_config(algo__class=DUAL, seed=1))
-    found, rest, text = cite("deep")
-    assert list(found) == ["fcorun", "reddi2021", "yuan2021", "tibshirani1996"]
-    assert found["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 2 of Reddi et al. (2021)"]
-    assert found["yuan2021"] == [
+    entries, rest, text = cite("deep")
+    assert list(entries) == ["fcorun", "reddi2021", "yuan2021", "tibshirani1996"]
+    assert entries["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 2 of Reddi et al. (2021)"]
+    assert entries["yuan2021"] == [
         "% algo=feddualavg: algorithm 3 of Yuan, Zaheer and Reddi (2021)",
         "% data=lasso: section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
     ]
     assert load_catalogue()["yuan2021"].text in text
-    assert rest == "% topology=star: no entry (textbook)"  # which old records do not hold
+    assert rest == "% topology=star: no entry (textbook)"
 
 
-def test_a_record_that_was_run(cite):
-    made = run(small("reg=fused_lasso", "algo=fedmid", "mirror=euclidean"), "out")
-    found, rest, text = cite("out")
-    assert list(found) == ["fcorun", "yuan2021", "tibshirani2005", "friedman2007"]
-    assert found["fcorun"] == ["% fcorun, which made this record"]
-    assert f"note   = {{Version {made.summary['versions']['fcorun']}" in text
+def test_the_record_of_a_run_is_cited(cite):
+    record = run(small("reg=fused_lasso", "algo=fedmid", "mirror=euclidean"), "out")
+    entries, rest, text = cite("out")
+    assert list(entries) == ["fcorun", "yuan2021", "tibshirani2005", "friedman2007"]
+    assert entries["fcorun"] == ["% fcorun, which made this record"]
+    assert f"note   = {{Version {record.summary['versions']['fcorun']}" in text
     assert rest.splitlines() == [
         f"% {key}: no entry (textbook)" for key in ("objective=least_squares", "mirror=euclidean", "topology=star")
     ]
 
 
-def test_a_plug_in_of_ones_own(cite, user_module):
-    user_module("own", MINE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
+def test_a_users_plugin_is_cited(cite, user_module):
+    user_module("own", SOURCE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
     fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
     fake_record("s/b", fake_config("silent", algo__class="own.Silent"))
     fake_record("s/c", fake_config("gone", algo__class="nowhere.Gone"))
-    found, rest, text = cite("s")
+    entries, rest, text = cite("s")
     assert ENTRY in text
     assert (
-        found["me2026"]
-        == found["mcmahan2017"]
+        entries["me2026"]
+        == entries["mcmahan2017"]
         == ["% algo=mine: algorithm 2 of Me (2026), after McMahan et al. (2017)"]
     )
     assert "% algo=silent: no entry (its class does not say where it comes from)" in rest
@@ -100,44 +100,44 @@ def test_a_plug_in_of_ones_own(cite, user_module):
     )
 
 
-def test_what_a_run_has_noted_needs_no_class(cite, user_module):
-    user_module("own", MINE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
+def test_a_source_in_a_record_needs_no_class(cite, user_module):
+    user_module("own", SOURCE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
     run(small("algo=fedavg", "algo.class=own.Mine", "algo.name=mine"), "out")
     del sys.modules["own"]
     Path("own.py").unlink()
-    found, _, text = cite("out")
+    entries, _, text = cite("out")
     assert ENTRY in text
-    assert found["mcmahan2017"] == ["% algo=mine: algorithm 2 of Me (2026), after McMahan et al. (2017)"]
+    assert entries["mcmahan2017"] == ["% algo=mine: algorithm 2 of Me (2026), after McMahan et al. (2017)"]
 
 
-def test_an_entry_that_another_one_has_the_key_of(cite, user_module):
-    user_module("own", MINE.format(ENTRY.replace("me2026", "yuan2021")))
+def test_of_two_entries_with_one_key_the_second_is_left_out(cite, user_module):
+    user_module("own", SOURCE.format(ENTRY.replace("me2026", "yuan2021")))
     fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
-    found, rest, text = cite("s")
-    assert found["yuan2021"] == ["% algo=mine: Me (2026)"]
+    entries, rest, text = cite("s")
+    assert entries["yuan2021"] == ["% algo=mine: Me (2026)"]
     assert "% data=lasso names another entry yuan2021, which is left out: give it a key of its own" in rest
     assert text.count("{yuan2021,") == 1
 
 
 @pytest.mark.parametrize("source", ["@nobody2020", "@misc{me, title = {a}"])
-def test_a_source_that_is_broken_is_said_to_be(cite, user_module, source):
-    user_module("own", MINE.format(source))
+def test_an_invalid_source_is_named(cite, user_module, source):
+    user_module("own", SOURCE.format(source))
     fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
-    found, rest, _ = cite("s")
-    assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
+    entries, rest, _ = cite("s")
+    assert list(entries) == ["fcorun", "yuan2021", "tibshirani1996"]
     assert "% algo=mine: no entry (Mine.source: the" in rest
 
 
 @pytest.mark.parametrize("name", ["@misc{evil, title = {x}}", "a\n@misc{evil,\n}", "% @x", "[red]<script>"])
-def test_names_begin_no_entry(cite, name):
+def test_a_name_cannot_begin_an_entry(cite, name):
     fake_record("s/a", fake_config(algo__class=DUAL, algo__name=name, data__name=name))
-    found, _, text = cite("s")
-    assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
+    entries, _, text = cite("s")
+    assert list(entries) == ["fcorun", "yuan2021", "tibshirani1996"]
     assert not re.search(r"@misc\{evil", text)
     assert name.split()[-1].replace("@", "(at)") in text
 
 
-def test_records_that_are_not_done_or_damaged(cite):
+def test_unfinished_records_are_cited_and_damaged_ones_counted(cite):
     fake_record("s/failed", fake_config(algo__class=DUAL), status="failed")
     fake_record("s/running", fake_config(algo__class=DUAL), status="interrupted")
     for name, text in (("bad", "a: [1"), ("list", "[1]"), ("none", None)):
@@ -145,11 +145,11 @@ def test_records_that_are_not_done_or_damaged(cite):
         Path(folder / "config.yaml").unlink()
         if text is not None:
             Path(folder / "config.yaml").write_text(text)
-    found, rest, _ = cite("s")
-    assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
+    entries, rest, _ = cite("s")
+    assert list(entries) == ["fcorun", "yuan2021", "tibshirani1996"]
     assert rest.splitlines()[0] == "% 3 of 5 records hold no configuration that can be read"
     shutil.rmtree("s/failed")
     shutil.rmtree("s/running")
-    found, rest, _ = cite("s")
-    assert list(found) == ["fcorun"]
+    entries, rest, _ = cite("s")
+    assert list(entries) == ["fcorun"]
     assert rest == "% 3 of 3 records hold no configuration that can be read"

@@ -1,4 +1,4 @@
-"""The command line: what it shows, in this process and in processes of its own."""
+"""The command line in this process and in separate processes."""
 
 import subprocess
 import sys
@@ -17,12 +17,12 @@ GROUPS = ("algo", "data", "mirror", "objective", "reg")
 
 
 def process(*arguments, **options):
-    """The command in a process of its own."""
+    """Run the command in a separate process."""
     command = [sys.executable, "-m", "fcorun", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
-# ---------------------------------------------------------------- what it shows
+# ---------------------------------------------------------------- output
 
 
 def test_help_lists_every_group_and_choice(fcorun):
@@ -46,14 +46,14 @@ def test_cfg_job_shows_every_key(fcorun):
     assert "hydra:" not in out
 
 
-def test_cfg_job_is_yaml_and_says_where_keys_are_explained(fcorun):
+def test_cfg_job_is_yaml_and_names_the_help_of_keys(fcorun):
     for flag in (["--cfg", "job"], ["-c", "job"], ["--cfg=job"]):
         out = fcorun(*flag, "rounds=7")[1]
         assert yaml.safe_load(out)["rounds"] == 7
         assert out.splitlines()[-1] == "# fcorun help KEY explains a key"
 
 
-def test_alone_it_says_what_it_can_and_runs_nothing(fcorun, tmp_path):
+def test_without_arguments_it_prints_examples_and_runs_nothing(fcorun, tmp_path):
     code, out, err = fcorun()
     assert (code, err) == (0, "")
     assert len(out.splitlines()) < 15
@@ -62,13 +62,13 @@ def test_alone_it_says_what_it_can_and_runs_nothing(fcorun, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("given", ["experiment", "+experiment"])
-def test_an_experiment_is_a_sweep_and_one_of_its_runs_a_run(fcorun, given):
-    one = ["algo=fedmid", "algo.client_lr=0.001", "algo.server_lr=1", "dry_run=true"]
-    code, out, err = fcorun(f"{given}=fco_fig3a", *one)
+@pytest.mark.parametrize("key", ["experiment", "+experiment"])
+def test_an_experiment_is_a_sweep_and_one_of_its_points_a_run(fcorun, key):
+    point = ["algo=fedmid", "algo.client_lr=0.001", "algo.server_lr=1", "dry_run=true"]
+    code, out, err = fcorun(f"{key}=fco_fig3a", *point)
     assert (code, err) == (0, "")
     assert out.startswith("algo=fedmid data=lasso reg=l1 client_lr=0.001 server_lr=1 strength=0.1: to run")
-    code, out, err = fcorun(f"{given}=fco_fig3a", "-m", *one)
+    code, out, err = fcorun(f"{key}=fco_fig3a", "-m", *point)
     assert (code, err) == (0, "")
     assert out.startswith("0 done, 2 to run; records in outputs/figures/fco_fig3a/runs/")
 
@@ -81,10 +81,10 @@ def test_an_experiment_without_axes_is_a_run(fcorun):
     assert "to run" in out
 
 
-def test_files_of_ones_own_go_before_those_of_fcorun_and_that_is_said(fcorun):
-    ours = yaml.safe_load(Path(packaged_config_dir(), "algo", "fedavg.yaml").read_text())
+def test_a_users_files_replace_those_of_fcorun_with_a_note(fcorun):
+    packaged = yaml.safe_load(Path(packaged_config_dir(), "algo", "fedavg.yaml").read_text())
     Path("mine/algo").mkdir(parents=True)
-    Path("mine/algo/fedavg.yaml").write_text(yaml.safe_dump(ours | {"client_lr": 0.25}))
+    Path("mine/algo/fedavg.yaml").write_text(yaml.safe_dump(packaged | {"client_lr": 0.25}))
     for folder in (["--config-dir", "mine"], ["--config-dir=mine"], ["-cd", "mine"]):
         code, out, err = fcorun(*folder, "algo=fedavg", "--cfg", "job")
         assert (code, err) == (0, "fcorun: mine has its own algo/fedavg.yaml, used instead of fcorun's\n")
@@ -100,7 +100,7 @@ def test_every_choice_composes(fcorun, group):
         assert f"  name: {name}" in out or group == "objective"
 
 
-def test_a_run_in_plain_lines(fcorun):
+def test_a_run_prints_plain_lines(fcorun):
     code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
     assert (code, err) == (0, "")
     assert "\x1b" not in out
@@ -124,20 +124,20 @@ def test_a_run_in_plain_lines(fcorun):
 
 def test_the_command_and_the_function_make_the_same_record(fcorun):
     assert fcorun(*SMALL)[0] == 0
-    (ours,) = load_records("outputs")
-    assert not [path for path in Path().rglob("*") if path.is_file() and path.parent != ours.folder]
-    theirs = run(small(), "theirs")
-    assert ours.config == theirs.config
-    assert rows_of(ours).equals(rows_of(theirs))
-    assert ours.folder == Path("outputs/lasso") / f"feddualavg-{theirs.status['identity'][:8]}"
+    (record,) = load_records("outputs")
+    assert not [path for path in Path().rglob("*") if path.is_file() and path.parent != record.folder]
+    expected = run(small(), "expected")
+    assert record.config == expected.config
+    assert rows_of(record).equals(rows_of(expected))
+    assert record.folder == Path("outputs/lasso") / f"feddualavg-{expected.status['identity'][:8]}"
 
 
-def test_quiet(fcorun):
+def test_verbose_false_prints_nothing(fcorun):
     assert fcorun(*SMALL, "verbose=false") == (0, "", "")
     assert load_records("outputs")[0].finished
 
 
-def test_a_diverged_run_says_so(fcorun):
+def test_a_diverged_run_is_reported(fcorun):
     code, out, _ = fcorun(*SMALL, "algo.client_lr=1e30", "rounds=20")
     assert code == 0
     assert "diverged" in out
@@ -145,20 +145,20 @@ def test_a_diverged_run_says_so(fcorun):
     assert load_records("outputs")[0].status["status"] == "diverged"
 
 
-# ---------------------------------------------------------------- real processes
+# ---------------------------------------------------------------- separate processes
 
 
-def test_a_process_of_its_own(compiled_well, tmp_path):
-    found = process(*SMALL, "hydra.run.dir=here")
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout.splitlines()[-1].startswith("done: here/")
+def test_a_run_in_a_separate_process(compiled_well, tmp_path):
+    result = process(*SMALL, "hydra.run.dir=here")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1].startswith("done: here/")
     assert Record(tmp_path / "here").finished
 
 
-def test_a_mistake_in_a_process_of_its_own(tmp_path):
-    found = process("algo=fedavgg")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert len(found.stderr.splitlines()) == 1
+def test_bad_input_in_a_separate_process(tmp_path):
+    result = process("algo=fedavgg")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,27 +166,27 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path):
     ("error", "code"),
     [(KeyboardInterrupt(), 130), (ZeroDivisionError("a fault"), 1), (SystemExit(2), 2), (SystemExit(), 0)],
 )
-def test_other_hosts_are_left_with_the_code_that_the_command_ends_with(error, code, monkeypatch, capsys):
+def test_other_hosts_are_shut_down_with_the_exit_code_of_the_command(error, code, monkeypatch, capsys):
     def failing():
         raise error
 
-    left = []
-    monkeypatch.setattr(main, "_command", failing)
+    codes = []
+    monkeypatch.setattr(main, "_run_command", failing)
     monkeypatch.setattr(main, "current_hosts", lambda: True)
-    monkeypatch.setattr(main, "leave", left.append)
+    monkeypatch.setattr(main, "shutdown", codes.append)
     with pytest.raises(type(error)):
         main.main()
-    assert left == [code]
+    assert codes == [code]
     assert ("ZeroDivisionError: a fault" in capsys.readouterr().err) == (code == 1)
 
 
 def test_help_needs_no_jax():
     code = "import sys; from fcorun.cli.main import main; main(); assert 'jax' not in sys.modules"
-    found = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
+    result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
-def test_a_reader_that_goes_away():
+def test_a_reader_that_goes_away_does_not_stop_the_run():
     with subprocess.Popen(
         [sys.executable, "-m", "fcorun", *SMALL, "rounds=200", "hydra.run.dir=here"],
         stdout=subprocess.PIPE,
@@ -196,6 +196,6 @@ def test_a_reader_that_goes_away():
         assert command.stdout is not None
         command.stdout.close()
         assert command.stderr is not None
-        error = command.stderr.read()
-    assert "Traceback" not in error
+        errors = command.stderr.read()
+    assert "Traceback" not in errors
     assert Record(Path("here")).finished

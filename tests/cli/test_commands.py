@@ -1,4 +1,4 @@
-"""The command line finds its commands."""
+"""The commands are found on the command line."""
 
 import subprocess
 import sys
@@ -9,22 +9,22 @@ from fake_records import fake_record
 from fcorun.cli.commands import COMMANDS, main
 
 
-def fcorun(*argv, **more):
-    """The command in a process of its own."""
+def fcorun(*argv, **options):
+    """Run the command in a separate process."""
     command = [sys.executable, "-W", "error", "-m", "fcorun", *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def test_the_command_line_finds_them():
+def test_a_command_runs_in_a_separate_process():
     fake_record("s/a")
-    done = fcorun("results", "s")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "feddualavg" in done.stdout
+    result = fcorun("results", "s")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "feddualavg" in result.stdout
     assert fcorun("results", "nowhere").returncode == 2
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_help(capsys, name):
+def test_each_command_has_a_help(capsys, name):
     with pytest.raises(SystemExit) as end:
         main([name, "--help"])
     assert end.value.code == 0

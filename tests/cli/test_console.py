@@ -1,4 +1,4 @@
-"""What a run shows on the terminal."""
+"""The terminal output of a run."""
 
 import json
 
@@ -15,25 +15,25 @@ from fcorun.records.folder import RunFolder
 from fcorun.runs.job import Job
 
 
-def test_it_names_the_files_that_are_there(capsys, monkeypatch):
+def test_the_files_of_the_record_are_named(capsys, monkeypatch):
     table = fake_rows(val_deviance=2.0)
     folder = fake_record("s/a", table=table).folder
     monkeypatch.setattr(LeastSquares, "metrics", (Metric("deviance", higher=False),))
     job = Job(prepare(small()), RunFolder(folder, ""), end_status="done", rows=table)
     Console().on_end(job)
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[-1] == "done: s/a/ holds metrics.csv, summary.json, config.yaml"
-    assert next(line.split() for line in shown if "deviance" in line) == ["val_deviance", "2", "2", "0", "2"]
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1] == "done: s/a/ holds metrics.csv, summary.json, config.yaml"
+    assert next(line.split() for line in output if "deviance" in line) == ["val_deviance", "2", "2", "0", "2"]
     (folder / "curves.png").touch()
     Console().on_end(job)
     assert "holds metrics.csv, curves.png, summary.json" in capsys.readouterr().out
 
 
-def test_what_stands_for_auto_is_shown(capsys):
+def test_the_values_for_auto_are_shown(capsys):
     folder = fake_record("s/a").folder
-    known = {"least": 0.5, "most": 2.0, "condition": 4.0, "algo.client_lr": 0.123456}
+    curvature = {"least": 0.5, "most": 2.0, "condition": 4.0, "algo.client_lr": 0.123456}
     summary = folder / "summary.json"
-    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"curvature": known}))
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"curvature": curvature}))
     job = Job(prepare(small("algo.client_lr=auto")), RunFolder(folder, ""), end_status="done", rows=fake_rows())
     assert job.label.endswith("client_lr=auto")
     Console().on_end(job)
@@ -45,18 +45,21 @@ OUT = "algo=fedprox leaves psi out, so that it ends above the least objective wi
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("overrides", "sentence"),
     [(["algo=feddualavg"], UNKNOWN), (["algo=fedprox"], OUT), (["reference=true"], ""), (["algo=local"], "")],
-    ids=lambda given: " ".join(given)[:20],
+    ids=lambda overrides: " ".join(overrides)[:20],
 )
-def test_a_run_whose_end_is_not_judged_says_so(given, said, capsys):
+def test_an_unknown_optimality_gap_is_explained(overrides, sentence, capsys):
     folder = fake_record("s/a").folder
-    console, job = Console(), Job(prepare(small(*given)), RunFolder(folder, ""), end_status="done", rows=fake_rows())
+    console, job = (
+        Console(),
+        Job(prepare(small(*overrides)), RunFolder(folder, ""), end_status="done", rows=fake_rows()),
+    )
     console.on_start(job, load_data(job.experiment), 0)
     console.on_end(job)
-    shown = capsys.readouterr().out
-    assert said in shown
-    assert ("reference=true" in shown) == bool(said)
+    output = capsys.readouterr().out
+    assert sentence in output
+    assert ("reference=true" in output) == bool(sentence)
     job.certificate = {"near": True}
     console.on_end(job)
     assert "reference=true" not in capsys.readouterr().out

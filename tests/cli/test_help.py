@@ -1,4 +1,4 @@
-"""fcorun help: every key, group and choice is explained from what stands in conf/."""
+"""fcorun help: every key, group and choice is explained from the files in conf/."""
 
 from pathlib import Path
 
@@ -12,18 +12,18 @@ from fcorun.sections import SECTIONS
 
 
 @pytest.fixture
-def told(capsys):
-    """A function from the arguments of ``fcorun help`` to the lines it prints."""
+def help_lines(capsys):
+    """A function that runs ``fcorun help`` and returns its lines."""
 
-    def lines(*arguments):
+    def run(*arguments):
         assert main(["help", *arguments]) == 0
         return capsys.readouterr().out.splitlines()
 
-    return lines
+    return run
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "expected"),
     [
         ("algo.client_lr", ["the clients' learning rate; eta_c (a number, positive, or auto)", "of algo=feddualavg, ",
                             "default: that of data.natural.client_lr, else auto"]),
@@ -41,15 +41,15 @@ def told(capsys):
         ("+algo.client_lr=0.1", ["the clients' learning rate"]),
     ],
 )  # fmt: skip
-def test_a_key(told, key, said):
-    lines = "\n".join(told(key))
+def test_a_key_is_explained(help_lines, key, expected):
+    lines = "\n".join(help_lines(key))
     assert lines.startswith(key.lstrip("+").partition("=")[0])
-    for words in said:
+    for words in expected:
         assert words in lines
 
 
-def test_a_key_of_a_choice(told):
-    lines = told("algo.client_lr", "data.clients", "algo=scaffold", "data=lasso_16")
+def test_choices_beside_keys_select_their_choices(help_lines):
+    lines = help_lines("algo.client_lr", "data.clients", "algo=scaffold", "data=lasso_16")
     of = [line.partition(":")[0] for line in lines if line.startswith("  of ")]
     assert of == ["  of algo=scaffold", "  of data=lasso_16"]
     assert "  default: 16" in lines
@@ -58,36 +58,36 @@ def test_a_key_of_a_choice(told):
     assert len(lines) == 8
 
 
-def test_choices_that_differ_in_a_key_are_told_apart(told):
-    lines = told("data.clients")
+def test_choices_with_different_defaults_are_listed_separately(help_lines):
+    lines = help_lines("data.clients")
     defaults = {line.split(": ")[1] for line in lines if "default: " in line}
     assert {"64", "16"} <= defaults
     (at,) = [i for i, line in enumerate(lines) if "lasso_16" in line]
     assert lines[at - 1] == "  default: 16"
 
 
-def test_a_group_and_a_choice(told):
-    lines = told("algo", "algo=fedmid")
+def test_a_group_and_a_choice_are_explained(help_lines):
+    lines = help_lines("algo", "algo=fedmid")
     assert lines[0].startswith("algo: one of these, feddualavg where none is given")
     assert "  fedmid: Federated mirror descent." in lines
     assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
     assert lines[-1] == "  algo.server_lr=that of data.natural.server_lr, else 1.0: " \
                         "the server's learning rate; eta_s (a number, positive, or auto)"  # fmt: skip
     assert "  source: algorithm 2 of Yuan, Zaheer and Reddi (2021)" in lines
-    assert any("of all of them: reg.applied_by=both" in line for line in told("reg"))
-    assert any("data.only_digits=false" in line for line in told("data=femnist_62"))
-    assert any("data.root=data" in line for line in told("data=femnist_62"))  # of the file that it takes over
+    assert any("of all of them: reg.applied_by=both" in line for line in help_lines("reg"))
+    assert any("data.only_digits=false" in line for line in help_lines("data=femnist_62"))
+    assert any("data.root=data" in line for line in help_lines("data=femnist_62"))  # inherited from femnist.yaml
 
 
-def test_the_section_of_a_figure(told):
-    lines = "\n".join(told("figure"))
+def test_the_section_of_a_figure_is_explained(help_lines):
+    lines = "\n".join(help_lines("figure"))
     assert "fcorun figure --help" in lines
     assert "panels: the metrics to draw, one a panel" in lines
     assert "``times`` as much as each of the algorithms" in lines
 
 
-def test_without_a_key_groups_and_keys_are_listed(told):
-    lines = told()
+def test_without_a_key_groups_and_keys_are_listed(help_lines):
+    lines = help_lines()
     assert "  algo=feddualavg" in lines
     assert any(line.startswith("  rounds=500: ") for line in lines)
 
@@ -95,35 +95,35 @@ def test_without_a_key_groups_and_keys_are_listed(told):
 @pytest.mark.parametrize("group", [name for name in SECTIONS if name != "tracker"])
 def test_every_key_of_every_choice_is_known_with_its_type(group):
     for name in choice_names(group):
-        found = read_choice(group, name)
-        assert found.description
-        for key, about in found.keys.items():
+        choice = read_choice(group, name)
+        assert choice.description
+        for key, doc in choice.keys.items():
             section, _, last = key.rpartition(".")
             if section == group and last not in ("name", "class", "title", "natural") and name != "by_task":
-                assert about.type_text or about.comment, (name, key)
+                assert doc.type_text or doc.comment, (name, key)
 
 
 def test_every_key_of_the_root_is_explained():
-    unexplained = [key for key, about in read_root_keys().items() if not about.comment]
+    unexplained = [key for key, doc in read_root_keys().items() if not doc.comment]
     assert unexplained == ["hydra.output_subdir", "hydra.job.chdir"]
     assert set(GROUPS) > set(SECTIONS)
 
 
-def test_what_one_has_written_oneself(told):
+def test_a_users_file_is_explained(help_lines):
     Path("mine/algo").mkdir(parents=True)
     Path("mine/algo/slow.yaml").write_text(
         "# Takes its time.\nname: slow\nclass: fcorun.algorithms.fedavg.FedAvg\nclient_lr: 0.1 # small # as ever\n"
         "server_lr: 1 # eta, 'quoted'\n"
     )
-    assert "  slow: Takes its time." in told("algo", "--config-dir", "mine")
-    lines = told("algo=slow", "--config-dir", "mine")
+    assert "  slow: Takes its time." in help_lines("algo", "--config-dir", "mine")
+    lines = help_lines("algo=slow", "--config-dir", "mine")
     assert "  algo.client_lr=0.1: the clients' learning rate; small # as ever (a number, positive, or auto)" in lines
     assert "  algo.server_lr=1: the server's learning rate; eta, 'quoted' (a number, positive, or auto)" in lines
     assert yaml.safe_load(Path("mine/algo/slow.yaml").read_text())["server_lr"] == 1
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "expected"),
     [
         ("client_lr", "there is no key 'client_lr': did you mean algo.client_lr"),
         ("algo.client_rl", "did you mean algo.client_lr"),
@@ -132,8 +132,8 @@ def test_what_one_has_written_oneself(told):
         ("algo=fedmidd", "there is no algo=fedmidd: did you mean 'fedmid'?"),
     ],
 )
-def test_a_wrong_key_is_one_sentence_with_the_nearest_names(capsys, key, said):
+def test_a_wrong_key_is_one_sentence_with_the_nearest_names(capsys, key, expected):
     assert main(["help", key]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert expected in err
     assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""fcorun list: a line a choice; and what the tab key completes."""
+"""fcorun list: a line for each choice; and tab completion."""
 
 import re
 from pathlib import Path
@@ -14,34 +14,34 @@ from fcorun.sources.catalogue import read_source
 
 
 @pytest.fixture
-def listed(capsys):
-    """A function from the arguments of ``fcorun list`` to its lines."""
+def list_lines(capsys):
+    """A function that runs ``fcorun list`` and returns its lines."""
 
-    def lines(*arguments):
+    def run(*arguments):
         assert main(["list", *arguments]) == 0
         return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
-    return lines
+    return run
 
 
 @pytest.mark.parametrize("group", LISTED)
-def test_every_choice_is_a_line(listed, group):
-    head, *lines = listed(group)
+def test_every_choice_is_a_line(list_lines, group):
+    head, *lines = list_lines(group)
     assert head.startswith(group)
     assert [line.split()[0] for line in lines[: len(find_choices(group))]] == list(find_choices(group))
     assert len(lines) <= len(find_choices(group)) + 1  # a legend
 
 
 @pytest.mark.parametrize("group", ["algo", "reg", "mirror", "objective", "topology"])
-def test_a_line_ends_in_the_source(listed, group):
-    lines = {line.split()[0]: line for line in listed(group)[1:]}
+def test_a_line_ends_in_the_source(list_lines, group):
+    lines = {line.split()[0]: line for line in list_lines(group)[1:]}
     for name in choice_names(group):
         if name != "by_task":
             assert lines[name].endswith(read_source(plugin_class(group, name)).text)
 
 
-def test_an_algorithms_line_says_what_its_traits_say(listed):
-    lines = {line.split()[0]: re.split(r"  +", line) for line in listed("algo")[1:]}
+def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
+    lines = {line.split()[0]: re.split(r"  +", line) for line in list_lines("algo")[1:]}
     for name in choice_names("algo"):
         traits, words = traits_of(name), lines[name][2].split(", ")
         if name in ("centralized", "one_client"):
@@ -77,17 +77,17 @@ def test_an_algorithms_line_says_what_its_traits_say(listed):
         ("tracker", "mlflow", "needs pip install 'fcorun[mlflow]'"),
     ],
 )
-def test_what_a_choice_needs_and_can(listed, group, name, words):
-    (line,) = [line for line in listed(group) if line.split()[:1] == [name]]
+def test_requirements_and_capabilities_of_a_choice(list_lines, group, name, words):
+    (line,) = [line for line in list_lines(group) if line.split()[:1] == [name]]
     assert words in "  ".join(part.strip() for part in line.split("  ") if part.strip())
 
 
-def test_several_groups_or_none(listed):
-    assert [line.split(":")[0] for line in listed()] == list(LISTED)
-    assert sum(line.startswith(("mirror ", "topology ")) for line in listed("mirror", "topology")) == 2
+def test_several_groups_or_none_are_listed(list_lines):
+    assert [line.split(":")[0] for line in list_lines()] == list(LISTED)
+    assert sum(line.startswith(("mirror ", "topology ")) for line in list_lines("mirror", "topology")) == 2
 
 
-def test_choices_of_ones_own(listed, user_module):
+def test_a_users_choices_are_listed(list_lines, user_module):
     user_module(
         "mine",
         "from dataclasses import dataclass\nfrom fcorun.regularizers import L1\n\n\n@dataclass(frozen=True)\n"
@@ -97,7 +97,7 @@ def test_choices_of_ones_own(listed, user_module):
     for name in ("Mine", "Gone"):
         text = f"# [bold]Mine[/bold]. And more.\nname: x\nclass: mine.{name}\nstrength: ???\n"
         Path(f"own/reg/{name.lower()}.yaml").write_text(text)
-    lines = {line.split()[0]: line for line in listed("reg", "--config-dir", "own")[1:]}
+    lines = {line.split()[0]: line for line in list_lines("reg", "--config-dir", "own")[1:]}
     _, about, words, source = re.split(r"  +", lines["mine"])
     assert (about, source) == ("[bold]Mine[/bold]", "Me (2026)")
     assert words.startswith("needs reg.strength, convex? not said, sparse")
@@ -109,15 +109,15 @@ def test_choices_of_ones_own(listed, user_module):
 
 @pytest.fixture
 def complete(fcorun, monkeypatch):
-    """A function from a command line to the words that the tab key offers for its end, as a shell asks for them."""
+    """A function from a command line to its completions, requested as a shell does."""
 
-    def offered(line, shell="bash"):
+    def completions(line, shell="bash"):
         monkeypatch.setenv("COMP_LINE", line)
         code, out, err = fcorun("-sc", f"query={shell}")
         assert (code, err) == (0, "")
         return out.split()
 
-    return offered
+    return completions
 
 
 def test_the_first_word_is_a_command_or_a_key(complete):
@@ -140,11 +140,11 @@ def test_the_first_word_is_a_command_or_a_key(complete):
         ("fcorun help nonsense=", []),
     ],
 )
-def test_what_follows_a_command(complete, line, words, shell):
+def test_the_arguments_of_a_command_are_completed(complete, line, words, shell):
     assert complete(line, shell) == words
 
 
-def test_choices_of_ones_own_are_completed(complete):
+def test_a_users_choices_are_completed(complete):
     Path("own/algo").mkdir(parents=True)
     Path("own/algo/fedavg.yaml").write_text(yaml.safe_dump({"name": "x"}))
     Path("own/algo/slow.yaml").write_text(yaml.safe_dump({"name": "slow"}))

@@ -1,4 +1,4 @@
-"""fcorun predict."""
+"""fcorun predict: predictions for new rows, warnings, and refused input."""
 
 import io
 import json
@@ -19,133 +19,134 @@ SITES = np.repeat(["a", "b", "c"], 30)
 
 
 @pytest.fixture
-def applied(capsys):
-    """A function that runs fcorun predict: its exit code, what it printed, its remarks."""
+def run_predict(capsys):
+    """A function that runs fcorun predict, and returns its exit code, output and warnings."""
 
-    def go(*argv):
+    def call(*argv):
         capsys.readouterr()
         code = main(["predict", *map(str, argv)])
         out, err = capsys.readouterr()
         return code, out, err.splitlines()
 
-    return go
+    return call
 
 
-def learn(folder, *more, algo="centralized"):
+def train(folder, *overrides, algo="centralized"):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((90, 2)) * [10, 0.1] + [50, 1]
     label = np.where((x - [50, 1]) @ [0.1, 10] + rng.standard_normal(90) > 0, "yes", "no")
     pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "site": SITES, "y": label}).to_csv("rows.csv", index=False)
-    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.task=binary"]
-    few = ["rounds=2"] if algo != "centralized" else []
-    return run(compose([f"algo={algo}", *given, *few, "precision=float64", *more]), folder)
+    table = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.task=binary"]
+    rounds = ["rounds=2"] if algo != "centralized" else []
+    return run(compose([f"algo={algo}", *table, *rounds, "precision=float64", *overrides]), folder)
 
 
-def test_columns_by_name(applied):
-    record = learn("here", "data.standardize=pooled")
+def test_columns_are_matched_by_name(run_predict):
+    record = train("here", "data.standardize=pooled")
     Path("new.csv").write_text("note,v,u,y\nx,1.1,55,yes\ny,0.9,41.5,no\n")
-    code, out, said = applied("here", "new.csv")
+    code, out, warnings = run_predict("here", "new.csv")
     assert code == 0
-    assert said == ["fcorun: column 'y' is the outcome: ignored",
+    assert warnings == ["fcorun: column 'y' is the outcome: ignored",
                     "fcorun: ignored, for the record has no such features: 'note'"]  # fmt: skip
-    found = pd.read_csv(io.StringIO(out))
-    assert list(found) == ["row", "prediction", "probability_no", "probability_yes"]
+    predictions = pd.read_csv(io.StringIO(out))
+    assert list(predictions) == ["row", "prediction", "probability_no", "probability_yes"]
     told = record.summary["data"]["standardized"]
     z = (np.array([[55, 1.1], [41.5, 0.9]]) - told["mean_"]) / told["scale_"]
     eta = z @ record.solution["weights"] + record.solution["bias"]
-    np.testing.assert_allclose(found["probability_yes"], 1 / (1 + np.exp(-eta)), rtol=1e-9)
-    assert found["prediction"].tolist() == ["yes", "no"]
+    np.testing.assert_allclose(predictions["probability_yes"], 1 / (1 + np.exp(-eta)), rtol=1e-9)
+    assert predictions["prediction"].tolist() == ["yes", "no"]
 
 
-def test_what_training_did_not_have_is_said(applied):
-    learn("here", "data.standardize=pooled")
+def test_rows_unlike_training_are_flagged(run_predict):
+    train("here", "data.standardize=pooled")
     rows = pd.read_csv("rows.csv")["u"]
     span = f"(training: {rows.min():.6g} to {rows.max():.6g})"
     Path("new.csv").write_text("u,v,site\n55,1,a\n0.5,1,north\n700,1,north\n")
-    _, out, said = applied("here", "new.csv")
-    assert said == [
+    _, out, warnings = run_predict("here", "new.csv")
+    assert warnings == [
         f"fcorun: far outside of what training had, where a model only extrapolates: 'u' 0.5 in row 2, and others in "
         f"row 3 {span}; are they in the same units?",
         "fcorun: 2 rows (2, 3) of 3 are of clients that training did not have ('north'): how well the model does "
         "there is not known",
     ]
-    found = pd.read_csv(io.StringIO(out), keep_default_na=False)
+    predictions = pd.read_csv(io.StringIO(out), keep_default_na=False)
     limits = f"outside of {rows.min():.6g} to {rows.max():.6g}; client 'north' not in training"
-    assert found["warnings"].tolist() == ["", f"u 0.5 {limits}", f"u 700 {limits}"]
-    assert list(found)[-1] == "warnings"
+    assert predictions["warnings"].tolist() == ["", f"u 0.5 {limits}", f"u 700 {limits}"]
+    assert list(predictions)[-1] == "warnings"
     most = rows.max() + 0.05 * np.ptp(rows)
     Path("new.csv").write_text(f"u,v\n{most},1\n")
-    _, out, said = applied("here", "new.csv")
-    assert said == []
+    _, out, warnings = run_predict("here", "new.csv")
+    assert warnings == []
     assert "warnings" not in out
 
 
-def test_one_row_into_a_file(applied):
-    learn("here")
+def test_one_row_is_written_to_a_file(run_predict):
+    train("here")
     Path("new.csv").write_text("u,v\n55,1.1\n")
-    code, out, said = applied("here", "new.csv", "--out", "out.parquet")
-    assert (code, out, said) == (0, "", ["fcorun: out.parquet: 1 predictions"])
+    code, out, warnings = run_predict("here", "new.csv", "--out", "out.parquet")
+    assert (code, out, warnings) == (0, "", ["fcorun: out.parquet: 1 predictions"])
     assert pd.read_parquet("out.parquet").shape == (1, 4)
-    code, _, said = applied("here", "new.csv", "--out", "out.parquet")
-    assert (code, said) == (2, ["fcorun: --out out.parquet exists; give --force to replace it, or another name"])
-    assert applied("here", "new.csv", "--out", "out.parquet", "--force")[0] == 0
+    code, _, warnings = run_predict("here", "new.csv", "--out", "out.parquet")
+    assert (code, warnings) == (2, ["fcorun: --out out.parquet exists; give --force to replace it, or another name"])
+    assert run_predict("here", "new.csv", "--out", "out.parquet", "--force")[0] == 0
 
 
-def test_own_models_and_scalings(applied):
-    record = learn("here", "data.standardize=per_client", algo="local")
+def test_clients_use_their_own_models_and_scalings(run_predict):
+    record = train("here", "data.standardize=per_client", algo="local")
     Path("new.csv").write_text("site,u,v\nb,55,1.1\nz,55,1.1\n,55,1.1\na,55,1.1\n")
-    _, out, said = applied("here", "new.csv")
-    found = pd.read_csv(io.StringIO(out))
-    assert found["model"].tolist() == ["own", "shared", "shared", "own"]
-    assert found["scaling"].tolist() == ["own", "mean", "mean", "own"]
-    assert found["client"].fillna("").tolist() == ["b", "z", "", "a"]
-    assert found["warnings"].fillna("").tolist() == ["", "client 'z' not in training", "no client", ""]
-    assert said[0] == (
+    _, out, warnings = run_predict("here", "new.csv")
+    predictions = pd.read_csv(io.StringIO(out))
+    assert predictions["model"].tolist() == ["own", "shared", "shared", "own"]
+    assert predictions["scaling"].tolist() == ["own", "mean", "mean", "own"]
+    assert predictions["client"].fillna("").tolist() == ["b", "z", "", "a"]
+    assert predictions["warnings"].fillna("").tolist() == ["", "client 'z' not in training", "no client", ""]
+    assert warnings[0] == (
         "fcorun: 2 rows (2, 3) of 4 are of clients that the record does not know ('z') and get the shared model and "
         "the means and deviations of all clients, which may be far from their own"
     )
-    assert said[1] == "fcorun: the shared model is 0 but for its intercept: it predicts the same for every row"
+    assert warnings[1] == "fcorun: the shared model is 0 but for its intercept: it predicts the same for every row"
     for place, site in enumerate("b--a"):
         model = record.estimator(site)
-        wanted = model.predict_proba(pd.DataFrame({"u": [55], "v": [1.1]}))[0]
-        np.testing.assert_allclose(found.iloc[place, 3:5].astype(float), wanted, rtol=1e-12)
+        expected = model.predict_proba(pd.DataFrame({"u": [55], "v": [1.1]}))[0]
+        np.testing.assert_allclose(predictions.iloc[place, 3:5].astype(float), expected, rtol=1e-12)
     Path("other.csv").write_text("where,u,v\nb,55,1.1\n")
-    code, out, said = applied("here", "other.csv", "--client", "where")
-    assert (code, said) == (0, [])
+    code, out, warnings = run_predict("here", "other.csv", "--client", "where")
+    assert (code, warnings) == (0, [])
     assert out.splitlines()[1].startswith("1,b,")
 
 
-def test_models_that_were_not_kept_and_what_is_known_of_the_run(applied):
-    record = learn("here", "save_personal=false", algo="ditto")
+def test_missing_personal_models_and_the_reason_of_the_run_are_reported(run_predict):
+    record = train("here", "save_personal=false", algo="ditto")
     status = json.loads((record.folder / "status.json").read_text()) | {"reason": "not certified"}
     (record.folder / "status.json").write_text(json.dumps(status))
     Path("new.csv").write_text("u,v\n55,1.1\n")
-    code, out, said = applied("here", "new.csv")
+    code, out, warnings = run_predict("here", "new.csv")
     assert code == 0
     assert "model" not in out.splitlines()[0]
-    assert said[0].startswith("fcorun: the clients' own models were not kept (save_personal=false)")
-    assert said[1:] == ["fcorun: of the record: not certified"]
+    assert warnings[0].startswith("fcorun: the clients' own models were not kept (save_personal=false)")
+    assert warnings[1:] == ["fcorun: of the record: not certified"]
 
 
-def test_files_without_names(applied):
+def test_files_without_names_are_read_by_position(run_predict):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((30, 3)).round(3)
     np.savez("rows.npz", X=x, y=x @ [1.0, 2, 3])
     record = run(compose(["data=table", "data.path=rows.npz", "data.clients=3", "algo=centralized"]), "here")
     np.savez("new.npz", X=x[:2])
-    wanted = x[:2] @ record.solution["weights"] + record.solution["bias"]
-    code, out, said = applied("here", "new.npz")
-    np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["prediction"], wanted, rtol=1e-5)
-    assert said[0] == "fcorun: features of the record have no names: columns are taken in their order"
+    expected = x[:2] @ record.solution["weights"] + record.solution["bias"]
+    code, out, warnings = run_predict("here", "new.npz")
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["prediction"], expected, rtol=1e-5)
+    assert warnings[0] == "fcorun: features of the record have no names: columns are taken in their order"
     with h5py.File("new.h5", "w") as file:
         file["X"] = x[:2]
-    assert applied("here", "new.h5") == (code, out, said)
+    assert run_predict("here", "new.h5") == (code, out, warnings)
     Path("new.svm").write_text("0 1:0.5\n0 2:1\n")  # what is left out is 0, also at the end
-    wanted = [[0.5, 0, 0], [0, 1, 0]] @ record.solution["weights"] + record.solution["bias"]
-    np.testing.assert_allclose(pd.read_csv(io.StringIO(applied("here", "new.svm")[1]))["prediction"], wanted, rtol=1e-5)
+    expected = [[0.5, 0, 0], [0, 1, 0]] @ record.solution["weights"] + record.solution["bias"]
+    predictions = pd.read_csv(io.StringIO(run_predict("here", "new.svm")[1]))
+    np.testing.assert_allclose(predictions["prediction"], expected, rtol=1e-5)
     np.savez("new.npz", X=x[:, :2])
-    code, _, said = applied("here", "new.npz")
-    assert (code, said) == (2, ["fcorun: new.npz has 2 columns of features, and the record has 3: give as many"])
+    code, _, warnings = run_predict("here", "new.npz")
+    assert (code, warnings) == (2, ["fcorun: new.npz has 2 columns of features, and the record has 3: give as many"])
 
 
 BAD = [
@@ -172,8 +173,8 @@ BAD = [
 ]  # fmt: skip
 
 
-def test_bad_input_is_told_in_one_line(applied):
-    learn("here")
+def test_bad_input_is_refused_in_one_line(run_predict):
+    train("here")
     Path("bare").mkdir()
     shutil.copytree("here", "scans")
     Path("scans/mask.nii.gz").write_bytes(b"")
@@ -184,39 +185,39 @@ def test_bad_input_is_told_in_one_line(applied):
         Path(name).write_text(text)
     before = sorted(map(str, Path().rglob("*")))
     for arguments, sentence in BAD:
-        code, out, said = applied(*arguments.split())
-        assert (arguments, code, out, said) == (arguments, 2, "", [sentence])
+        code, out, warnings = run_predict(*arguments.split())
+        assert (arguments, code, out, warnings) == (arguments, 2, "", [sentence])
     assert sorted(map(str, Path().rglob("*"))) == before
 
 
-def test_from_python():
-    record = learn("here")
-    found, said = predict(record, pd.DataFrame({"v": [1.0], "u": [50]}))
-    assert found.shape == (1, 4)
-    assert said == []
+def test_predict_from_python():
+    record = train("here")
+    predictions, warnings = predict(record, pd.DataFrame({"v": [1.0], "u": [50]}))
+    assert predictions.shape == (1, 4)
+    assert warnings == []
     with fails("the rows lacks 'u'"):
         predict(record, pd.DataFrame({"v": [1.0]}))
 
 
-def test_names_but_for_capitals_and_columns_that_may_be_empty(applied):
+def test_misspelt_names_and_empty_columns_are_explained(run_predict):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.normal(50, 9, 40), "sex": np.resize(["f", "m"], 40), "bmi": rng.normal(26, 4, 40),
                           "site": np.resize(["a", "b", "c", "d"], 40), "y": rng.normal(size=40)})  # fmt: skip
     table.loc[3, "bmi"] = None
     table.to_csv("rows.csv", index=False)
-    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "algo=centralized"]
-    run(compose([*given, "data.missing=median"]), "here")
+    overrides = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "algo=centralized"]
+    run(compose([*overrides, "data.missing=median"]), "here")
     Path("new.csv").write_text("age,sex,bmi\n50,M,NA\n40,x,25\n")
-    code, out, said = applied("here", "new.csv")
+    code, out, warnings = run_predict("here", "new.csv")
     assert code == 0
-    assert any(line.startswith("fcorun: gaps are filled: 'bmi' by") and line.endswith("in row 1") for line in said)
-    assert any("'M' in row 1 (did you mean 'm'?), 'x' in row 2: they are coded" in line for line in said)
+    assert any(line.startswith("fcorun: gaps are filled: 'bmi' by") and line.endswith("in row 1") for line in warnings)
+    assert any("'M' in row 1 (did you mean 'm'?), 'x' in row 2: they are coded" in line for line in warnings)
     warnings = pd.read_csv(io.StringIO(out))["warnings"].tolist()
     assert "sex 'M' unknown, did you mean 'm'?: coded as none, which counts as 'f'; bmi empty: filled by" in warnings[0]
     assert warnings[1] == "sex 'x' unknown: coded as none, which counts as 'f'"
     Path("new.csv").write_text("Age,sex\n50,m\n")
     lacks = "fcorun: new.csv lacks 'age', 'bmi': give all features of the record, by name, in any order"
     filled = "where nothing is known, give an empty column, filled as in the record: 'bmi'"
-    assert applied("here", "new.csv")[2] == [f"{lacks}; did you mean 'Age' for 'age'?; {filled}"]
+    assert run_predict("here", "new.csv")[2] == [f"{lacks}; did you mean 'Age' for 'age'?; {filled}"]
     Path("new.csv").write_text("age,sex,bmi\n50,m,\n")
-    assert applied("here", "new.csv")[0] == 0
+    assert run_predict("here", "new.csv")[0] == 0

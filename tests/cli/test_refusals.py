@@ -1,4 +1,4 @@
-"""The command line: what it refuses, each in one line."""
+"""Bad input is refused by the command line in one line."""
 
 import csv
 import shlex
@@ -10,27 +10,27 @@ from table_files import write_table
 
 from fcorun import UserError, compose, load_records
 
-# What is given, the exit code, whether a record says that it failed, and what is said. SMALL stands for small data.
+# The arguments, the exit code, whether a failed record is written, and the sentence. SMALL stands for small data.
 REFUSALS = Path(__file__).with_name("refusals.csv")
 with REFUSALS.open(newline="") as file:
     BAD = [tuple(row.values()) for row in csv.DictReader(file)]
 
 
 @pytest.mark.parametrize(("arguments", "code", "leaves", "sentence"), BAD, ids=[bad[0] for bad in BAD])
-def test_bad_input_is_told_in_one_line(fcorun, arguments, code, leaves, sentence, tmp_path):
+def test_bad_input_is_refused_in_one_line(fcorun, arguments, code, leaves, sentence, tmp_path):
     write_table("rows.csv")
     Path("plain.csv").write_text("a,y\n" + "".join(f"{i},{i}\n" for i in range(60)))
-    odd = (f"P{i},2024-01-{i % 28 + 1:02},{i or ''},{'n/k' if i == 3 else i}" for i in range(60))
-    Path("odd.csv").write_text("id,day,lab,note,y\n" + "".join(f"{row},{i}\n" for i, row in enumerate(odd)))
-    found, _, err = fcorun(*arguments.replace("SMALL", " ".join(SMALL)).split())
-    assert (str(found), err.strip()) == (code, sentence)
+    odd_rows = (f"P{i},2024-01-{i % 28 + 1:02},{i or ''},{'n/k' if i == 3 else i}" for i in range(60))
+    Path("odd.csv").write_text("id,day,lab,note,y\n" + "".join(f"{row},{i}\n" for i, row in enumerate(odd_rows)))
+    exit_code, _, err = fcorun(*arguments.replace("SMALL", " ".join(SMALL)).split())
+    assert (str(exit_code), err.strip()) == (code, sentence)
     records = load_records(".")
     assert [r.status["status"] for r in records] == (["failed"] if leaves == "a record" else [])
-    if not records:  # nothing is left behind, and nothing that was there is taken away
+    if not records:  # no file is left behind, and none is removed
         assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.csv", "plain.csv", "rows.csv"]
 
 
-def test_an_output_folder_that_cannot_be_made(fcorun):
+def test_an_output_folder_that_cannot_be_made_is_refused(fcorun):
     Path("taken").write_text("a file")
     code, out, err = fcorun(*SMALL, "hydra.run.dir=taken/run")
     assert code != 0
@@ -41,7 +41,7 @@ def test_an_output_folder_that_cannot_be_made(fcorun):
     assert Path("taken").read_text() == "a file"
 
 
-def test_a_misspelt_flag(fcorun):
+def test_an_unknown_flag_is_refused(fcorun):
     code, _, err = fcorun("--rounds", "5")
     assert code == 2
     assert "--rounds" in err or "unrecognized" in err
@@ -54,18 +54,18 @@ def test_debug_shows_the_traceback(fcorun):
     assert "algo.client_lr=-1" in err
 
 
-def test_the_quotes_that_are_advised_work(fcorun):
-    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site"]
+def test_the_advised_quotes_work(fcorun):
+    table_overrides = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site"]
     write_table("rows.csv")
     Path("rows.csv").write_text(Path("rows.csv").read_text().replace("p,", "Heldout Zürich,"))
-    code, _, err = fcorun(*given, "data.validation=[Heldout Zürich]")
+    code, _, err = fcorun(*table_overrides, "data.validation=[Heldout Zürich]")
     assert code == 2
     advised = err.strip().rpartition(": ")[2]
     assert advised == """'data.validation=["Heldout Zürich"]'"""
-    assert fcorun(*given, *shlex.split(advised), "dry_run=true")[0] == 0
+    assert fcorun(*table_overrides, *shlex.split(advised), "dry_run=true")[0] == 0
 
 
-def test_compose_says_what_the_command_says(fcorun):
+def test_compose_raises_the_sentence_of_the_command(fcorun):
     for bad in ("algo=fedavgg", "algo.client_rl=1", "reg.strength=abc=("):
         _, _, err = fcorun(bad)
         with pytest.raises(UserError) as caught:

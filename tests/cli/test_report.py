@@ -1,4 +1,4 @@
-"""fcorun report: what stands on the page."""
+"""fcorun report: the content of the page."""
 
 import json
 import re
@@ -13,12 +13,12 @@ from fcorun.records.sweep_settings import SweepSettings, save_settings
 from fcorun.reports.page.elements import from_rich_table
 
 
-def test_a_single_run_says_what_is_known_of_it(report):
-    found = fake_record(
+def test_a_single_run_shows_its_reason_metrics_and_coefficients(report):
+    record = fake_record(
         "one/run", fake_config("feddualavg"), fake_rows(), reason="not finished: <more> rounds may help"
     )
     line = {"parameter": "weights", "feature": "age", "class": "", "value": 0.5, "value_original": 0.25}
-    (found.folder / "coefficients.csv").write_text(csv_text([line, line | {"feature": "sex", "value": 0.0}]))
+    (record.folder / "coefficients.csv").write_text(csv_text([line, line | {"feature": "sex", "value": 0.0}]))
     text = report("one")
     assert "One run of feddualavg on lasso" in text
     assert "not finished: &lt;more&gt; rounds may help" in text
@@ -29,19 +29,19 @@ def test_a_single_run_says_what_is_known_of_it(report):
 
 
 def test_a_sweep_that_is_not_over_is_shown_as_such(report):
-    there = fake_grid("s", algos=("fedmid",), seeds=(0,))
+    records = fake_grid("s", algos=("fedmid",), seeds=(0,))
     fake_record("s/late", fake_config("fedmid", algo__client_lr=0.9), status="running")
-    save_settings(Path("s"), SweepSettings(runs=(*(r.folder.name for r in there), "late", "missing1", "missing2")))
+    save_settings(Path("s"), SweepSettings(runs=(*(r.folder.name for r in records), "late", "missing1", "missing2")))
     Path("s/missing1").mkdir()  # without a record
     text = report("s")
     assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not begun." in text.replace("interrupted", "running")
     assert "Not all have come to an end: this page shows what there was when it was made." in text
-    save_settings(Path("s"), SweepSettings(runs=tuple(r.folder.name for r in there)))
+    save_settings(Path("s"), SweepSettings(runs=tuple(r.folder.name for r in records)))
     main(["rm", "s", "--status", "running", "--status", "interrupted", "--yes"])
     assert "Not all have come to an end" not in report("s")
 
 
-def test_problems_that_do_not_compare_stand_apart(report):
+def test_problems_that_do_not_compare_are_shown_separately(report):
     for data in ("lasso", "lowrank"):
         for rate in (0.1, 0.2, 0.4):
             fake_record(
@@ -55,28 +55,28 @@ def test_problems_that_do_not_compare_stand_apart(report):
 
 
 def data_of(text):
-    """What the charts of a page are drawn from."""
+    """Return the data of the charts of a page."""
     return json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
 
 
 def test_maps_hold_what_was_measured(report):
-    there = fake_grid("s", seeds=(0,))
+    records = fake_grid("s", seeds=(0,))
     charts = [chart for chart in data_of(report("s"))["charts"] if chart["traces"][0]["type"] == "heatmap"]
     assert [chart["layout"]["title"]["text"] for chart in charts] == ["feddualavg", "fedmid"]
     for algo, chart in zip(("feddualavg", "fedmid"), charts, strict=True):
-        of = {tuple(r.config["algo"][key] for key in ("client_lr", "server_lr")): r for r in there
+        of = {tuple(r.config["algo"][key] for key in ("client_lr", "server_lr")): r for r in records
               if r.config["algo"]["name"] == algo}  # fmt: skip
         cells, best, crosses = chart["traces"]
         assert (cells["x"], cells["y"]) == (["0.1", "0.2", "0.5"], ["0.3", "1"])
         for y, line in zip(cells["y"], cells["z"], strict=True):
             for x, value in zip(cells["x"], line, strict=True):
-                found = of[float(x), float(y)]
-                assert value == (None if x == "0.5" else found.summary["tail"]["support_f1"])
+                record = of[float(x), float(y)]
+                assert value == (None if x == "0.5" else record.summary["tail"]["support_f1"])
         assert (best["name"], best["x"], best["y"]) == ("best", ["0.2"], ["1"])
         assert (crosses["name"], set(crosses["x"])) == ("diverged", {"0.5"})
 
 
-def test_a_selection_and_a_stability_selection(report):
+def test_a_selection_and_a_stability_selection_are_shown(report):
     for kind in ("chosen", "stable"):
         Path(kind).mkdir()
     about = {"number": "strength", "label": "select algo=fedavg", "status": "running", "metric": "val_loss", "folds": 5}
@@ -103,8 +103,8 @@ def test_a_selection_and_a_stability_selection(report):
     assert [trace["y"] for trace in halves["traces"]] == [[0.4, 0.9]]
 
 
-def test_studies_that_are_running_beside_runs(report):
-    """Files that one before them has left are not theirs."""
+def test_running_studies_beside_runs_are_named(report):
+    """Files that an earlier study has left in their folder are ignored."""
     fake_grid("s", seeds=(0,))
     for kind, table in (("selection", "curve"), ("stability", "stability")):
         Path("s", kind).mkdir()
@@ -117,8 +117,8 @@ def test_studies_that_are_running_beside_runs(report):
         assert f"{kind.capitalize()} {kind}</h2>" not in text
 
 
-def test_on_paper_a_point_of_many_keys_is_one_column():
-    """A table as wide as those keys would leave the sheet."""
+def test_on_paper_the_many_keys_of_a_point_are_one_column():
+    """A table with a column for each key would be wider than the sheet."""
     keys = [f"algo.key{i}" for i in range(9)]
     shown = Table("algo", *keys, "support_f1")
     shown.add_row("fedmid", "0.1", *[""] * 7, "<b>", "0.5")
@@ -128,8 +128,8 @@ def test_on_paper_a_point_of_many_keys_is_one_column():
     assert "paper" not in from_rich_table(Table("algo", "support_f1"), keys)
 
 
-def test_a_search_over_numbers_that_have_no_logarithm(report):
-    """Its points, which are no grid, are where they are, those at 0 too."""
+def test_a_search_over_numbers_with_zero_has_a_linear_axis(report):
+    """The points, which are no grid, are drawn at their values, those at 0 too."""
     for place in range(9):
         fake_record(f"s/{place}", fake_config(algo__client_lr=0.1 * 2**place, algo__server_lr=1.0 * place), fake_rows())
     chart = next(c for c in data_of(report("s"))["charts"] if c["traces"][0].get("marker", {}).get("showscale"))
@@ -137,7 +137,7 @@ def test_a_search_over_numbers_that_have_no_logarithm(report):
     assert [chart["layout"][axis]["type"] for axis in ("xaxis", "yaxis")] == ["log", "linear"]
 
 
-def test_curves_are_thinned_and_it_is_said(report, monkeypatch):
+def test_curves_are_thinned_with_a_note(report, monkeypatch):
     monkeypatch.setattr("fcorun.reports.page.curves.MAX_NUMBERS", 1)
     fake_record("s/long", table=fake_rows(rounds=1000))
     text = report("s")

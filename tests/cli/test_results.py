@@ -1,4 +1,4 @@
-"""fcorun results, on records that are made up."""
+"""fcorun results, on records written without a run."""
 
 import shutil
 from pathlib import Path
@@ -11,21 +11,21 @@ from fcorun.records.record import Record
 
 
 def test_results_show_every_run(call):
-    there = fake_grid("s")
+    records = fake_grid("s")
     fake_record("s/failed-1", status="failed", reason="no")
     code, out, err = call("results", "s")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert len(lines) == 3 + len(there) + 1 + 1 + 2  # heads, runs, caption, edges
+    assert len(lines) == 3 + len(records) + 1 + 1 + 2  # heads, runs, caption, edges
     marked = [line.split() for line in lines if line.startswith("* fed") or line.startswith("*  fed")]
     assert [words[1:5] for words in marked] == [
         [algo, str(seed), "0.2", "1"] for algo in ("feddualavg", "fedmid") for seed in range(3)
     ]
-    assert all(r.folder.name in out for r in there)
+    assert all(r.folder.name in out for r in records)
     assert "by support_f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-3]
 
 
-def test_results_judge_as_asked(call):
+def test_results_use_the_given_metric_and_tail_rounds(call):
     fake_grid("s", seeds=(0,))
     _, out, _ = call("results", "s", "--metric", "objective", "--tail-rounds", "10")
     assert "by objective; mean over the last 10 rounds" in out
@@ -49,7 +49,7 @@ def test_results_go_to_a_file(call, name):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "sentence"),
     [
         (["results"], "required: DIR"),
         (["results", "nowhere"], "there is no folder nowhere"),
@@ -73,7 +73,7 @@ def test_results_go_to_a_file(call, name):
         (["rm", "s", "--status", "bad"], "invalid choice"),
     ],
 )
-def test_bad_input_is_one_sentence(call, argv, said):
+def test_bad_input_is_one_sentence(call, argv, sentence):
     fake_record("s/a")
     Path("empty").mkdir()
     Path("file").touch()
@@ -83,11 +83,11 @@ def test_bad_input_is_one_sentence(call, argv, said):
     assert (code, out) == (2, "")
     assert err.startswith("fcorun: ")
     assert err.count("\n") == 1
-    assert said in err
+    assert sentence in err
     assert not Path("new").exists()
 
 
-def test_results_test_seed_by_seed(call):
+def test_paired_tests_compare_seed_by_seed(call):
     for seed in range(6):
         fake_record(f"s/a{seed}", fake_config(seed=seed), fake_rows(1 + 0.1 * seed))
         fake_record(f"s/b{seed}", fake_config("fedmid", seed=seed), fake_rows(2 + 0.3 * seed))
@@ -99,13 +99,13 @@ def test_results_test_seed_by_seed(call):
     assert "no two algorithms" in call("results", "s/a0", "s/a1", "--paired")[1]
 
 
-def test_the_best_points_go_into_a_paper(call):
+def test_the_best_points_are_written_as_latex(call):
     fake_grid("s")
     assert call("results", "s", "--out", "table.tex")[0] == 0
     assert Path("table.tex").read_text().count("&") == 15  # heads and two algorithms
 
 
-def test_a_run_that_lies_in_two_folders_counts_once(call):
+def test_a_run_in_two_folders_counts_once(call):
     fake_grid("s", seeds=(0,))
     shutil.copytree("s", "t")
     fake_record("t/more", fake_config("fedavg"))

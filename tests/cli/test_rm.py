@@ -1,4 +1,4 @@
-"""fcorun rm, on records that are made up."""
+"""fcorun rm, on records written without a run."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from fake_records import fake_record
 
 
-def test_rm_removes_what_it_says(call):
+def test_rm_removes_the_records_that_it_prints(call):
     fake_record("s/done")
     failed, stopped = (
         fake_record("s/failed", status="failed", reason="no memory"),
@@ -24,12 +24,12 @@ def test_rm_removes_what_it_says(call):
     assert Path("s/done/metrics.csv").exists()
 
 
-def test_rm_finds_nothing(call):
+def test_rm_without_matching_records_removes_nothing(call):
     fake_record("s/done")
     assert call("rm", "s", "--status", "failed") == (0, "no record is failed\n", "")
 
 
-def test_rm_leaves_what_is_no_record(call):
+def test_rm_keeps_folders_that_are_no_records(call):
     fake_record("s/a", status="failed")
     Path("s/other").mkdir()
     Path("s/other/metrics.csv").write_text("round\n")
@@ -37,7 +37,7 @@ def test_rm_leaves_what_is_no_record(call):
     assert Path("s/other/metrics.csv").exists()
 
 
-def test_rm_leaves_what_is_being_computed(call):
+def test_rm_keeps_a_run_that_is_being_computed(call):
     folder = fake_record("s/a", status="running").folder
     with filelock.FileLock(folder / ".lock"):
         code, _, err = call("rm", "s", "--status", "running", "--yes")
@@ -45,20 +45,20 @@ def test_rm_leaves_what_is_being_computed(call):
     assert code == 1
     assert "is being computed by another process" in err
     assert (folder / "status.json").exists()
-    assert call("rm", "s", "--status", "interrupted", "--yes")[0] == 0  # nobody holds the lock: it was killed
+    assert call("rm", "s", "--status", "interrupted", "--yes")[0] == 0  # without a lock, the run was killed
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("answer", "gone"), [("y", True), ("YES", True), ("", False), ("n", False)])
-def test_rm_asks(call, monkeypatch, answer, gone):
+@pytest.mark.parametrize(("answer", "removed"), [("y", True), ("YES", True), ("", False), ("n", False)])
+def test_rm_asks_before_it_removes(call, monkeypatch, answer, removed):
     folder = fake_record("s/a", status="failed").folder
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: answer)
-    assert call("rm", "s", "--status", "failed")[0] == (0 if gone else 1)
-    assert folder.exists() != gone
+    assert call("rm", "s", "--status", "failed")[0] == (0 if removed else 1)
+    assert folder.exists() != removed
 
 
-def test_rm_does_not_go_on_without_an_answer(call, monkeypatch):
+def test_rm_without_a_terminal_needs_yes(call, monkeypatch):
     folder = fake_record("s/a", status="failed").folder
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     code, out, err = call("rm", "s", "--status", "failed")

@@ -1,4 +1,4 @@
-"""Where fcorun report puts its page, and who else leaves one."""
+"""The file of the report page, and the pages that figures and sweeps write."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,11 @@ from fcorun.figures.reproduce import FigureResult
 from fcorun.records.formats import csv_text
 
 
-def test_where_the_page_goes(capsys):
+def test_the_file_of_the_page(capsys):
     fake_grid("s", seeds=(0,))
     assert main(["report", "s"]) == 0
     assert Path("s/report.html").stat().st_size < 6e6
-    assert main(["report", "s"]) == 0  # its own place is written anew
+    assert main(["report", "s"]) == 0  # its own file is replaced
     Path("mine.html").write_text("mine")
     assert main(["report", "s", "--out", "mine.html"]) == 2
     assert "mine.html exists; give --force to replace it" in capsys.readouterr().err
@@ -25,7 +25,7 @@ def test_where_the_page_goes(capsys):
     assert "give --out FILE.html" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys):
+def test_a_folder_without_records_is_refused(capsys):
     Path("empty").mkdir()
     for argv, sentence in (
         (["nowhere"], "there is no folder nowhere; give one that holds records"),
@@ -42,9 +42,9 @@ def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("without", [True, False])
-def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
-    """Its claims, and the records that it was made from, wherever they lie."""
+@pytest.mark.parametrize("wants_page", [False, True])
+def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
+    """The page shows the figure's claims and records, which may lie in another folder."""
     claim = {"figure": "mine", "algo": "fedmid", "says": "it is the best", "measured": "1", "wanted": "2"}
     claim |= {"holds": "no", "test": "in each of 3 seeds", "note": ""}
     folder, records = Path("figures", "fco_fig3a"), fake_grid("figures/shared/runs", seeds=(0,))
@@ -56,12 +56,12 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
         about["caption"] = "How it is drawn."
         (folder / "figure.json").write_text(json.dumps(about))
-        return FigureResult(folder, [claim], records=records, wants_page=not without)
+        return FigureResult(folder, [claim], records=records, wants_page=wants_page)
 
     monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
     assert main(["figure", "fco_fig3a", "--out", "figures"]) == 0
-    assert (folder / "report.html").exists() != without
-    if not without:
+    assert (folder / "report.html").exists() == wants_page
+    if wants_page:
         text = (folder / "report.html").read_text()
         assert "12 runs of feddualavg and fedmid on lasso" in text
         assert "0 of 1 claims hold</h2>" in text
@@ -75,7 +75,7 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
 
 
 @pytest.mark.drawn
-def test_a_sweep_leaves_its_page(monkeypatch):
+def test_a_sweep_writes_its_page(monkeypatch):
     monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s", "report=false") == 0
     assert not Path("s/report.html").exists()
