@@ -162,7 +162,7 @@ def test_haxby_cache(brains, monkeypatch):
         raise AssertionError("masked again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.datasets.haxby._standardized", masked)
+        patch.setattr("fcorun.datasets.haxby._mask_and_standardize", masked)
         np.testing.assert_array_equal(haxby(brains).load().x, first.x)
         os.utime(brains / "haxby2001" / "subj5" / "bold.nii.gz", ns=(1, 1))
         with pytest.raises(AssertionError, match="masked again"):

@@ -14,8 +14,8 @@ from fcorun.experiment.prepare import prepare
 OFFSETS = np.array([0, 3, 10, 20, 21])  # clients of 3, 7, 10 and 1 rows
 
 
-def taken(rows):
-    """The rows of a client's steps, in order, without the places that hold none."""
+def valid_rows(rows):
+    """Return the rows of a client's steps, in order, without padding."""
     return rows[rows >= 0]
 
 
@@ -43,7 +43,7 @@ def test_every_row_once_an_epoch(batch, epochs):
     for rows in schedule.draw_rounds(0, 5).rows:
         for m, client in enumerate(rows):
             own, n = np.arange(OFFSETS[m], OFFSETS[m + 1]), OFFSETS[m + 1] - OFFSETS[m]
-            for epoch in np.split(taken(client), epochs):
+            for epoch in np.split(valid_rows(client), epochs):
                 np.testing.assert_array_equal(np.sort(epoch), own)
             lengths = (client >= 0).sum(axis=1)
             whole, rest = divmod(n, batch)
@@ -52,11 +52,10 @@ def test_every_row_once_an_epoch(batch, epochs):
             assert (lengths[: len(one_epoch) * epochs] > 0).all()  # steps without rows come last
 
 
-def test_an_order_is_uniform():
-    """Each row of a client is equally often in each place, in each epoch, and epochs differ."""
+def test_orders_are_uniform_in_each_epoch_and_epochs_differ():
     rows = Schedule(np.array([0, 4, 9]), 3, batch_size=1, local_epochs=2).draw_rounds(0, 3000).rows[:, 0, :8, 0]
-    for place in rows.T:
-        assert chisquare(np.bincount(place, minlength=4)).pvalue > 1e-3
+    for at_position in rows.T:
+        assert chisquare(np.bincount(at_position, minlength=4)).pvalue > 1e-3
     same = (rows[:, :4] == rows[:, 4:]).all(axis=1).mean()
     assert same == pytest.approx(1 / 24, abs=0.02)
 
@@ -75,7 +74,7 @@ def test_local_steps_are_exact(batch, steps):
     assert (rows >= 0).any(axis=2).all()
     for m, client in enumerate(rows):
         own = np.arange(OFFSETS[m], OFFSETS[m + 1])
-        found = taken(client)
+        found = valid_rows(client)
         whole = len(found) // len(own)
         for epoch in found[: whole * len(own)].reshape(whole, len(own)):  # as many shuffled epochs as it needs
             np.testing.assert_array_equal(np.sort(epoch), own)
@@ -107,12 +106,12 @@ def test_the_whole_data_of_a_client_are_its_rows(sizes, cohort, tmp_path):
     np.testing.assert_allclose(flat({k: v[0] for k, v in now.solution.items()}), expected, atol=1e-12)
 
 
-def test_chances_are_two_numbers_a_round_between_0_and_1():
-    chance = Schedule(OFFSETS, 0).draw_rounds(0, 1000).shared_uniforms
-    assert chance.shape == (1000, 2)
-    assert abs(np.corrcoef(chance.T)[0, 1]) < 0.1
-    assert ((chance >= 0) & (chance < 1)).all()
-    np.testing.assert_allclose(np.quantile(chance, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.05)
+def test_shared_uniforms_are_two_numbers_a_round_between_0_and_1():
+    uniforms = Schedule(OFFSETS, 0).draw_rounds(0, 1000).shared_uniforms
+    assert uniforms.shape == (1000, 2)
+    assert abs(np.corrcoef(uniforms.T)[0, 1]) < 0.1
+    assert ((uniforms >= 0) & (uniforms < 1)).all()
+    np.testing.assert_allclose(np.quantile(uniforms, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.05)
 
 
 def test_share_is_the_cohorts_part_of_all_weights():
@@ -139,7 +138,7 @@ def test_a_round_does_not_depend_on_those_drawn_with_it(options):
         for alone, together in zip(schedule.draw_rounds(r, 1)[:-2], block[:-2], strict=True):
             if alone is not None and together is not None:
                 np.testing.assert_array_equal(alone[0], together[r])
-        assert block.state_index is block.assignment is None  # all clients' states and rows are there
+        assert block.state_index is block.assignment is None  # all clients' states and rows are on the device
     if "batch_size" in options:
         assert not np.array_equal(block.rows[0], block.rows[1])
 

@@ -1,4 +1,4 @@
-"""A stream of random numbers a client."""
+"""Random streams of clients."""
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ SIZES = np.array([7, 12, 5, 12])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
 
 
-def drawn(names, offsets, **options):
-    """The rows of a schedule's first three rounds, each client's counted from its own first one, and the keys."""
+def draw_three_rounds(names, offsets, **options):
+    """Draw three rounds; rows are counted from each client's first row. Returns rows, keys and cohorts."""
     schedule = Schedule(np.asarray(offsets), 5, batch_size=4, names=tuple(names), **options)
     rounds = schedule.draw_rounds(0, 3)
-    own = np.asarray(offsets)[rounds.cohort][..., None, None]
-    return np.where(rounds.rows < 0, -1, rounds.rows - own), rounds.keys, rounds.cohort
+    first_row = np.asarray(offsets)[rounds.cohort][..., None, None]
+    return np.where(rounds.rows < 0, -1, rounds.rows - first_row), rounds.keys, rounds.cohort
 
 
 @pytest.mark.parametrize("options", [{"local_epochs": 2}, {"local_epochs": None, "local_steps": 6}])
 def test_a_client_keeps_its_batches_among_other_clients(options):
-    whole, keys, _ = drawn(NAMES, OFFSETS, **options)
+    whole, keys, _ = draw_three_rounds(NAMES, OFFSETS, **options)
     for place, name in enumerate(NAMES):
-        alone, key, _ = drawn([name], [0, SIZES[place]], **options)
+        alone, key, _ = draw_three_rounds([name], [0, SIZES[place]], **options)
         steps = alone.shape[2]
         np.testing.assert_array_equal(whole[:, place, :steps], alone[:, 0])
         assert (whole[:, place, steps:] == -1).all()
@@ -35,20 +35,20 @@ def test_a_client_keeps_its_batches_among_other_clients(options):
 
 
 def test_a_client_keeps_its_batches_in_a_cohort():
-    whole, keys, _ = drawn(NAMES, OFFSETS)
-    some, theirs, cohort = drawn(NAMES, OFFSETS, clients_per_round=2)
+    whole, keys, _ = draw_three_rounds(NAMES, OFFSETS)
+    some, theirs, cohort = draw_three_rounds(NAMES, OFFSETS, clients_per_round=2)
     for number, clients in enumerate(cohort):
         np.testing.assert_array_equal(some[number], whole[number, clients])
         np.testing.assert_array_equal(theirs[number], keys[number, clients])
 
 
 def test_clients_go_by_their_names_or_numbers():
-    named, *_ = drawn(NAMES, [0, 12, 24, 36, 48])
-    turned, *_ = drawn(NAMES[::-1], [0, 12, 24, 36, 48])
+    named, *_ = draw_three_rounds(NAMES, [0, 12, 24, 36, 48])
+    turned, *_ = draw_three_rounds(NAMES[::-1], [0, 12, 24, 36, 48])
     np.testing.assert_array_equal(named, turned[:, ::-1])
     assert not np.array_equal(named[:, 0], named[:, 1])
-    numbered, *_ = drawn((), [0, 12, 24, 36, 48])
-    np.testing.assert_array_equal(numbered, drawn("0123", [0, 12, 24, 36, 48])[0])
+    numbered, *_ = draw_three_rounds((), [0, 12, 24, 36, 48])
+    np.testing.assert_array_equal(numbered, draw_three_rounds("0123", [0, 12, 24, 36, 48])[0])
 
 
 def test_names_reach_the_schedule():
@@ -60,13 +60,13 @@ def test_names_reach_the_schedule():
 
 def test_seed_round_stream_and_client_all_matter():
     rounds, clients = np.arange(3), streams.client_keys(NAMES)
-    found = [
+    states = [
         streams.stream_states(stream, seed, np.full(4, number), clients)
         for stream in (2, 4)
         for seed in (0, 1, 2**70)
         for number in rounds
     ]
-    assert len(np.unique(found)) == 2 * 3 * 3 * 4
+    assert len(np.unique(states)) == 2 * 3 * 3 * 4
 
 
 def test_permutations_and_numbers_are_uniform():
@@ -79,7 +79,7 @@ def test_permutations_and_numbers_are_uniform():
 
 
 def test_numbers_stay_what_they_are():
-    """Pinned: whoever changes them raises the engine's VERSION, for old records then do not hold."""
+    """Pin the numbers: a change of them must raise the engine's RESULTS_VERSION, since old records become invalid."""
     start = streams.stream_states(2, 7, np.array([3]), streams.client_keys(["north"]))
     assert streams.draw_permutations(start, 1, 8).ravel().tolist() == PINNED
     assert streams.draw_uniforms(start, 1).item() == pytest.approx(PINNED_NUMBER, abs=1e-15)
