@@ -45,8 +45,8 @@ class ClientRows:
         return [name for m, name in enumerate(self.client_names) if n_rows[m] and not n_training[m]]
 
     def client_of_row(self) -> np.ndarray:
-        """Return the name of each row's client, shape (N,)."""
-        return np.array(self.client_names)[self.client_index]
+        """Return the name of each row's client, "" for a row of no client, shape (N,)."""
+        return np.array([*self.client_names, ""])[self.client_index]
 
 
 def encode(

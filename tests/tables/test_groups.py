@@ -115,6 +115,12 @@ def test_a_group_of_two_clients_is_refused_unless_kept():
     patients_by_split(table(frame, group_across="keep").load())
 
 
+def test_a_column_of_splits_needs_no_column_of_clients():
+    data = table(group=None, client=None, clients=2, split="part").load()
+    assert data.sizes.tolist() == [45, 45]
+    assert set(not_none(data.clients_test)) == {""}
+
+
 def test_columns_mark_splits_and_folds():
     data = table(split="part", fold="wave").load()
     assert patients_by_split(data)["test"] == {n for n in range(PATIENTS) if n % 4 == 3}
