@@ -19,12 +19,12 @@ def reason(folder, *overrides, x=X, y=RARE, **options):
 
 
 def test_one_class_for_all_rows(tmp_path):
-    told = reason(tmp_path, "reg=l1", "reg.strength=1")
-    assert "train_accuracy 0.8333 is what saying 'False' of every row gives" in told
-    assert "judge it by train_loss" in told
-    held = reason(tmp_path / "held", "reg=l1", "reg.strength=1", "data.validation=0.5")
-    assert "val_accuracy 0." in held
-    assert "judge it by val_loss, val_auc or val_ap" in held
+    sentence = reason(tmp_path, "reg=l1", "reg.strength=1")
+    assert "train_accuracy 0.8333 is what saying 'False' of every row gives" in sentence
+    assert "judge it by train_loss" in sentence
+    held_out_sentence = reason(tmp_path / "held", "reg=l1", "reg.strength=1", "data.validation=0.5")
+    assert "val_accuracy 0." in held_out_sentence
+    assert "judge it by val_loss, val_auc or val_ap" in held_out_sentence
     assert "accuracy" not in reason(tmp_path / "other", "reg=l1", "reg.strength=0.01", y=X[:, 0] + 0.3 > X[:, 1] ** 2)
 
 
@@ -33,18 +33,18 @@ def test_perfect_separation(tmp_path, complete):
     """Complete, and of a level that only rows of one class have."""
     level = RARE if complete else RARE & (np.arange(60) < 31)
     x = np.column_stack([X, level])
-    told = reason(tmp_path, "reg=none", "algo.max_iterations=500", x=x)
-    assert "perfect separation" in told
-    assert ("every training row is classified right" in told) == complete
-    assert "feature 'x3' alone parts 'False' from 'True'" in told
-    assert "objective.ridge=0.01 or reg=l1" in told
+    sentence = reason(tmp_path, "reg=none", "algo.max_iterations=500", x=x)
+    assert "perfect separation" in sentence
+    assert ("every training row is classified right" in sentence) == complete
+    assert "feature 'x3' alone parts 'False' from 'True'" in sentence
+    assert "objective.ridge=0.01 or reg=l1" in sentence
     mild = reason(tmp_path / "mild", "objective.ridge=0.001", "reg=none", x=x)
     assert ("the size of the coefficients is that of the penalty" in mild) == complete
     assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
 
 
 @pytest.mark.parametrize(
-    ("classes", "given", "told"),
+    ("classes", "positive", "expected"),
     [
         ((1, 2), None, "'2'"),
         (("no", "yes"), None, "'yes'"),
@@ -53,7 +53,7 @@ def test_perfect_separation(tmp_path, complete):
         ((False, True), None, ""),
     ],
 )
-def test_the_class_that_coefficients_speak_for(classes, given, told):
-    found = warn_positive_class(classes, given)
-    assert bool(found) == bool(told)
-    assert all(f"speak for {told}" in line for line in found)
+def test_the_class_that_coefficients_speak_for(classes, positive, expected):
+    warnings = warn_positive_class(classes, positive)
+    assert bool(warnings) == bool(expected)
+    assert all(f"speak for {expected}" in line for line in warnings)

@@ -22,11 +22,11 @@ T = np.linspace(0, 1, 51)
     ],
 )
 def test_what_is_still_falling(values, fell, of_gain):
-    found = measure_remaining_descent(rows(values))
-    assert found is not None
-    assert found["evaluations"] == 5
-    assert found["fell"] == pytest.approx(fell, rel=0.02)
-    assert found["of_gain"] == pytest.approx(of_gain, rel=0.06)
+    descent = measure_remaining_descent(rows(values))
+    assert descent is not None
+    assert descent["evaluations"] == 5
+    assert descent["fell"] == pytest.approx(fell, rel=0.02)
+    assert descent["of_gain"] == pytest.approx(of_gain, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_what_is_at_rest(values):
 
 @pytest.mark.parametrize("metric", ["objective", "personal_train_loss"])
 def test_what_grows_without_bounds_has_diverged(metric):
-    found = explain_growth(rows([989.0, 4e9, 5e19], metric))
-    assert "rose from 989 to 5e+19, by more than 1,000 times its size at the start" in found
+    sentence = explain_growth(rows([989.0, 4e9, 5e19], metric))
+    assert "rose from 989 to 5e+19, by more than 1,000 times its size at the start" in sentence
 
 
 @pytest.mark.parametrize("values", [[2.0, 1500.0], [2.0, 1e9, 3.0], [1e-3, -5.0, 100.0], [1e-9, 2e-6], [0.0, 0.0], []])
@@ -74,18 +74,18 @@ def test_a_fall_is_seen_through_noise():
 
 def test_clients_with_own_models_are_judged_by_these():
     table = [row | {"objective": 1.0} for row in rows(2 - T, "personal_train_loss")]
-    found = measure_remaining_descent(table)
-    assert found is not None
-    assert describe_remaining_descent(found) == (
+    descent = measure_remaining_descent(table)
+    assert descent is not None
+    assert describe_remaining_descent(descent) == (
         "not finished: over the last 5 evaluations the own models' training loss was 8.8 % lower than over the 5 "
         "before, 10 % of all it gained: more rounds or larger rates may help"
     )
 
 
 def test_of_ten_evaluations_the_last_two_are_compared():
-    found = measure_remaining_descent(rows(12 - np.arange(10)))
-    assert found is not None
+    descent = measure_remaining_descent(rows(12 - np.arange(10)))
+    assert descent is not None
     assert (
         "at the last evaluation the objective was 25 % lower than at the one before, 11 % of all"
-        in describe_remaining_descent(found)
+        in describe_remaining_descent(descent)
     )

@@ -84,12 +84,12 @@ class Lasso(Dataset):
 
 
 def test_the_code_of_the_users_plugins_is_part_of_the_identity(user_module):
-    own = {"class": "mine.Own", "client_lr": 0.1, "server_lr": 1.0}
+    algo = {"class": "mine.Own", "client_lr": 0.1, "server_lr": 1.0}
     data = {"class": "mine.Lasso"}
 
     def identities(factor):
         user_module("mine", OWN.format(factor=factor))
-        return identity(algo=own), identity("clients_per_round=null", data=data)
+        return identity(algo=algo), identity("clients_per_round=null", data=data)
 
     one, other = identities(1), identities(2)
     assert identities(1) == one

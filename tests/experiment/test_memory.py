@@ -15,7 +15,7 @@ HUGE = 10**9
 
 
 @pytest.mark.parametrize(
-    ("asked", "keys"),
+    ("overrides", "keys"),
     [
         (["data=lasso", f"data.features={HUGE}"], ["data.clients=64", f"data.features={HUGE}"]),
         (["data=lowrank", f"data.rows={HUGE}"], [f"data.rows={HUGE}", "data.columns=32"]),
@@ -24,9 +24,9 @@ HUGE = 10**9
         (["data=lasso_million", f"data.features={HUGE}"], ["data.evaluated=100", f"data.features={HUGE}"]),
     ],
 )
-def test_data_that_cannot_be_made(asked, keys):
+def test_data_that_cannot_be_made(overrides, keys):
     with fails(*keys, "needs at least", "GiB are free", "give fewer rows, features or clients"):
-        run(compose(asked), "here")
+        run(compose(overrides), "here")
     assert not Path("here").exists()
 
 
@@ -68,10 +68,10 @@ def test_numpys_own_error_is_a_sentence(monkeypatch):
 
 
 def test_pages_of_files_make_room_in_a_container(monkeypatch):
-    told = {
+    contents = {
         "memory.max": "1000",
         "memory.current": "900",
         "memory.stat": "anon 100\nactive_file 300\ninactive_file 200",
     }
-    monkeypatch.setattr(Path, "read_text", lambda path, *_, **__: told[path.name])
+    monkeypatch.setattr(Path, "read_text", lambda path, *_, **__: contents[path.name])
     assert machine.free_host_memory() == 600

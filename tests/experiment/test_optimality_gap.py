@@ -46,17 +46,17 @@ def test_a_default_run_is_near_the_optimum_or_says_that_it_is_not(algo, task, ra
     config = hospitals(tmp_path, f"algo={algo}", task=task, raw=raw)
     record = run(config, "run")
     assert record.status["status"] == "done"
-    far, said = above(config, record), record.status["reason"]
-    assert far <= 0.01 if not said else "above the optimum" in said or "not known" in said
-    if far > 0.01 and not raw:
-        told = re.findall(r"([\d.]+) % above", said)
-        assert float(told[0]) == pytest.approx(100 * far, rel=0.1)
+    gap, reason = above(config, record), record.status["reason"]
+    assert gap <= 0.01 if not reason else "above the optimum" in reason or "not known" in reason
+    if gap > 0.01 and not raw:
+        percentages = re.findall(r"([\d.]+) % above", reason)
+        assert float(percentages[0]) == pytest.approx(100 * gap, rel=0.1)
     if algo != "fedmid" and not raw:  # FedMiD shrinks on the clients and on the server
-        assert not said
+        assert not reason
         bounded = task != "multiclass"  # of more than two classes there is no duality gap: a norm bounds nothing
         assert record.summary["certificate"]["near"] is (True if bounded else None)
-    if raw and far > 0.01:
-        assert "data.standardize=pooled" in said
+    if raw and gap > 0.01:
+        assert "data.standardize=pooled" in reason
 
 
 PART = ("local_epochs=2", "batch_size=4", "clients_per_round=2")
@@ -69,8 +69,8 @@ def test_no_rate_diverges_whatever_a_round_is(algo, rounds, tmp_path):
     record = run(hospitals(tmp_path, f"algo={algo}", *rounds, "rounds=60"), "run")
     assert record.status["status"] == "done"
     assert "smaller rates" not in record.status["reason"]
-    judged = "personal_train_loss" if "personal_train_loss" in record.metrics else "train_loss"
-    assert record.metrics[judged].iloc[-1] < (0.9 if algo == "fedadagrad" else 0.6) * record.metrics[judged].iloc[0]
+    metric = "personal_train_loss" if "personal_train_loss" in record.metrics else "train_loss"
+    assert record.metrics[metric].iloc[-1] < (0.9 if algo == "fedadagrad" else 0.6) * record.metrics[metric].iloc[0]
 
 
 @pytest.mark.parametrize("algo", ["feddualavg", "fedmid_osp"])
@@ -95,8 +95,8 @@ def test_the_rates_are_those_of_the_theorems(tmp_path):
     def rates(*overrides):
         experiment = prepare(hospitals(tmp_path, *overrides))
         data = load_data(experiment)
-        found = {k: v for k, v in (resolve_auto(experiment, data)[1] or {}).items() if k.startswith("algo.")}
-        return compute_problem_constants(experiment, data), {k.removeprefix("algo."): v for k, v in found.items()}
+        values = {k: v for k, v in (resolve_auto(experiment, data)[1] or {}).items() if k.startswith("algo.")}
+        return compute_problem_constants(experiment, data), {k.removeprefix("algo."): v for k, v in values.items()}
 
     known, one = rates("algo=fedavg")
     assert (known.local_steps, known.uses_minibatches, known.partial_participation) == (1, False, False)

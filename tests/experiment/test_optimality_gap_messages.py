@@ -15,17 +15,17 @@ from fcorun.runs.job import Job
 BRIEF = ("rounds=60", "eval_every=10")
 
 
-def table(folder, *overrides, x=None, y=None, sizes=(20,) * 3, **given):
+def table(folder, *overrides, x=None, y=None, sizes=(20,) * 3, **options):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((sum(sizes), 4)) if x is None else x
     y = x @ np.linspace(1, 2, x.shape[1]) + 3 * np.repeat(range(len(sizes)), sizes) if y is None else y
-    return ragged(folder, *BRIEF, "data.standardize=none", *overrides, sizes=sizes, x=x, y=y, **given)
+    return ragged(folder, *BRIEF, "data.standardize=none", *overrides, sizes=sizes, x=x, y=y, **options)
 
 
 def test_a_norm_is_not_a_bound():
     """The solver was at rest long before the optimum of the badly scaled problem below."""
-    found = _summarize_gap((2.0, 1.0), 1.0, -np.inf, ("prox-gradient norm", 1e-9, True))
-    assert (found.near, found.sure, found.above) == (None, False, 0.0)
+    gap = _summarize_gap((2.0, 1.0), 1.0, -np.inf, ("prox-gradient norm", 1e-9, True))
+    assert (gap.near, gap.sure, gap.above) == (None, False, 0.0)
     assert _summarize_gap((2.0, 1.0), 0.9, -np.inf, ("prox-gradient norm", 1e-9, True)).near is False
     assert _summarize_gap((2.0, 1.0), 1.0, 0.995, ("duality gap", 0.005, True)).near is True
 
@@ -45,21 +45,21 @@ def test_units_that_differ_a_billion_times_do_not_hide_the_optimum(tmp_path):
 def test_an_optimum_of_zero_is_near_when_all_was_gained(tmp_path):
     x = np.random.default_rng(0).standard_normal((20, 30))
     wide = {"x": x, "y": x @ np.ones(30), "sizes": (5,) * 4}
-    there = run(table(tmp_path, "algo=fedavg", "reg=none", "rounds=400", **wide), "there")
-    assert there.status["reason"] == ""
-    assert there.summary["certificate"]["near"]
-    assert there.summary["certificate"]["above"] is None
+    converged = run(table(tmp_path, "algo=fedavg", "reg=none", "rounds=400", **wide), "there")
+    assert converged.status["reason"] == ""
+    assert converged.summary["certificate"]["near"]
+    assert converged.summary["certificate"]["above"] is None
     short = run(table(tmp_path, "algo=fedavg", "reg=none", "rounds=3", "eval_every=1", **wide), "short")
     assert "% of what was to be gained is left: more rounds may help" in short.status["reason"]
 
 
-@pytest.mark.parametrize(("near", "said"), [(None, "not finished"), (True, ""), (False, "")])
-def test_what_is_not_known_leaves_the_word_to_the_rows(near, said, tmp_path):
+@pytest.mark.parametrize(("near", "expected_start"), [(None, "not finished"), (True, ""), (False, "")])
+def test_what_is_not_known_leaves_the_word_to_the_rows(near, expected_start, tmp_path):
     job = Job(prepare(table(tmp_path, "algo=fedavg")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": float(v)} for v in range(20, 2, -1)], {"near": near}
     _add_final_warnings(job)
-    assert job.reason.startswith(said)
-    assert bool(job.reason) is bool(said)
+    assert job.reason.startswith(expected_start)
+    assert bool(job.reason) is bool(expected_start)
 
 
 @pytest.mark.parametrize(("algo", "even"), [("fedavg", False), ("fedcomposite", False), ("scaffold", True)])
@@ -70,7 +70,7 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("overrides", "expected"),
     [
         (
             ("algo=fedmid", "local_epochs=5"),
@@ -93,21 +93,21 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
         (("algo=scaffold", "reg=none", "clients_per_round=2"), "more rounds may help"),
     ],
 )
-def test_the_cure_is_that_of_the_cause(given, told, tmp_path):
-    experiment = prepare(table(tmp_path, "reg=l1", *given))
-    assert advise(experiment, load_data(experiment), falling=False).startswith(told)
+def test_the_cure_is_that_of_the_cause(overrides, expected, tmp_path):
+    experiment = prepare(table(tmp_path, "reg=l1", *overrides))
+    assert advise(experiment, load_data(experiment), falling=False).startswith(expected)
 
 
-@pytest.mark.parametrize(("reg", "told"), [("none", "makes steps longer"), ("l1", "makes another problem")])
-def test_units_are_named_where_they_differ(reg, told, tmp_path):
+@pytest.mark.parametrize(("reg", "expected"), [("none", "makes steps longer"), ("l1", "makes another problem")])
+def test_units_are_named_where_they_differ(reg, expected, tmp_path):
     x = np.random.default_rng(0).standard_normal((60, 3)) * [1, 30, 1000]
     experiment = prepare(table(tmp_path, "algo=feddualavg", f"reg={reg}", x=x))
-    assert f"data.standardize=pooled {told}" in advise(experiment, load_data(experiment), falling=False)
+    assert f"data.standardize=pooled {expected}" in advise(experiment, load_data(experiment), falling=False)
 
 
 def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(tmp_path):
-    def rates(*given):
-        experiment = prepare(table(tmp_path, "algo=fedmid", "reg=linf_ball", "local_epochs=5", *given))
+    def rates(*overrides):
+        experiment = prepare(table(tmp_path, "algo=fedmid", "reg=linf_ball", "local_epochs=5", *overrides))
         return resolve_auto(experiment, load_data(experiment))[0].algo
 
     assert rates().server_lr > 10  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
 
 
 @pytest.mark.parametrize(
-    ("reg", "algo", "density", "told"),
+    ("reg", "algo", "density", "expected"),
     [
         ("l1", "feddualavg", 0.0, "reg=l1 left none of the weights: a smaller strength keeps some"),
         ("l1", "feddualavg", 0.5, ""),
@@ -123,8 +123,8 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
         ("l2", "feddualavg", 0.0, ""),
     ],
 )
-def test_a_strength_that_leaves_nothing_is_said(reg, algo, density, told, tmp_path):
+def test_a_strength_that_leaves_nothing_is_said(reg, algo, density, expected, tmp_path):
     job = Job(prepare(table(tmp_path, f"algo={algo}", f"reg={reg}")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": 1.0, "density": density}] * 2, {"near": True}
     _add_final_warnings(job)
-    assert job.reason == told
+    assert job.reason == expected

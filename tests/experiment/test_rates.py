@@ -14,8 +14,8 @@ def wide(folder, *overrides):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 100))
     y = x @ rng.standard_normal(100) + rng.standard_normal(300)
-    given = ("reg=none", "local_epochs=null", "eval_every=20", *overrides)
-    return ragged(folder, *given, sizes=(50,) * 6, task="regression", x=x, y=y)
+    base = ("reg=none", "local_epochs=null", "eval_every=20", *overrides)
+    return ragged(folder, *base, sizes=(50,) * 6, task="regression", x=x, y=y)
 
 
 @pytest.mark.parametrize(("algo", "steps"), [("fedavg", 2), ("feddualavg", 1), ("fedavgm", 5)])
@@ -54,10 +54,10 @@ def test_rows_in_a_short_batch_and_clients_of_much_weight_count_for_more(tmp_pat
             e := prepare(ragged(tmp_path, "algo=fedavg", *overrides)), load_data(e)
         ).effective_rows
 
-    given = ("batch_size=4", "local_epochs=null", "client_weighting=uniform")
+    base = ("batch_size=4", "local_epochs=null", "client_weighting=uniform")
     sizes = np.diff(load_data(prepare(ragged(tmp_path, "algo=fedavg"))).offsets)
-    assert rows(*given, "local_steps=1") == pytest.approx(np.minimum(sizes, 4).min() * len(sizes))
-    one = rows(*given, "local_steps=1", "client_weighting=examples")
+    assert rows(*base, "local_steps=1") == pytest.approx(np.minimum(sizes, 4).min() * len(sizes))
+    one = rows(*base, "local_steps=1", "client_weighting=examples")
     assert one == pytest.approx((np.minimum(sizes, 4) / sizes).min() * sizes.sum())
 
 

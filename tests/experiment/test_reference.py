@@ -89,25 +89,27 @@ class {name}(Regularizer):
 """
 
 
-@pytest.mark.parametrize("asked", ["reference=true", "algo=centralized", "algo=one_client"])
-@pytest.mark.parametrize(("says", "told"), [("convex = False", "reg=own is not convex"), ("", "does not say whether")])
-def test_nothing_is_certified_that_may_have_several_optima(user_module, asked, says, told):
+@pytest.mark.parametrize("option", ["reference=true", "algo=centralized", "algo=one_client"])
+@pytest.mark.parametrize(
+    ("declaration", "message"), [("convex = False", "reg=own is not convex"), ("", "does not say whether")]
+)
+def test_nothing_is_certified_that_may_have_several_optima(user_module, option, declaration, message):
     """A regularizer that does not say that it is convex is none: neither is one that derives from a convex one."""
     code = ABSOLUTE.format(name="Own", factor=-1, convex=True)
-    user_module("own_a", code.replace("convex = True", says))
+    user_module("own_a", code.replace("convex = True", declaration))
     user_module("own_b", "from fcorun.regularizers import L1\n" + code.replace("(Regularizer)", "(L1)").replace(
-        "    strength: float\n", "").replace("convex = True", says))  # fmt: skip
+        "    strength: float\n", "").replace("convex = True", declaration))  # fmt: skip
     for module in ("own_a", "own_b"):
-        config = small(asked)
+        config = small(option)
         config["reg"] = {"name": "own", "class": f"{module}.Own", "strength": 0.1}
-        with fails(asked, told):
+        with fails(option, message):
             prepare(config)
         prepare(small() | {"reg": config["reg"]})  # it may be run
 
 
 def test_every_regularizer_and_objective_says_whether_it_is_convex():
-    said = {name: plugin_class("reg", name).convex for name in choice_names("reg")}
-    assert said == dict.fromkeys(said, True)
+    convexity = {name: plugin_class("reg", name).convex for name in choice_names("reg")}
+    assert convexity == dict.fromkeys(convexity, True)
     objectives = {
         name: plugin_class("objective", name).convex for name in choice_names("objective") if name != "by_task"
     }
@@ -119,7 +121,7 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
     """Against one client after the other, on its rows as they are; all together take few rows and few shapes."""
     sizes = (1, 3, 4, 9, 13, 30)
     y = np.random.default_rng(3).uniform(0.5, 2, sum(sizes))
-    asked = (
+    overrides = (
         "algo=local",
         "algo.client_lr=0.1",
         f"objective={objective}",
@@ -127,23 +129,23 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
         "reg.strength=1",
         "data.standardize=pooled",
     )
-    experiment = prepare(ragged(tmp_path, *asked, sizes=sizes, y=y))
-    data, minimize, taken = experiment.data.load(), strength_max.minimize, []
+    experiment = prepare(ragged(tmp_path, *overrides, sizes=sizes, y=y))
+    data, minimize, batch_sizes = experiment.data.load(), strength_max.minimize, []
     with jax.enable_x64(True):
         problem, ends = build_problem(experiment, data), data.offsets.tolist()
-        rows = [reference.gather_rows(data, "uniform", slice(*own)) for own in pairwise(ends)]
-        each = [strength_max.strength_max(problem, batch) for batch in rows]
+        rows = [reference.gather_rows(data, "uniform", slice(*bounds)) for bounds in pairwise(ends)]
+        strengths = [strength_max.strength_max(problem, batch) for batch in rows]
 
-    def counted(problem, batch, *args, **how):
-        taken.append(len(batch.y))
-        return minimize(problem, batch, *args, **how)
+    def counted(problem, batch, *args, **options):
+        batch_sizes.append(len(batch.y))
+        return minimize(problem, batch, *args, **options)
 
     monkeypatch.setattr(strength_max, "minimize", counted)
-    found = reference.compute_client_strength_max(experiment, data, "")
-    assert found == pytest.approx(max(each), rel=1e-9)
-    assert len(taken) == len(sizes)
-    assert sum(taken) < 2 * sum(sizes)
-    assert len(set(taken)) <= 5  # the powers of two up to 32
+    largest = reference.compute_client_strength_max(experiment, data, "")
+    assert largest == pytest.approx(max(strengths), rel=1e-9)
+    assert len(batch_sizes) == len(sizes)
+    assert sum(batch_sizes) < 2 * sum(sizes)
+    assert len(set(batch_sizes)) <= 5  # the powers of two up to 32
 
 
 def test_of_strength_and_relative_the_one_given_is_told(tmp_path):

@@ -47,7 +47,7 @@ def test_it_is_said_and_more_rounds_help(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "alone", "judged"),
+    ("overrides", "alone", "expected"),
     [
         (("reg=l1",), True, True),
         (("reg=l1", "algo=feddualavg"), True, True),
@@ -55,6 +55,6 @@ def test_it_is_said_and_more_rounds_help(tmp_path):
         (("algo=scaffold", "reg=l1"), True, False),
     ],
 )
-def test_only_what_minimises_a_convex_problem_is_judged(tmp_path, overrides, alone, judged):
+def test_only_what_minimises_a_convex_problem_is_judged(tmp_path, overrides, alone, expected):
     experiment = prepare(ragged(tmp_path, "algo=fedmid", "algo.client_lr=0.1", "algo.server_lr=1", *overrides))
-    assert can_measure_movement(experiment, load_data(experiment), single_run=alone) == judged
+    assert can_measure_movement(experiment, load_data(experiment), single_run=alone) == expected

@@ -31,9 +31,9 @@ def test_new_clients_start_from_a_record(name, trained, tmp_path):
         return
     record = run(ragged(tmp_path, f"algo={name}", *rest), "new")
     np.testing.assert_allclose(flat(record.solution), flat(trained.solution), atol=1e-15)
-    own = np.column_stack([record.personal["weights"], record.personal["bias"]])
-    assert own.shape == (3, 7)
-    assert np.abs(own - flat(trained.solution)).max() > 1e-3
+    models = np.column_stack([record.personal["weights"], record.personal["bias"]])
+    assert models.shape == (3, 7)
+    assert np.abs(models - flat(trained.solution)).max() > 1e-3
     losses = record.metrics["personal_train_loss"]
     assert losses.iloc[-1] < losses.iloc[0]
     assert not record.metrics[["bytes_up", "bytes_down"]].to_numpy().any()
@@ -48,19 +48,19 @@ def test_new_clients_take_several_steps_from_a_model_that_stays(name, trained, t
     new = ["reg=none", "rounds=3000", "eval_every=3000", f"start={trained.folder}", "frozen=true"]
     config = ragged(tmp_path, f"algo={name}", *rest, *rate, *new, "local_epochs=4", sizes=(12, 20, 16))
     q, record = Quadratics(config), run(config, "new")
-    own = np.column_stack([record.personal["weights"], record.personal["bias"]])
+    models = np.column_stack([record.personal["weights"], record.personal["bias"]])
     lam, w = (0.5 if name == "pfedme" else 0.0), flat(trained.solution)
     expected = [np.linalg.solve(h + lam * np.eye(7), c + lam * w) for h, c in zip(q.H, q.c, strict=True)]
-    np.testing.assert_allclose(own, expected, atol=1e-6)
+    np.testing.assert_allclose(models, expected, atol=1e-6)
 
 
 def test_new_clients_end_at_the_prox_of_the_trained_model(trained, tmp_path):
     config = ragged(tmp_path, "algo=ditto", "algo.personal_lr=0.05", "algo.lam=0.5", "reg=none", "rounds=3000",
                     "eval_every=3000", f"start={trained.folder}", "frozen=true", sizes=(12, 20, 16))  # fmt: skip
     q, record = Quadratics(config), run(config, "new")
-    own = np.column_stack([record.personal["weights"], record.personal["bias"]])
+    models = np.column_stack([record.personal["weights"], record.personal["bias"]])
     w = flat(trained.solution)
-    np.testing.assert_allclose(own, [np.linalg.solve(h + 0.5 * np.eye(7), c + 0.5 * w) for h, c in
+    np.testing.assert_allclose(models, [np.linalg.solve(h + 0.5 * np.eye(7), c + 0.5 * w) for h, c in
                                      zip(q.H, q.c, strict=True)], atol=1e-8)  # fmt: skip
 
 
@@ -140,10 +140,10 @@ def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
         with fails("start=", f"data.standardize=pooled data.scaling={trained}"):
             run(compose([*new, *wrong]), f"wrong{i}")
     right = compose([*new, "data.standardize=pooled", f"data.scaling={trained}"])
-    told = load_data(prepare(run(right, "right").config))
+    scaled = load_data(prepare(run(right, "right").config))
     raw = load_data(prepare(compose(new)))
     old_raw = load_data(prepare(compose(old))).x
-    np.testing.assert_allclose(told.x, (raw.x - old_raw.mean(axis=0)) / old_raw.std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(scaled.x, (raw.x - old_raw.mean(axis=0)) / old_raw.std(axis=0), rtol=1e-5)
     other = run(compose([*old, "algo=fedavg", "data.standardize=pooled", "data.seed=5"]), "other").folder
     assert prepare(right | {"data": right["data"] | {"scaling": str(other)}}).identity != prepare(right).identity
     with fails("data.scaling=nowhere", "no record"):

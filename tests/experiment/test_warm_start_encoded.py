@@ -33,20 +33,20 @@ def trained(tmp_path):
 
 
 def choice(path, *more: str) -> list[str]:
-    own = ["data=table", f"data.path={path}", "data.target=cost", "data.client=site", "data.standardize=pooled"]
-    return [*own, "reg=none", "rounds=3", *more]
+    base = ["data=table", f"data.path={path}", "data.target=cost", "data.client=site", "data.standardize=pooled"]
+    return [*base, "reg=none", "rounds=3", *more]
 
 
 def test_a_record_keeps_its_encoding(trained):
-    told = json.loads((trained.folder / "encoding.json").read_text())
+    encoding = json.loads((trained.folder / "encoding.json").read_text())
     data = load_data(prepare(trained.config))
-    assert Encoding.from_dict(told) == data.encoding
-    assert told["features"] == trained.summary["data"]["feature_names"] == list(data.features)
+    assert Encoding.from_dict(encoding) == data.encoding
+    assert encoding["features"] == trained.summary["data"]["feature_names"] == list(data.features)
     assert data.features == ("age", "ward=er", "ward=eye", "ward=icu", "sex=M", "lab")
     lab = not_none(data.encoding).columns[-1]
     raw = load_data(prepare(trained.config | {"data": trained.config["data"] | {"standardize": "none"}}))
-    there = visits(ROWS)["lab"].dropna().tolist()
-    assert lab.fill == np.median([value for value in raw.x[:, -1] if value in there])
+    lab_values = visits(ROWS)["lab"].dropna().tolist()
+    assert lab.fill == np.median([value for value in raw.x[:, -1] if value in lab_values])
 
 
 def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tmp_path):
@@ -54,10 +54,11 @@ def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tm
     new.loc[:2, "ward"] = "moon"
     new.loc[3, "age"] = np.nan  # which training had in every row
     new.to_csv(tmp_path / "new.csv", index=False)
-    asked = choice(tmp_path / "new.csv", "algo=ditto", f"start={trained.folder}", "frozen=true", "data.validation=0",
+    overrides = choice(tmp_path / "new.csv", "algo=ditto", f"start={trained.folder}", "frozen=true",
+                       "data.validation=0",
                    f"data.scaling={trained.folder}")  # fmt: skip
-    record = run(compose(asked), "new")
-    data, old = load_data(prepare(compose(asked))), load_data(prepare(trained.config))
+    record = run(compose(overrides), "new")
+    data, old = load_data(prepare(compose(overrides))), load_data(prepare(trained.config))
     assert data.features == old.features
     assert data.encoding == old.encoding
     scaled = trained.summary["data"]["standardized"]
@@ -71,9 +72,9 @@ def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tm
 
     (trained.folder / "encoding.json").rename(trained.folder / "kept.json")
     with fails("data.path=", "column 'lab' is missing in row 1", "data.missing="):
-        load_data(prepare(compose(asked)))
+        load_data(prepare(compose(overrides)))
     with fails(f"data.encoding={trained.folder} is no record", "encoding.json"):
-        load_data(prepare(compose([*asked, f"data.encoding={trained.folder}"])))
+        load_data(prepare(compose([*overrides, f"data.encoding={trained.folder}"])))
 
 
 def test_an_encoding_that_is_taken_is_part_of_what_a_run_is(trained, tmp_path):

@@ -94,9 +94,9 @@ def test_clients_own_validation_rows_weigh():
     for m, (start, stop) in enumerate(zip(data.offsets_val, data.offsets_val[1:], strict=False)):
         p = data.x_val[start:stop] @ models["weights"][m] + models["bias"][m]
         total.append(np.average((p - data.y_val[start:stop]) ** 2, weights=data.weight_val[start:stop]))
-    held = np.add.reduceat(data.weight_val, data.offsets_val[:-1])
+    client_weights = np.add.reduceat(data.weight_val, data.offsets_val[:-1])
     last = record.metrics.iloc[-1]
-    assert last["personal_val_loss"] == pytest.approx(np.average(total, weights=held), rel=1e-9)
+    assert last["personal_val_loss"] == pytest.approx(np.average(total, weights=client_weights), rel=1e-9)
     p = data.x_val @ record.solution["weights"] + record.solution["bias"]
     assert last["val_loss"] == pytest.approx(np.average((p - data.y_val) ** 2, weights=data.weight_val), rel=1e-9)
 
@@ -108,17 +108,17 @@ def test_minibatches_are_without_bias(tmp_path):
     config = compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "batch_size=3"])
     engine = engine_of(config)
     federation, data = engine.federation, engine.federation.data
-    x, y, beside, *_ = not_none(federation.arrays[0])
+    x, y, extras, *_ = not_none(federation.arrays[0])
     w = federation.problem.zeros("float64")
     drawn = federation.schedule.draw_rounds(0, 1)
     client = 0  # of 9 rows: three batches of three
-    local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", weight=beside["weight"],
-                      offset=beside["offset"])  # fmt: skip
+    local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", weight=extras["weight"],
+                      offset=extras["offset"])  # fmt: skip
     gradients = [federation.problem.gradient(w, local.batch(rows)) for rows in local.rows]
     mean = (1 / 3) * (gradients[0] + gradients[1] + gradients[2])
-    own = slice(0, 9)
-    weight, offset = not_none(data.weight)[own], not_none(data.offset)[own]
-    whole = Batch(x[own], y[own], jnp.asarray(weight / weight.sum()), offset=jnp.asarray(offset))
+    rows = slice(0, 9)
+    weight, offset = not_none(data.weight)[rows], not_none(data.offset)[rows]
+    whole = Batch(x[rows], y[rows], jnp.asarray(weight / weight.sum()), offset=jnp.asarray(offset))
     assert (mean - federation.problem.gradient(w, whole)).norm() < 1e-12
 
 
@@ -193,13 +193,13 @@ def test_what_weights_do_not_do_and_a_wide_offset_are_said(tmp_path):
     table = frame().assign(days=lambda t: np.linspace(1, 365, len(t)))
     table.to_csv(tmp_path / "t.csv", index=False)
 
-    def told(**options):
+    def warnings_of(**options):
         return Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options).load().warnings
 
-    (weight,) = told(weight="k", offset="o")
+    (weight,) = warnings_of(weight="k", offset="o")
     assert "data.weight=k weighs" in weight
     assert "scores.csv counts each row once, and features are standardized by the rows as they are" in weight
-    (wide,) = told(offset="days")
+    (wide,) = warnings_of(offset="days")
     assert "data.offset=days spans 364" in wide
     assert wide.endswith("if it is an exposure such as days, give its logarithm")
-    assert told() == ()
+    assert warnings_of() == ()

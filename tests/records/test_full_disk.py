@@ -55,8 +55,8 @@ def test_pictures_of_a_record_that_is_not_to_be_written_to(number, monkeypatch, 
     refuse(monkeypatch, number, *PICTURES)
     assert command(["plot", "here"]) == 2
     why = os.strerror(number)
-    told = f"here/curves.png cannot be written ({why}); give --out FOLDER to have pictures elsewhere"
-    assert capsys.readouterr().err == f"fcorun: {told}\n"
+    message = f"here/curves.png cannot be written ({why}); give --out FOLDER to have pictures elsewhere"
+    assert capsys.readouterr().err == f"fcorun: {message}\n"
     assert command(["plot", "here", "--out", "elsewhere"]) == 0
     assert list(Path("elsewhere").glob("*.png"))
 

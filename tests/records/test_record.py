@@ -131,9 +131,9 @@ def test_what_another_process_does_while_one_looks_is_no_clash(monkeypatch, begi
 
     def meanwhile(path):
         monkeypatch.undo()
-        found = read(path) if begins else {}
+        content = read(path) if begins else {}
         start() if begins else other.remove()
-        return found
+        return content
 
     if not begins:
         start()
@@ -212,13 +212,13 @@ def running(folder: str, **about) -> Record:
 
 
 def test_a_record_whose_process_was_killed_is_interrupted():
-    here = platform.node()
-    for each in (running("old"), running("killed", host=here, pid=1), running("left", host=here)):
-        if each.folder.name == "left":  # the system leaves the file of the lock
-            (each.folder / ".lock").touch()
-        assert each.status["status"] == "interrupted"
-        assert "killed" in each.status["reason"]
-        assert RunFolder(each.folder, "1").inspect() == "resume"
+    machine = platform.node()
+    for record in (running("old"), running("killed", host=machine, pid=1), running("left", host=machine)):
+        if record.folder.name == "left":  # the system leaves the file of the lock
+            (record.folder / ".lock").touch()
+        assert record.status["status"] == "interrupted"
+        assert "killed" in record.status["reason"]
+        assert RunFolder(record.folder, "1").inspect() == "resume"
     elsewhere = running("elsewhere", host="another-machine")  # whose locks need not be seen
     assert elsewhere.status["status"] == "running"
 
@@ -249,9 +249,9 @@ def test_who_looks_takes_no_folder_away(monkeypatch):
 def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
     killed = running("a")
 
-    def ends(folder, status):
+    def end_run(folder, status):
         (folder / "status.json").write_text('{"status": "done"}')
         return True
 
-    monkeypatch.setattr("fcorun.records.record.is_abandoned", ends)
+    monkeypatch.setattr("fcorun.records.record.is_abandoned", end_run)
     assert killed.status == {"status": "done"}

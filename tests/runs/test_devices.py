@@ -33,12 +33,12 @@ def test_what_a_round_reads():
 
 
 @pytest.mark.parametrize(
-    ("asked", "runs", "overrides", "expected"),
+    ("devices", "runs", "overrides", "expected"),
     [(1, 1, LARGE, 1), (3, 1, (), 3), ("all", 1, (), 8), ("all", 4, (), 8), ("auto", 1, (), 1), ("auto", 1, LARGE, 4),
      ("auto", 2, LARGE, 1)],
 )  # fmt: skip
-def test_as_many_as_have_enough_to_do(asked, runs, overrides, expected, eight):
-    assert choose_devices(asked, engine(*overrides), runs) == expected
+def test_as_many_as_have_enough_to_do(devices, runs, overrides, expected, eight):
+    assert choose_devices(devices, engine(*overrides), runs) == expected
 
 
 def test_no_more_than_there_are(eight):
@@ -60,9 +60,9 @@ def test_the_record_says_how_many(tmp_path):
 
 @pytest.mark.parametrize(("flags", "expected"), [("", {"jax_num_cpu_devices": 5}), ("given", {})])
 def test_cores_are_devices_unless_told_otherwise(flags, expected, monkeypatch):
-    asked = {}
+    updates = {}
     monkeypatch.setenv("FCORUN_CORES", "5")
     monkeypatch.setenv("XLA_FLAGS", flags and "--xla_force_host_platform_device_count=3")
-    monkeypatch.setattr(machine.jax.config, "update", asked.__setitem__)
+    monkeypatch.setattr(machine.jax.config, "update", updates.__setitem__)
     machine.use_cores_as_devices()
-    assert asked == expected
+    assert updates == expected

@@ -29,9 +29,9 @@ def rated(rate: float, *overrides: str) -> dict:
 def test_a_run_that_is_not_finished_says_so(capsys):
     with Console() as watch:
         record = run(rated(1e-4), watch=watch)
-    found = record.summary["unfinished"]
-    assert found["metric"] == "objective"
-    assert found["evaluations"] == 4
+    descent = record.summary["unfinished"]
+    assert descent["metric"] == "objective"
+    assert descent["evaluations"] == 4
     assert record.status["status"] == "done"
     assert record.status["reason"].startswith("not finished: over the last 4 evaluations the objective was ")
     assert record.status["reason"] in capsys.readouterr().out
@@ -70,8 +70,8 @@ def test_a_run_at_rest_says_nothing(capsys):
 def test_whom_it_is_said_of(algo):
     """Own models are judged by their own loss; a baseline has its certificate."""
     record = run(small(*WHOLE, f"algo={algo}"))
-    found = record.summary["unfinished"]
-    assert found is None if algo == "centralized" else found["metric"] == "personal_train_loss"
+    descent = record.summary["unfinished"]
+    assert descent is None if algo == "centralized" else descent["metric"] == "personal_train_loss"
 
 
 def test_a_diverged_run_is_not_called_unfinished():
@@ -105,16 +105,16 @@ def test_a_run_ends_when_it_meets_its_target():
 
 
 @pytest.mark.parametrize(
-    ("stop", "said"),
+    ("stop", "expected"),
     [
         ({"support_f1": 0.5}, "support_f1 0.5"),  # better is more
         ({"change": 1e-3}, "change "),
         ({"suboptimality": 1e-9, "change": 1e-3}, "change "),  # the first that is met
     ],
 )
-def test_what_may_be_a_target(stop, said):
+def test_what_may_be_a_target(stop, expected):
     record = run(with_target(**stop))
-    assert record.status["reason"].startswith(f"stopped in round {record.summary['round']}: {said}")
+    assert record.status["reason"].startswith(f"stopped in round {record.summary['round']}: {expected}")
     if "support_f1" in stop:
         assert (record.metrics["support_f1"] >= 0.5).tolist() == [False] * record.summary["round"] + [True]
 
@@ -157,11 +157,11 @@ def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
     monkeypatch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
     widths, advance = set(), Federation.advance
 
-    def noted(self, numbers, state, *rest):
+    def recorded(self, numbers, state, *rest):
         widths.add(len(state["diverged"]))
         return advance(self, numbers, state, *rest)
 
-    monkeypatch.setattr(Federation, "advance", noted)
+    monkeypatch.setattr(Federation, "advance", recorded)
     points = [deepcopy(with_target(suboptimality=1e-1)) for _ in rates]
     for point, rate in zip(points, rates, strict=True):
         point["algo"]["client_lr"] = rate

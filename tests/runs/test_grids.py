@@ -81,12 +81,12 @@ def test_a_configuration_that_cannot_run_does_not_stop_the_others():
 def test_a_number_that_follows_another_moves_with_it_in_a_grid():
     """As it does on the command line."""
     rates = [0.001, 0.004]
-    own = ("algo=ditto", "algo.lam=0.5", "precision=float64")
-    for config, rate in zip(grid(small(*own), {"algo.client_lr": rates}), rates, strict=True):
-        told = small(*own, f"algo.client_lr={rate}")
-        given = small(*own, f"algo.client_lr={rate}", f"algo.personal_lr={rate}")
-        assert prepare(config).identity == prepare(told).identity
-        mine, other = (run(each, f"{name}{rate}") for name, each in (("a", config), ("b", given)))
+    base = ("algo=ditto", "algo.lam=0.5", "precision=float64")
+    for config, rate in zip(grid(small(*base), {"algo.client_lr": rates}), rates, strict=True):
+        override = small(*base, f"algo.client_lr={rate}")
+        explicit = small(*base, f"algo.client_lr={rate}", f"algo.personal_lr={rate}")
+        assert prepare(config).identity == prepare(override).identity
+        mine, other = (run(configuration, f"{name}{rate}") for name, configuration in (("a", config), ("b", explicit)))
         assert mine.summary["final"] == other.summary["final"]
 
 
@@ -111,12 +111,12 @@ def test_a_grid_computes_what_is_missing_only():
 
 
 def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
-    whole = finish._write_record
+    write_record = finish._write_record
 
     def third(job, *rest, **named):
         if job.run_folder.path.name == "p2":
             raise OSError(28, "No space left on device")
-        return whole(job, *rest, **named)
+        return write_record(job, *rest, **named)
 
     monkeypatch.setattr(finish, "_write_record", third)
     configs = grid(small(), {"algo.client_lr": [1e-3, 2e-3, 3e-3, 4e-3]})

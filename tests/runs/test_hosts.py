@@ -26,8 +26,8 @@ def left(folder: str) -> list[Path]:
 
 @pytest.mark.slow
 def test_a_sweep_over_hosts_is_that_of_one():
-    asked = ("algo=feddualavg,scaffold,ditto,centralized", "reg.strength=0.01,0.02", "report=false")
-    first, second = wait_for_hosts(start_hosts("-m", *DOUBLE, *asked, "hydra.sweep.dir=s"))
+    overrides = ("algo=feddualavg,scaffold,ditto,centralized", "reg.strength=0.01,0.02", "report=false")
+    first, second = wait_for_hosts(start_hosts("-m", *DOUBLE, *overrides, "hydra.sweep.dir=s"))
     assert (first[0], first[2]) == (0, "")
     assert "6 of 6 runs" in first[1]
     assert "Gloo" not in first[1]
@@ -45,25 +45,25 @@ def test_a_sweep_over_hosts_is_that_of_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost):
-    asked = (*DOUBLE, "algo=scaffold", "rounds=200", "checkpoint_every=0", "hydra.run.dir=run")
-    hosts, checkpoint, seen = start_hosts(*asked), Path("0/run/.checkpoint.npz"), set()
+    overrides = (*DOUBLE, "algo=scaffold", "rounds=200", "checkpoint_every=0", "hydra.run.dir=run")
+    hosts, checkpoint, seen = start_hosts(*overrides), Path("0/run/.checkpoint.npz"), set()
     while len(seen) < 4:
         assert all(host.poll() is None for host in hosts), wait_for_hosts(hosts)
         seen |= {checkpoint.stat().st_mtime_ns} if checkpoint.exists() else set()
         time.sleep(0.002)
     hosts[lost].kill()
-    told = wait_for_hosts(hosts)
-    assert told[lost][0] == -signal.SIGKILL
-    code, _, said = told[1 - lost]
+    results = wait_for_hosts(hosts)
+    assert results[lost][0] == -signal.SIGKILL
+    code, _, errors = results[1 - lost]
     assert code == 1
-    last = said.splitlines()[-1]  # JAX may have said before that its sum broke off
+    last = errors.splitlines()[-1]  # JAX may have said before that its sum broke off
     assert last.startswith(f"fcorun: failed: host {lost}")
     assert last.endswith("was lost; the same command goes on")
     status = Record(Path("0/run")).status
     assert status["status"] == ("interrupted" if lost == 0 else "failed")
     if lost == 0:
         return  # what is left is what Ctrl-C leaves: test_interruptions.py goes on from it
-    (first, out, err), second = wait_for_hosts(start_hosts(*asked))
+    (first, out, err), second = wait_for_hosts(start_hosts(*overrides))
     assert (first, err) == (0, "")
     assert second == (0, "", "")
     assert "goes on after round" in out
@@ -89,8 +89,16 @@ def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written
 def test_tasks_of_a_job_of_submitit_compute_together():
     pytest.importorskip("submitit")
     local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 2, cpus_per_task: 1}"
-    asked = ("-m", *DOUBLE, "seed=0,1", "hydra.sweep.dir=s", "report=false", "hydra.launcher.executor=submitit", local)
-    subprocess.run([sys.executable, "-m", "fcorun", *asked], check=True, capture_output=True, timeout=120)
+    overrides = (
+        "-m",
+        *DOUBLE,
+        "seed=0,1",
+        "hydra.sweep.dir=s",
+        "report=false",
+        "hydra.launcher.executor=submitit",
+        local,
+    )
+    subprocess.run([sys.executable, "-m", "fcorun", *overrides], check=True, capture_output=True, timeout=120)
     records = [Record(path.parent) for path in sorted(Path("s").glob("*/summary.json"))]
     assert [record.summary["hosts"] for record in records] == [2, 2]
     for record in records:
@@ -101,8 +109,16 @@ def test_tasks_of_a_job_of_submitit_compute_together():
 def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted():
     pytest.importorskip("submitit")
     local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 3, cpus_per_task: 1}"
-    asked = ("-m", *DOUBLE, "algo=scaffold", "rounds=100000", "checkpoint_every=0", "hydra.sweep.dir=s", "report=false")
-    command = [sys.executable, "-m", "fcorun", *asked, "hydra.launcher.executor=submitit", local]
+    overrides = (
+        "-m",
+        *DOUBLE,
+        "algo=scaffold",
+        "rounds=100000",
+        "checkpoint_every=0",
+        "hydra.sweep.dir=s",
+        "report=false",
+    )
+    command = [sys.executable, "-m", "fcorun", *overrides, "hydra.launcher.executor=submitit", local]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
         while not list(Path("s").glob("*/.checkpoint.npz")):
             assert sweep.poll() is None, sweep.communicate()
@@ -127,9 +143,9 @@ def test_an_interruption_of_one_is_one_of_all(rank):
         assert hosts[0].poll() is None, wait_for_hosts(hosts)
         time.sleep(0.01)
     hosts[rank].send_signal(signal.SIGTERM)
-    (code, _, said), second = wait_for_hosts(hosts)
+    (code, _, errors), second = wait_for_hosts(hosts)
     assert code == second[0] == 130
-    assert said == "interrupted; the same command goes on from the last checkpoint\n"
+    assert errors == "interrupted; the same command goes on from the last checkpoint\n"
     assert second[1:] == ("", "")
     assert Record(Path("0/run")).status["status"] == "interrupted"
 
@@ -150,9 +166,9 @@ def test_hosts_are_for_the_command():
 
 def test_one_host_computes_alone_whatever_its_address(tmp_path):
     alone = {"hosts": {"address": "n:1", "count": 1, "rank": 0}}
-    found = select(small("rounds=2") | alone, SelectOptions(folds=2, points=2), str(tmp_path / "select"))
-    assert found.record is not None  # of the refit, which is an ordinary run
-    assert found.record.summary["hosts"] == 1
+    selection = select(small("rounds=2") | alone, SelectOptions(folds=2, points=2), str(tmp_path / "select"))
+    assert selection.record is not None  # of the refit, which is an ordinary run
+    assert selection.record.summary["hosts"] == 1
 
 
 def test_the_record_says_how_many(tmp_path):

@@ -24,7 +24,7 @@ def write_rows(folder: Path, rows: int = 120, features: int = 6) -> None:
         np.save(folder / f"{name}.npy", values)
 
 
-def as_alone(count: int) -> None:
+def check_runs_equal_one_host(count: int) -> None:
     """The runs of a sweep in ``0/s``, so many, are those of one host."""
     records = [Record(path.parent) for path in sorted(Path("0/s").glob("*/summary.json"))]
     assert len(records) == count
@@ -38,22 +38,22 @@ def as_alone(count: int) -> None:
 
 @pytest.mark.slow
 def test_synthetic_rows_of_own_clients_give_the_runs_of_one_host():
-    asked = ("algo=feddualavg,fedprox", "algo.mu=1,2", "batch_size=5,null", "data.samples=30")
-    told = wait_for_hosts(start_hosts("-m", *SMALL, *RATES, *asked, "hydra.sweep.dir=s"))
-    assert [each[::2] for each in told] == [(0, "")] * 2
-    as_alone(4)
+    overrides = ("algo=feddualavg,fedprox", "algo.mu=1,2", "batch_size=5,null", "data.samples=30")
+    results = wait_for_hosts(start_hosts("-m", *SMALL, *RATES, *overrides, "hydra.sweep.dir=s"))
+    assert [result[::2] for result in results] == [(0, "")] * 2
+    check_runs_equal_one_host(4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "given",
+    "overrides",
     [("data.resident=true", "algo=feddualavg,scaffold"), ("data.resident=false", "algo=feddualavg", "seed=0,1")],
     ids=["in memory", "on disk"],
 )
-def test_a_table_of_own_clients_gives_the_runs_of_one_host(given, tmp_path):
+def test_a_table_of_own_clients_gives_the_runs_of_one_host(overrides, tmp_path):
     write_rows(tmp_path / "rows")
     table = ("data=table", f"data.path={tmp_path / 'rows'}", "data.test=0.1", "data.standardize=pooled")
     rounds = ("rounds=5", "eval_every=4", "batch_size=7", "clients_per_round=2,null")
-    told = wait_for_hosts(start_hosts("-m", *table, *rounds, *RATES, *given, "hydra.sweep.dir=s"))
-    assert [each[::2] for each in told] == [(0, "")] * 2
-    as_alone(4)
+    results = wait_for_hosts(start_hosts("-m", *table, *rounds, *RATES, *overrides, "hydra.sweep.dir=s"))
+    assert [result[::2] for result in results] == [(0, "")] * 2
+    check_runs_equal_one_host(4)

@@ -22,8 +22,8 @@ def test_each_evaluation_is_a_line_of_the_log(monkeypatch):
     monkeypatch.setattr(progress, "_PAUSE", 0)
     monkeypatch.setattr(progress, "_SHARE", float("inf"))
     run(small(*RUN), "here")
-    found = [line.partition(":")[0] for line in lines()]
-    assert found == [f"round {done} of 8 ({25 * done // 2} %)" for done in (0, 2, 4, 6, 8)]
+    progress_of_lines = [line.partition(":")[0] for line in lines()]
+    assert progress_of_lines == [f"round {done} of 8 ({25 * done // 2} %)" for done in (0, 2, 4, 6, 8)]
     assert re.fullmatch(r"round 4 of 8 \(50 %\): objective [\d.]+  support_f1 [\d.]+, about \d+ s left", lines()[2])
 
 
@@ -56,8 +56,8 @@ def test_metrics_of_a_run_on_its_way_are_there_at_each_checkpoint():
     rounds = [0, 2, 4, 6, 8]
     with pytest.raises(KeyboardInterrupt):
         run(small(*RUN), "here", Stop(4))
-    there = list(Record(Path("here")).metrics["round"])
-    assert there in (rounds[:2], rounds[:3])
+    checkpointed = list(Record(Path("here")).metrics["round"])
+    assert checkpointed in (rounds[:2], rounds[:3])
     seen = []
 
     class Seeing(Watcher):
@@ -66,5 +66,5 @@ def test_metrics_of_a_run_on_its_way_are_there_at_each_checkpoint():
 
     whole = run(small(*RUN), "here", Seeing())
     assert list(whole.metrics["round"]) == rounds
-    assert all(each == rounds[: len(each)] for each in seen)
+    assert all(rounds_seen == rounds[: len(rounds_seen)] for rounds_seen in seen)
     assert len(seen[-1]) == 4

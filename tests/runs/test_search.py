@@ -43,12 +43,12 @@ def tried(*keys: str) -> list[tuple]:
 
 def test_a_search_learns_and_diverged_points_do_not_end_it():
     """Half of the interval diverges. What is found is better than what the first, spread points had."""
-    asked = (RATES[0], "metric=objective", "rounds=20")
-    assert search(*asked, "hydra.sweeper.n_trials=16") == 0
+    overrides = (RATES[0], "metric=objective", "rounds=20")
+    assert search(*overrides, "hydra.sweeper.n_trials=16") == 0
     table = pd.read_csv("s/results.csv")
     assert len(table) == 16
     assert set(table["status"]) == {"done", "diverged"}
-    assert search(*asked, "hydra.sweeper.n_trials=8", "hydra.sweep.dir=first") == 0
+    assert search(*overrides, "hydra.sweeper.n_trials=8", "hydra.sweep.dir=first") == 0
     first = pd.read_csv("first/results.csv")
     assert np.nanmin(table["tail_objective"]) < np.nanmin(first["tail_objective"])
 
@@ -88,7 +88,7 @@ def test_what_a_search_makes_small():
 
 
 @pytest.mark.parametrize(
-    ("metric", "axis", "said"),
+    ("metric", "axis", "advice"),
     [
         ("objective", "reg.strength=interval(0.1,1)", "give metric=val_loss"),
         ("suboptimality", "reg=l1,l2", "give metric=val_loss"),
@@ -96,10 +96,10 @@ def test_what_a_search_makes_small():
         ("val_loss", "objective=least_squares,logistic", "give metric=val_accuracy"),
     ],
 )
-def test_what_does_not_compare_is_not_searched(metric, axis, said, capsys):
+def test_what_does_not_compare_is_not_searched(metric, axis, advice, capsys):
     assert search(axis, f"metric={metric}") == 2
     key = axis.partition("=")[0]
-    assert f"metric={metric} is another one at each {key}, which is searched, and does not compare: {said}" in (
+    assert f"metric={metric} is another one at each {key}, which is searched, and does not compare: {advice}" in (
         capsys.readouterr().err
     )
     assert load_records(".") == []
@@ -107,17 +107,17 @@ def test_what_does_not_compare_is_not_searched(metric, axis, said, capsys):
 
 def test_a_search_goes_by_one_metric_and_says_which(monkeypatch):
     """Not by the objective, although the strengths of its first points do not vary."""
-    asked = []
+    metrics = []
 
-    def noted(points, metric, tail_rounds):
-        asked.append(metric)
+    def recorded(points, metric, tail_rounds):
+        metrics.append(metric)
         return objective_values(points, metric, tail_rounds)
 
-    monkeypatch.setattr("fcorun.runs.sweep_points.objective_values", noted)
+    monkeypatch.setattr("fcorun.runs.sweep_points.objective_values", recorded)
     assert search("reg.strength=range(1,4)", "rounds=0", "hydra.sweeper.n_trials=8", "hydra.sweeper.batch=1") == 0
-    assert len(asked) == 8
-    assert set(asked) == {load_settings(Path("s")).metric}
-    assert asked[0] not in (None, "objective")
+    assert len(metrics) == 8
+    assert set(metrics) == {load_settings(Path("s")).metric}
+    assert metrics[0] not in (None, "objective")
 
 
 def test_axes_may_be_lists_ranges_and_whole_numbers():
@@ -147,13 +147,13 @@ def test_a_search_all_of_whose_points_fail_ends(capsys):
 
 
 def test_a_dry_run_lists_the_points_that_are_asked_for_first(capsys):
-    asked = []
+    listed = []
     for seed in (0, 0, 1):
         assert search(*RATES, "dry_run=true", f"hydra.sweeper.seed={seed}") == 0
-        asked.append({line for line in capsys.readouterr().out.splitlines() if ": to run (" in line})
-    assert [len(each) for each in asked] == [4, 4, 4]
-    assert asked[0] == asked[1]
-    assert not asked[0] & asked[2]
+        listed.append({line for line in capsys.readouterr().out.splitlines() if ": to run (" in line})
+    assert [len(lines) for lines in listed] == [4, 4, 4]
+    assert listed[0] == listed[1]
+    assert not listed[0] & listed[2]
     assert load_records(".") == []
 
 

@@ -87,12 +87,12 @@ def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(caps
     assert (
         run_sweep_command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0
     )
-    found = pd.read_csv("s/results.csv")
-    assert found["algo"].tolist() == ["fedmid", "fedmid", "feddualavg", "feddualavg"]
-    assert found["algo.client_lr"].tolist() == [1e-3, 3e-3, 1e-3, 1e-2]
-    asked = load_settings("s")
-    assert (asked.metric, asked.algos) == ("objective", ("fedmid", "feddualavg"))
-    assert set(asked.runs) == set(found["folder"][2:])
+    results = pd.read_csv("s/results.csv")
+    assert results["algo"].tolist() == ["fedmid", "fedmid", "feddualavg", "feddualavg"]
+    assert results["algo.client_lr"].tolist() == [1e-3, 3e-3, 1e-3, 1e-2]
+    settings = load_settings("s")
+    assert (settings.metric, settings.algos) == ("objective", ("fedmid", "feddualavg"))
+    assert set(settings.runs) == set(results["folder"][2:])
     picture = Path("s/best.png").read_bytes()
     assert main(["plot", "s"]) == 0
     assert Path("s/best.png").read_bytes() == picture
@@ -106,8 +106,8 @@ def test_each_point_leaves_the_record_of_the_run_alone(capsys):
     assert {r.summary["seconds"]["batched_with"] for r in records} == {6}
     for record in (records[0], records[-1]):
         alone = run(record.config, "alone-" + record.folder.name)
-        there = {p.name for p in record.folder.iterdir()}
-        assert {p.name for p in alone.folder.iterdir()} == there | set(PICTURES)  # which plot draws of a point
+        files = {p.name for p in record.folder.iterdir()}
+        assert {p.name for p in alone.folder.iterdir()} == files | set(PICTURES)  # which plot draws of a point
         pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), rtol=2e-4, atol=1e-5)
         assert record.status["identity"] == alone.status["identity"]
 
@@ -144,21 +144,21 @@ def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
 def test_zipped_axes_move_together():
     axes = ("algo.client_lr=1e-3,2e-3,3e-3", "algo.server_lr=0.1,0.2,0.3", "reg.strength=0.1,0.2")
     assert run_sweep_command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]", "hydra.sweep.dir=z") == 0
-    found = {tuple(r.config["algo"][k] for k in ("client_lr", "server_lr")) for r in load_records("z")}
-    assert found == {(1e-3, 0.1), (2e-3, 0.2), (3e-3, 0.3)}
+    rates = {tuple(r.config["algo"][k] for k in ("client_lr", "server_lr")) for r in load_records("z")}
+    assert rates == {(1e-3, 0.1), (2e-3, 0.2), (3e-3, 0.3)}
     assert len(load_records("z")) == 6
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("axes", "message"),
     [
         (("algo.client_lr=1e-3,2e-3", "algo.server_lr=0.1,0.2,0.3"), "differ in length"),
         (("algo.client_lr=1e-3,2e-3",), "algo.server_lr has no list of values"),
     ],
 )
-def test_axes_that_cannot_be_zipped_are_refused(axes, said, capsys):
+def test_axes_that_cannot_be_zipped_are_refused(axes, message, capsys):
     assert run_sweep_command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]") == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not Path("outputs").exists()
 
 
@@ -168,12 +168,12 @@ def test_a_batch_is_cut_to_fit_memory():
 
 
 def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
-    whole = batch.run_batch
+    run_batch = batch.run_batch
 
-    def scarce(crew, jobs, width):
+    def scarce(context, jobs, width):
         if len(jobs) > 2:
             raise MemoryError
-        return whole(crew, jobs, width)
+        return run_batch(context, jobs, width)
 
     monkeypatch.setattr(batch, "run_batch", scarce)
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 0
@@ -217,10 +217,10 @@ def test_other_processes_leave_the_same_records(executor):
 def test_further_runs_may_have_axes_and_spaces():
     job = "algo=fedmid algo.client_lr=1e-3,2e-3 algo.title='mirror descent'"
     assert run_sweep_command(f'hydra.sweeper.also=["{job}"]', "hydra.sweep.dir=s") == 0
-    told = [
+    runs = [
         (r.config["algo"]["name"], r.config["algo"]["client_lr"], r.config["algo"]["title"]) for r in load_records("s")
     ]
-    assert sorted(told) == [("fedmid", 1e-3, "mirror descent"), ("fedmid", 2e-3, "mirror descent")]
+    assert sorted(runs) == [("fedmid", 1e-3, "mirror descent"), ("fedmid", 2e-3, "mirror descent")]
 
 
 def test_the_programming_interface_takes_several_seeds():
@@ -247,9 +247,9 @@ def test_what_is_done_is_reused_and_only_new_points_run(capsys, monkeypatch):
 
 def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
     assert run_sweep_command(*RATES, "dry_run=true") == 0
-    said = capsys.readouterr().out
-    assert "0 done, 6 to run" in said
-    assert "algo.client_lr=0.003 algo.server_lr=1: to run" in said
+    output = capsys.readouterr().out
+    assert "0 done, 6 to run" in output
+    assert "algo.client_lr=0.003 algo.server_lr=1: to run" in output
     assert not Path("outputs").exists()
 
 
@@ -285,8 +285,8 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
         ends.append(list(read_results("s")["final_objective"]))
     assert ends[0] != ends[1]
     assert ends[2] == ends[0]  # of the records that were just said to be done
-    said = capsys.readouterr().out
-    assert "2 of 4 records are of other code or other data" in said
+    output = capsys.readouterr().out
+    assert "2 of 4 records are of other code or other data" in output
     assert main(["weights", "s", "--out", "w.csv"]) == 0
     assert set(pd.read_csv("w.csv")["runs"]) == {1}
     assert main(["report", "s", "--out", "r.html"]) == 0

@@ -124,8 +124,8 @@ def test_killed_sweeps_end_as_an_undisturbed_one():
 @pytest.mark.slow
 def test_two_sweeps_at_once_do_each_run_once():
     processes = [subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=240)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
     for record in load_records("s"):
         log = (record.folder / "run.log").read_text()
         assert log.count("starts:") == 1
