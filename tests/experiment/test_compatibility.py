@@ -1,4 +1,4 @@
-"""What fits what: methods of own models that are refused, or of which something is said."""
+"""Compatibility checks: algorithms with personal models that are refused, or that give a warning."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_smooth_sparsity_is_for_l1():
         prepare(small("algo=pfedmac_s", "algo.sparsity=huber", "reg=elastic_net"))
 
 
-def test_what_leaves_psi_out_says_so():
+def test_algorithms_that_ignore_psi_give_a_warning():
     for name in ("apfl", "pfedme", "mixture", "pfedmac", "ditto"):
         assert "leaves psi out" in prepare(small_for(name)).warning
     assert not prepare(small_for("ditto", "algo.solver=feddualavg")).warning

@@ -1,4 +1,4 @@
-"""How a run ends: whether its objective was still falling."""
+"""The end of a run: an objective at rest, still falling, or grown without bounds."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ T = np.linspace(0, 1, 51)
         (1 / (1 + 100 * T), 0.103, 0.0012),  # slowly, by more than 1 % of what is left
     ],
 )
-def test_what_is_still_falling(values, fell, of_gain):
+def test_a_falling_objective_is_measured(values, fell, of_gain):
     descent = measure_remaining_descent(rows(values))
     assert descent is not None
     assert descent["evaluations"] == 5
@@ -42,18 +42,18 @@ def test_what_is_still_falling(values, fell, of_gain):
         [],
     ],
 )
-def test_what_is_at_rest(values):
+def test_an_objective_at_rest_gives_none(values):
     assert measure_remaining_descent(rows(values)) is None
 
 
 @pytest.mark.parametrize("metric", ["objective", "personal_train_loss"])
-def test_what_grows_without_bounds_has_diverged(metric):
+def test_growth_without_bounds_is_divergence(metric):
     sentence = explain_growth(rows([989.0, 4e9, 5e19], metric))
     assert "rose from 989 to 5e+19, by more than 1,000 times its size at the start" in sentence
 
 
 @pytest.mark.parametrize("values", [[2.0, 1500.0], [2.0, 1e9, 3.0], [1e-3, -5.0, 100.0], [1e-9, 2e-6], [0.0, 0.0], []])
-def test_what_rises_within_bounds_has_not(values):
+def test_a_rise_within_bounds_is_no_divergence(values):
     assert explain_growth(rows(values)) == ""
 
 

@@ -1,4 +1,4 @@
-"""What a run is: what is part of its identity, and what is not."""
+"""The identity of a run: the options that are part of it, and those that are not."""
 
 from importlib import import_module
 
@@ -35,7 +35,7 @@ def test_the_config_of_a_record_is_that_run(overrides):
     "how",
     ["verbose=false", "force=true", "debug=true", "tail_rounds=7", "checkpoint_every=0", "algo.name=mine", "x=bytes"],
 )
-def test_how_is_no_part_of_the_identity(how):
+def test_options_of_presentation_leave_the_identity(how):
     assert identity(how) == identity()
 
 
@@ -54,7 +54,7 @@ def test_how_is_no_part_of_the_identity(how):
         *("client_weighting=uniform", "cutoff=0.01", "reference=true", "data.samples=13"),
     ],
 )
-def test_what_is_part_of_the_identity(what):
+def test_options_that_change_numbers_change_the_identity(what):
     assert identity(what) != identity()
 
 
@@ -108,7 +108,7 @@ def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):
 # ---------------------------------------------------------------- hard cases
 
 
-def test_what_a_baseline_does_not_read_is_no_part_of_it():
+def test_a_baselines_identity_has_only_the_options_that_it_reads():
     assert identity("algo=centralized", "seed=1", "rounds=9") == identity("algo=centralized")
     assert identity("algo=centralized", "client_weighting=uniform") != identity("algo=centralized")
     config = small("reg.relative=0.1")

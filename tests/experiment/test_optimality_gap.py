@@ -82,7 +82,7 @@ def test_many_local_steps_leave_no_drift(algo, tmp_path):
     assert 10 * above(config, run(config, "run")) < above(drifting, record)
 
 
-def test_on_wide_data_it_is_sparse(tmp_path):
+def test_the_solution_on_wide_data_is_sparse(tmp_path):
     """At a rate of 0.01 nearly all weights were nonzero when the rounds were over."""
     wide = ("algo=feddualavg", "reg.strength=0.02", "rounds=300")
     auto = run(hospitals(tmp_path, *wide, task="binary", features=400), "auto")
@@ -126,7 +126,7 @@ def test_a_grid_of_what_is_not_auto_is_one_program(tmp_path):
     assert records[0].summary["curvature"]["algo.client_lr"] == records[1].summary["curvature"]["algo.client_lr"]
 
 
-def test_what_cannot_be_worked_out_is_refused(tmp_path):
+def test_auto_rates_without_bounds_are_refused(tmp_path):
     with fails("algo=feddualavg", "objective=mlp", "a value for algo.client_lr"):
         prepare(ragged(tmp_path, "objective=mlp", task="binary"))
     prepare(ragged(tmp_path, "objective=mlp", "algo.client_lr=0.1", task="binary"))

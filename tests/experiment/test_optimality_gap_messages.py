@@ -1,4 +1,4 @@
-"""What is said of a run that did not come to the optimum: only what is known, and what would help."""
+"""Messages on the optimality gap: statements only of what is known, with advice that would help."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_an_optimum_of_zero_is_near_when_all_was_gained(tmp_path):
 
 
 @pytest.mark.parametrize(("near", "expected_start"), [(None, "not finished"), (True, ""), (False, "")])
-def test_what_is_not_known_leaves_the_word_to_the_rows(near, expected_start, tmp_path):
+def test_an_unknown_gap_leaves_the_warning_to_the_rows(near, expected_start, tmp_path):
     job = Job(prepare(table(tmp_path, "algo=fedavg")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": float(v)} for v in range(20, 2, -1)], {"near": near}
     _add_final_warnings(job)
@@ -93,7 +93,7 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
         (("algo=scaffold", "reg=none", "clients_per_round=2"), "more rounds may help"),
     ],
 )
-def test_the_cure_is_that_of_the_cause(overrides, expected, tmp_path):
+def test_the_advice_fits_the_cause(overrides, expected, tmp_path):
     experiment = prepare(table(tmp_path, "reg=l1", *overrides))
     assert advise(experiment, load_data(experiment), falling=False).startswith(expected)
 
@@ -123,7 +123,7 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
         ("l2", "feddualavg", 0.0, ""),
     ],
 )
-def test_a_strength_that_leaves_nothing_is_said(reg, algo, density, expected, tmp_path):
+def test_a_strength_that_leaves_no_weight_gives_a_warning(reg, algo, density, expected, tmp_path):
     job = Job(prepare(table(tmp_path, f"algo={algo}", f"reg={reg}")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": 1.0, "density": density}] * 2, {"near": True}
     _add_final_warnings(job)

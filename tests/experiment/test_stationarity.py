@@ -37,7 +37,7 @@ def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
         )
 
 
-def test_it_is_said_and_more_rounds_help(tmp_path):
+def test_a_large_movement_gives_a_warning_and_more_rounds_help(tmp_path):
     early, late = (run(counts(tmp_path, "reg=none", f"rounds={rounds}"), f"r{rounds}") for rounds in (150, 1500))
     assert early.summary["moved"] > 0.02
     assert "the coefficients have not reached the optimum" in early.status["reason"]
@@ -55,6 +55,6 @@ def test_it_is_said_and_more_rounds_help(tmp_path):
         (("algo=scaffold", "reg=l1"), True, False),
     ],
 )
-def test_only_what_minimises_a_convex_problem_is_judged(tmp_path, overrides, alone, expected):
+def test_movement_is_measured_for_convex_problems_only(tmp_path, overrides, alone, expected):
     experiment = prepare(ragged(tmp_path, "algo=fedmid", "algo.client_lr=0.1", "algo.server_lr=1", *overrides))
     assert can_measure_movement(experiment, load_data(experiment), single_run=alone) == expected

@@ -136,7 +136,7 @@ def test_no_minibatch_bends_more_than_its_bound():
 
 
 @pytest.mark.parametrize("algo", [["algo=feddualavg"], ["algo=fedsplit", "objective.ridge=0.1"], ["algo=centralized"]])
-def test_an_offset_is_what_the_target_has_already(algo):
+def test_an_offset_is_subtracted_from_the_target(algo):
     table = frame()
     ours = done(table.drop(columns="k"), "offset", "data.offset=o", *algo)
     theirs = done(table.assign(y=table["y"] - table["o"]).drop(columns=["k", "o"]), "less", *algo)
@@ -170,7 +170,7 @@ def test_the_gap_with_an_offset_bounds_what_is_left(x64):
     assert points[-1].certified
 
 
-def test_runs_without_them_are_what_they_were(tmp_path):
+def test_tables_without_weights_and_offsets_keep_their_identity(tmp_path):
     plain = identity_fields(Table("rows.csv", target="y"))
     assert not {"weight", "offset"} & set(plain)
     assert identity_fields(Table("rows.csv", target="y", weight="k")) == plain | {"weight": "k"}
@@ -189,7 +189,7 @@ def test_only_linear_predictors_take_an_offset():
         load_data(prepare(compose([*GIVEN, "data.path=rows.csv", *mlp])))
 
 
-def test_what_weights_do_not_do_and_a_wide_offset_are_said(tmp_path):
+def test_limits_of_weights_and_a_wide_offset_give_warnings(tmp_path):
     table = frame().assign(days=lambda t: np.linspace(1, 365, len(t)))
     table.to_csv(tmp_path / "t.csv", index=False)
 

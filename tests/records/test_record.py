@@ -121,7 +121,7 @@ def test_a_file_of_no_run_is_left_alone(name):
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_what_another_process_does_while_one_looks_is_no_clash(monkeypatch, begins):
+def test_a_run_that_starts_or_is_removed_during_an_inspection_is_no_clash(monkeypatch, begins):
     """It begins a run just after its status was looked for, or removes a record just before that."""
     other, one, read, seen = RunFolder(Path("here"), "1"), RunFolder(Path("here"), "1"), formats.read_json, []
 
@@ -236,7 +236,7 @@ def test_a_record_whose_lock_is_held_is_running():
     assert Record(Path("here")).status["status"] == "done"
 
 
-def test_who_looks_takes_no_folder_away(monkeypatch):
+def test_an_inspection_does_not_lock_a_folder_for_long(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
     killed = running("a")
     (killed.folder / ".lock").touch()

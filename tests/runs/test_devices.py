@@ -1,4 +1,4 @@
-"""How many devices compute what: as asked for, or as many as have enough to do."""
+"""The number of devices: as set, or as many as have enough to do."""
 
 import json
 
@@ -26,7 +26,7 @@ def eight(monkeypatch):
 LARGE = ("data.features=2048", "data.nonzeros=5", "data.samples=384", "batch_size=32", "clients_per_round=null")
 
 
-def test_what_a_round_reads():
+def test_bytes_read_per_round():
     assert bytes_read_per_round(engine("batch_size=4", "clients_per_round=5")) == 5 * 3 * 4 * 20 * 4
     whole = engine("algo=fedgd", "algo.step=0.01", "batch_size=null", "clients_per_round=null")
     assert bytes_read_per_round(whole) == 6 * 12 * 20 * 4

@@ -1,4 +1,4 @@
-"""How runs end: at a target, or with an objective that is still falling, which is said."""
+"""Ends of runs: at a target, or with a warning of an objective that was still falling."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_a_run_at_rest_says_nothing(capsys):
 
 
 @pytest.mark.parametrize("algo", ["ditto", "centralized"])
-def test_whom_it_is_said_of(algo):
+def test_remaining_descent_of_personal_models_and_of_baselines(algo):
     """Own models are judged by their own loss; a baseline has its certificate."""
     record = run(small(*WHOLE, f"algo={algo}"))
     descent = record.summary["unfinished"]
@@ -112,7 +112,7 @@ def test_a_run_ends_when_it_meets_its_target():
         ({"suboptimality": 1e-9, "change": 1e-3}, "change "),  # the first that is met
     ],
 )
-def test_what_may_be_a_target(stop, expected):
+def test_metrics_that_may_be_targets(stop, expected):
     record = run(with_target(**stop))
     assert record.status["reason"].startswith(f"stopped in round {record.summary['round']}: {expected}")
     if "support_f1" in stop:
@@ -125,7 +125,7 @@ def test_a_target_below_what_the_precision_resolves_is_refused():
         run(config)
 
 
-def test_a_gap_that_is_rounding_is_said_to_be():
+def test_a_gap_below_the_precision_gives_a_warning():
     config = FAST | {"rounds": 2000, "precision": "float32", "eval_every": 500}
     assert "suboptimality is rounding: float32 resolves" in run(config).status["reason"]
 
@@ -189,7 +189,7 @@ def test_an_interrupted_run_goes_on_to_its_target():
     pd.testing.assert_frame_equal(rows_of(resumed), rows_of(whole))
 
 
-def test_what_is_over_is_no_longer_interrupted():
+def test_a_finished_run_is_no_longer_interrupted():
     """A grid that is broken off keeps what has met its target."""
     points = [deepcopy(with_target(suboptimality=1e-1)) for _ in range(2)]
     points[1]["algo"]["client_lr"] = 1e-5
@@ -200,7 +200,7 @@ def test_what_is_over_is_no_longer_interrupted():
     assert [record.status["status"] for record in run_grid(points, ["fast", "slow"])] == ["done", "done"]
 
 
-def test_without_a_target_a_run_is_what_it_was():
+def test_a_run_without_a_target_keeps_its_identity():
     config = small()
     before = {key: value for key, value in config.items() if key != "stop"}
     assert prepare(before).identity == prepare(config).identity

@@ -57,7 +57,7 @@ def test_a_grid_of_baselines():
     assert sparse.summary["final"]["density"] < dense.summary["final"]["density"]
 
 
-def test_what_differs_in_more_than_numbers_is_a_program_of_its_own():
+def test_configurations_that_differ_in_more_than_numbers_are_separate_programs():
     """The records come in the order of the configurations, whichever run together."""
     rates = {"algo.client_lr": [1e-3, 2e-3]}
     mixed = [*grid(small(), rates), *grid(small("algo=fedavg", "algo.server_lr=1"), rates), small("rounds=2")]
@@ -90,7 +90,7 @@ def test_a_number_that_follows_another_moves_with_it_in_a_grid():
         assert mine.summary["final"] == other.summary["final"]
 
 
-def test_a_grid_computes_what_is_missing_only():
+def test_a_grid_computes_only_missing_points():
     points = grid(
         small("precision=float64", "rounds=6", "checkpoint_every=1000"), {"algo.client_lr": [1e-3, 2e-3, 3e-3]}
     )

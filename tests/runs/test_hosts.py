@@ -71,7 +71,7 @@ def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost):
 
 
 @pytest.mark.slow
-def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written():
+def test_hosts_with_different_data_are_refused_before_any_file_is_written():
     for rank, last in ((0, 1.0), (1, 2.0)):
         Path(str(rank)).mkdir()
         rows = [f"s{i % 3},{i},{i * i % 7}" for i in range(30)]

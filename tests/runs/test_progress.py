@@ -1,4 +1,4 @@
-"""What a folder tells of a run that is on its way."""
+"""The progress of a running run, as its folder shows it."""
 
 import re
 from pathlib import Path

@@ -71,7 +71,7 @@ def test_the_same_search_again_computes_nothing_and_a_longer_one_goes_on(capsys)
     assert set(before) < set(tried("algo.client_lr", "algo.server_lr"))
 
 
-def test_what_a_search_makes_small():
+def test_values_that_a_search_minimises():
     levels = {"good": 0.1, "bad": 3.0}
     records = [
         fake_record(name, table=fake_rows(level, val_accuracy=0.9 - 0.1 * level)) for name, level in levels.items()
@@ -96,7 +96,7 @@ def test_what_a_search_makes_small():
         ("val_loss", "objective=least_squares,logistic", "give metric=val_accuracy"),
     ],
 )
-def test_what_does_not_compare_is_not_searched(metric, axis, advice, capsys):
+def test_a_search_refuses_a_metric_that_does_not_compare(metric, axis, advice, capsys):
     assert search(axis, f"metric={metric}") == 2
     key = axis.partition("=")[0]
     assert f"metric={metric} is another one at each {key}, which is searched, and does not compare: {advice}" in (
@@ -162,7 +162,7 @@ def test_force_computes_each_point_once_again(capsys):
     assert all((r.folder / "run.log").read_text().count("starts:") == 1 for r in load_records("s"))
 
 
-def test_without_optuna_it_is_said_how_to_get_it(monkeypatch, capsys):
+def test_without_optuna_the_message_names_its_installation(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert search(*RATES) == 2
     assert "pip install 'fcorun[optuna]'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a record says of where it was made."""
+"""The environment in summary.json."""
 
 import subprocess
 

@@ -21,7 +21,7 @@ from fcorun.runs import batch, execute
 from fcorun.runs.job import Watcher
 
 
-def test_what_refers_to_a_swept_number_follows_it():
+def test_references_to_a_swept_number_follow_it():
     assert (
         run_sweep_command(
             "algo.server_lr=${algo.client_lr}",
@@ -71,7 +71,7 @@ def test_a_metric_that_only_some_points_measure_is_taken(tmp_path):
 
 
 @pytest.mark.drawn
-def test_a_sweep_is_drawn_against_what_it_is_told():
+def test_pictures_of_a_sweep_have_the_axis_of_its_settings():
     pictures = {}
     for x in ("bytes", "rounds"):  # the second time the records are there, and are drawn as the second command says
         assert run_sweep_command("algo.client_lr=1e-3,3e-3", f"x={x}", "hydra.sweep.dir=s") == 0
@@ -232,7 +232,7 @@ def test_the_programming_interface_takes_several_seeds():
         np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-9)
 
 
-def test_what_is_done_is_reused_and_only_new_points_run(capsys, monkeypatch):
+def test_finished_points_are_reused_and_only_new_points_run(capsys, monkeypatch):
     assert run_sweep_command("algo.client_lr=1e-3,2e-3") == 0
     folder = next(Path("outputs/sweeps").iterdir())
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.csv")}
@@ -245,7 +245,7 @@ def test_what_is_done_is_reused_and_only_new_points_run(capsys, monkeypatch):
     assert all(p.stat().st_mtime_ns > t for p, t in before.items())
 
 
-def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
+def test_a_dry_run_lists_the_points_and_runs_none(capsys):
     assert run_sweep_command(*RATES, "dry_run=true") == 0
     output = capsys.readouterr().out
     assert "0 done, 6 to run" in output
@@ -253,7 +253,7 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
     assert not Path("outputs").exists()
 
 
-def test_what_is_the_same_run_is_run_once_and_said(capsys):
+def test_identical_runs_run_once_with_a_warning(capsys):
     axes = ("algo=feddualavg,fedavg,centralized", "algo.client_lr=1e-3,2e-3", "reg.strength=0.1,0.2", "seed=0,1")
     assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 0
     out = capsys.readouterr().out
@@ -295,7 +295,7 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
     assert "2 of 4 records are of other code" in page
 
 
-def test_a_model_that_nobody_trains_is_said_to_be_none(capsys):
+def test_an_untrained_shared_model_gives_a_warning(capsys):
     axes = ("algo=local,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
     assert run_sweep_command(*axes, "metric=val_loss") == 0
     assert "local: clients send nothing, so val_loss is that of the model all started from" in capsys.readouterr().out
@@ -303,7 +303,7 @@ def test_a_model_that_nobody_trains_is_said_to_be_none(capsys):
     assert "send nothing" not in capsys.readouterr().out
 
 
-def test_who_leaves_psi_out_is_said_beside_others(capsys):
+def test_algorithms_that_ignore_psi_are_named_in_comparisons(capsys):
     assert run_sweep_command("algo=scaffold,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
     assert "scaffold: psi is left out, so that another problem is solved than by the others" in capsys.readouterr().out
     assert main(["results", "s"]) == 0
