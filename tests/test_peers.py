@@ -1,4 +1,4 @@
-"""The comparison with other frameworks: all are given the same, judged by one function, and what fails is told."""
+"""The comparison with other frameworks: equal inputs, one objective, and reported failures."""
 
 import math
 import runpy

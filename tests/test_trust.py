@@ -1,4 +1,4 @@
-"""Whose code is imported, what of a record from somebody else is read, and how it is shown."""
+"""Trust: the code that is imported, the parts of a foreign record that are read, and how they are shown."""
 
 import io
 import json
@@ -39,7 +39,7 @@ STEERS = "\x1b]0;evil\x07\x1b[2J\x9b1A\u202e"
 
 @pytest.fixture
 def ran(tmp_path):
-    """The file that code of the record leaves when it runs."""
+    """The file that code of the record would write if it ran."""
     return tmp_path / "RAN"
 
 
@@ -81,7 +81,7 @@ def hostile(ran: Path) -> bytes:
 
 
 def unpack(packed: bytes) -> None:
-    """What programs do that make links of links."""
+    """Extract a ZIP, with its links as links."""
     with zipfile.ZipFile(io.BytesIO(packed)) as content:
         for each in content.infolist():
             Path(each.filename).parent.mkdir(parents=True, exist_ok=True)
