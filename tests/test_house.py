@@ -1,4 +1,4 @@
-"""The house: how large its files and functions may be, and what no call may look like."""
+"""Rules of the code: sizes, names, how docstrings begin, and what no call may look like."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ HOUSE = Path(fcorun.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "conf" not in path.parts)
 TREES = {path.relative_to(HOUSE): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 # To these, plug-ins are added: one file each.
-SHELVES = {"algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers"}
+SHELVES = {"algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "communication", "trackers"}
 SHELVES |= {"commands", "pictures"}
 
 
@@ -88,3 +88,53 @@ def test_a_rooms_init_imports_nothing_heavy(room):
     heavy = ("jax", "numpy", "pandas", "matplotlib", "hydra", "omegaconf")
     names = [name for node in imported for name in ([a.name for a in node.names] + [getattr(node, "module", "") or ""])]
     assert not [name for name in names if name.split(".")[0] in heavy]
+
+
+# Words with which no docstring begins: a reader would not know what is described.
+BANNED_OPENINGS = {"How", "In", "Of", "That", "There", "Those", "What", "Where", "Whether", "Which", "Who", "Whose"}
+# A function's docstring begins with a verb in the imperative, so not with these either.
+NOT_VERBS = {"A", "An", "All", "Each", "If", "It", "Its", "No", "One", "The", "Their", "These", "They", "This"}
+
+
+def is_property(function: ast.FunctionDef) -> bool:
+    return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def documented():
+    """Yield the place, the node and the first word of every docstring of the package."""
+    for place, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+                yield f"{place}: {getattr(node, 'name', 'module')}", node, re.split(r"\W", text, maxsplit=1)[0]
+
+
+def test_no_docstring_begins_with_a_pronoun():
+    assert [place for place, _, word in documented() if word in BANNED_OPENINGS] == []
+
+
+def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():
+    functions = [(place, word) for place, node, word in documented()
+                 if isinstance(node, ast.FunctionDef) and not is_property(node)]  # fmt: skip
+    assert [place for place, word in functions if word in NOT_VERBS] == []
+    assert [place for place, word in functions if word.endswith("s") and not word.endswith("ss")] == []
+
+
+def test_no_two_classes_have_the_same_name():
+    classes = [(node.name, str(place)) for place, tree in TREES.items() for node in tree.body
+               if isinstance(node, ast.ClassDef)]  # fmt: skip
+    names = [name for name, _ in classes]
+    twice = {(name, place) for name, place in classes if names.count(name) > 1}
+    assert {place for name, place in twice if name != "LeastSquares"} == set()  # a data set, and an objective
+
+
+def test_no_room_is_imported_by_name_at_run_time():
+    """Classes of a configuration are, by ``config.locate``, and the public names are, when they are first used."""
+    dynamic = [
+        f"{place}:{node.lineno}"
+        for place, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("import_module")
+        and "fcorun" in ast.unparse(node)
+    ]
+    assert [place for place in dynamic if not place.startswith("__init__.py")] == []
