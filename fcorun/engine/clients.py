@@ -16,9 +16,6 @@ from jax import lax
 from fcorun.errors import CLIENT_NOTE_PREFIX, find_error_line
 from fcorun.system.interruption import check_interrupted
 
-_CPU_BYTES = 2**22  # the clients of a chunk stay in the cache; measured, half and twice as much do as well
-_GPU_BYTES = 2**30  # bounds the memory of a chunk; not measured
-
 PyTree = Any
 ClientFunction = Callable[..., tuple[PyTree, PyTree, jax.Array]]
 CohortFunction = Callable[[ClientFunction, tuple, jax.Array], tuple[PyTree, PyTree, jax.Array]]
@@ -65,11 +62,6 @@ def chunked(width: int) -> CohortFunction:
         return mean, states, work
 
     return compute_cohort
-
-
-def chunk_bytes() -> int:
-    """Return the bytes that the minibatches and models of the clients of a chunk may take."""
-    return _CPU_BYTES if jax.default_backend() == "cpu" else _GPU_BYTES
 
 
 def chunk_width(count: int, most: int) -> int:

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from fcorun.engine.clients import ClientFunction, CohortFunction
 from fcorun.system.hosts import current_hosts
+from fcorun.system.machine import compute_policy
 
 _AXIS = "devices"
 PyTree = Any
@@ -83,7 +84,8 @@ class Devices:
     def _put(self, tree: PyTree, spec: P) -> PyTree:
         if self.count == 1:
             return tree
-        sharding, on_cpu = NamedSharding(self._mesh, spec), jax.default_backend() == "cpu"
+        sharding = NamedSharding(self._mesh, spec)
+        has_device_memory = compute_policy().has_device_memory
 
         def put(v: Any) -> jax.Array:
             if isinstance(v, jax.Array) and v.sharding == sharding:
@@ -92,7 +94,7 @@ class Devices:
                 v = np.asarray(v)
                 on_each = [jax.device_put(v, device) for device in sharding.addressable_devices]
                 return jax.make_array_from_single_device_arrays(v.shape, sharding, on_each)
-            return jax.device_put(np.asarray(v) if on_cpu else v, sharding)  # a CPU does not copy NumPy's arrays
+            return jax.device_put(v if has_device_memory else np.asarray(v), sharding)  # a CPU copies no NumPy array
 
         return jax.tree.map(put, tree)
 

@@ -30,7 +30,7 @@ from fcorun.engine.arrays import (
     rows_to_device,
     whole_row_indices,
 )
-from fcorun.engine.clients import CohortFunction, chunk_bytes, chunk_width, chunked, looped
+from fcorun.engine.clients import CohortFunction, chunk_width, chunked, looped
 from fcorun.engine.devices import SINGLE_DEVICE, Devices, vmap_runs
 from fcorun.engine.evaluate import Evaluation, personal_models
 from fcorun.engine.round import Round, RoundDraws
@@ -38,6 +38,7 @@ from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.engine.traffic import MessageShapes, trace_message_shapes
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
+from fcorun.system.machine import compute_policy
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
 
@@ -301,10 +302,11 @@ class Federation:
         """
         if self.clients_at_once is not None:
             return min(self.clients_at_once, self.schedule.cohort_size)
-        if shared and runs > 1 and jax.default_backend() == "cpu":
+        policy = compute_policy()
+        if shared and runs > 1 and policy.sequential_grid_clients:
             return 1
         bytes_per_client = self.client_bytes(whole) + tree_bytes(self.problem.zeros(self.precision))
-        return chunk_width(self.schedule.cohort_size, chunk_bytes() // (runs * bytes_per_client))
+        return chunk_width(self.schedule.cohort_size, policy.chunk_bytes // (runs * bytes_per_client))
 
     def client_bytes(self, whole: PyTree = None) -> int:
         """Return the bytes of a client's data for a step: a minibatch, its generated rows, or its part of ``whole``."""

@@ -8,6 +8,7 @@ from jax.custom_batching import sequential_vmap
 
 from fcorun.config import NonNegative, Positive
 from fcorun.regularizers.base import Regularizer
+from fcorun.system.machine import compute_policy
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,18 @@ def _singular_values(w):
     return jnp.linalg.svd(w, compute_uv=False)
 
 
-# jaxlib 0.10 distributes a batch of LAPACK calls over XLA's threads and blocks the calling thread. Programs that run at
-# once, as the batches of a grid do, may then deadlock. A single call is not distributed.
 _sequential_svd = sequential_vmap(_svd)
 _sequential_singular_values = sequential_vmap(_singular_values)
 
 
 def svd(w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the singular value decomposition (u, s, vt) of a matrix."""
-    return (_sequential_svd if jax.default_backend() == "cpu" else _svd)(w)
+    return (_sequential_svd if compute_policy().sequential_svd else _svd)(w)
 
 
 def singular_values(w: jax.Array) -> jax.Array:
     """Return the singular values of a matrix, largest first."""
-    return (_sequential_singular_values if jax.default_backend() == "cpu" else _singular_values)(w)
+    return (_sequential_singular_values if compute_policy().sequential_svd else _singular_values)(w)
 
 
 def threshold_singular_values(z: jax.Array, t: jax.Array | float) -> jax.Array:

@@ -19,7 +19,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
 from fcorun.system.hosts import current_hosts
-from fcorun.system.machine import check_memory, free_device_memory, memory_limit, use_cores_as_devices
+from fcorun.system.machine import check_memory, compute_policy, free_device_memory, memory_limit, use_cores_as_devices
 
 ALL_DEVICES = "all"
 # the fewest bytes read in a round for each further core: with fewer, the synchronisation of the cores costs more
@@ -97,7 +97,7 @@ def check_devices(experiments: Iterable[Experiment]) -> None:
         smallest_host = min(devices_of_host, key=lambda host: devices_of_host[host])
         available = devices_of_host[smallest_host]
         if int(devices) > available:
-            kind = "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
+            kind = compute_policy().device_name
             where = f" on host {smallest_host}" if len(devices_of_host) > 1 else ""
             raise UserError(
                 f"devices={devices} is more than there are{where}, {available} ({kind}): give at most that, or "
@@ -120,7 +120,7 @@ def choose_devices(devices: int | str, engine: Engine, n_runs: int) -> int:
         return jax.local_device_count()
     if devices != AUTO:
         return int(devices)
-    if jax.default_backend() != "cpu":
+    if not compute_policy().threaded_batches:
         return jax.local_device_count() if n_runs > 1 else 1
     if n_runs > 1:
         return 1

@@ -21,7 +21,7 @@ from fcorun.runs.hosts.leader import build_on_all_hosts
 from fcorun.runs.job import Job, Watcher
 from fcorun.system.hosts import current_hosts
 from fcorun.system.interruption import check_interrupted
-from fcorun.system.machine import available_cores, memory_limit
+from fcorun.system.machine import available_cores, compute_policy, memory_limit
 from fcorun.system.polling import wait_for_first
 
 
@@ -41,7 +41,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         n_devices = 1 if federation.debug else choose_devices(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=n_devices)
         n_threads = 1
-        if jax.default_backend() == "cpu" and not federation.debug and current_hosts() is None:
+        if compute_policy().threaded_batches and not federation.debug and current_hosts() is None:
             n_threads = max(available_cores() // n_devices, 1)
         if data.on_disk:
             budget = int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / n_threads)

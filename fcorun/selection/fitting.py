@@ -37,7 +37,7 @@ from fcorun.runs.batching import max_runs
 from fcorun.runs.job import RunHistory
 from fcorun.system.files import write_atomically
 from fcorun.system.interruption import defer_interruption
-from fcorun.system.machine import available_cores
+from fcorun.system.machine import available_cores, compute_policy
 from fcorun.system.polling import wait_for_first
 
 END_STATES = ("done", "falling", "diverged", "not certified")
@@ -112,7 +112,7 @@ class PathFitter:
 
     def fit(self, make_subsets: Sequence[Callable[[], RowSubset]], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
-        one_thread = self.experiment.settings.debug or jax.default_backend() != "cpu" or self._is_baseline
+        one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches or self._is_baseline
         with defer_interruption(), ThreadPoolExecutor(1 if one_thread else available_cores()) as pool:
             try:
                 fits = deque(pool.submit(lambda make=make: self._fit(make())) for make in make_subsets)
@@ -155,7 +155,7 @@ class PathFitter:
             key = program_key(engine.federation)
             engine = replace(engine, programs=self.programs.setdefault(key, CompiledPrograms()))
         points = [self._point(experiment, data, value) for value in self.values]
-        threads = available_cores() if jax.default_backend() == "cpu" else 1
+        threads = available_cores() if compute_policy().threaded_batches else 1
         taken = subset_bytes(engine.federation, view.x is not self._shared.get("x"))
         width = max_runs(engine, points[0], [settings.seed], settings.memory, threads, reserved=taken)
         n_batches = -(-len(points) // min(width, len(points)))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -15,6 +16,52 @@ _DEFAULT_SHARE = 0.6  # of the free memory, for runs
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+@dataclass(frozen=True)
+class ComputePolicy:
+    """All that fcorun does differently on a CPU and on GPUs.
+
+    Attributes:
+        device_name: the name of devices in messages.
+        has_device_memory: whether devices have a memory of their own, to which arrays are copied.
+        chunk_bytes: the bytes that the minibatches and models of clients computed together may take.
+        sequential_grid_clients: whether a grid, whose runs share minibatches, computes the clients one by one.
+        sequential_svd: whether a batch of singular value decompositions is computed one by one.
+        threaded_batches: whether batches of runs share the machine by threads, one for each core.
+    """
+
+    device_name: str
+    has_device_memory: bool
+    chunk_bytes: int
+    sequential_grid_clients: bool
+    sequential_svd: bool
+    threaded_batches: bool
+
+
+_CPU_POLICY = ComputePolicy(
+    device_name="cores of a CPU",
+    has_device_memory=False,
+    chunk_bytes=2**22,  # a chunk stays in the cache; measured, half and twice as much do as well
+    sequential_grid_clients=True,
+    # jaxlib 0.10 distributes a batch of LAPACK calls over XLA's threads and blocks the calling thread. Programs that
+    # run at once, as the batches of a grid do, may then deadlock. A single call is not distributed.
+    sequential_svd=True,
+    threaded_batches=True,
+)
+_GPU_POLICY = ComputePolicy(
+    device_name="GPUs",
+    has_device_memory=True,
+    chunk_bytes=2**30,  # bounds the memory of a chunk; not measured
+    sequential_grid_clients=False,
+    sequential_svd=False,
+    threaded_batches=False,
+)
+
+
+def compute_policy() -> ComputePolicy:
+    """Return how fcorun computes on the devices that JAX has found."""
+    return _CPU_POLICY if jax.default_backend() == "cpu" else _GPU_POLICY
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use: $FCORUN_CORES, or the system's count."""
     if os.environ.get("FCORUN_CORES", "").isdigit():
@@ -26,7 +73,7 @@ def available_cores() -> int:
 
 def free_device_memory() -> int:
     """Return the free bytes of the memory in which JAX computes."""
-    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    stats = jax.devices()[0].memory_stats() if compute_policy().has_device_memory else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     return free_host_memory()
