@@ -1,4 +1,4 @@
-"""Whether several hosts compute together: by the keys ``hosts.*``, or started by Slurm, Open MPI or Kubernetes."""
+"""The hosts that compute together: given by the keys ``hosts.*``, or started by Slurm, Open MPI or Kubernetes."""
 
 import ipaddress
 import os
@@ -48,7 +48,7 @@ class HostOptions:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the address is reachable from this machine alone."""
+        """Return whether the address is reachable from this machine alone."""
         host, _ = self.endpoint
         try:
             return host == "localhost" or ipaddress.ip_address(host).is_loopback
