@@ -128,7 +128,7 @@ def test_no_two_classes_have_the_same_name():
 
 
 def test_no_room_is_imported_by_name_at_run_time():
-    """Classes of a configuration are, by ``config.locate``, and the public names are, when they are first used."""
+    """Only classes of a configuration are, by ``config.locate``, public names, and what a record's model needs."""
     dynamic = [
         f"{place}:{node.lineno}"
         for place, tree in TREES.items()
@@ -137,4 +137,5 @@ def test_no_room_is_imported_by_name_at_run_time():
         and ast.unparse(node.func).endswith("import_module")
         and "fcorun" in ast.unparse(node)
     ]
-    assert [place for place in dynamic if not place.startswith("__init__.py")] == []
+    allowed = ("__init__.py", "records/record.py")
+    assert [place for place in dynamic if not place.startswith(allowed)] == []

@@ -138,7 +138,7 @@ class Devices:
         def advance(numbers: Any, state: PyTree, rows: Any, rounds: Any, start: Any) -> Any:
             if host_rows:
                 rows = jax.tree.map(lambda v: v.reshape(v.shape[1:]), rows)
-            return function(numbers, state, rows, rounds, start, self)
+            return function(numbers, state, rows, rounds, start, devices=self)
 
         row_spec = P(_AXIS) if host_rows else P()
         round_spec = P() if shared else self._run_spec

@@ -83,7 +83,7 @@ class _Walk:
     called: list[str] = field(default_factory=list)
 
     def through(self, jaxpr: Jaxpr, given: list[Origins]) -> list[Origins]:
-        """The origins of the outputs of ``jaxpr``, by those of its arguments."""
+        """Return the origins of the outputs of ``jaxpr``, given those of its arguments."""
         known = dict.fromkeys(jaxpr.constvars, Origins()) | dict(zip(jaxpr.invars, given, strict=True))
 
         def of(var):

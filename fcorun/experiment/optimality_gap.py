@@ -134,7 +134,7 @@ def assess_gap(
             return _summarize_gap(objectives, min(optimum, last), optimum, (_CLOSED_FORM, last - optimum, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
-        return _search_from(start, problem, batch, objectives, strong_convexity, compiled)
+        return _search_from(start, problem, batch, objectives, strong_convexity, compiled=compiled)
 
 
 def _summarize_gap(

@@ -71,7 +71,7 @@ class Objective(ABC):
 
     @property
     def has_curvature_bound(self) -> bool:
-        """Whether bounds on the curvature of the losses hold for all parameters."""
+        """Return whether bounds on the curvature of the losses hold for all parameters."""
         return hasattr(self, "curvature")
 
     def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:

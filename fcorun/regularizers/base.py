@@ -86,7 +86,7 @@ class Regularizer(ABC):
 
     @property
     def has_free_features(self) -> bool:
-        """Whether a feature is unpenalised."""
+        """Return whether a feature is unpenalised."""
         return 0.0 in (self.factors or {}).values()
 
     def factor(self, w: jax.Array) -> jax.Array | float:

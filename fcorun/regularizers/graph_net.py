@@ -39,7 +39,7 @@ class GraphNet(Regularizer):
 
     @property
     def ordered(self):  # type: ignore[override]
-        """Whether psi depends on the order of the entries."""
+        """Return whether psi depends on the order of the entries."""
         return self.graph == "chain"
 
     def on_graph(self, neighbours: np.ndarray) -> "GraphNet":

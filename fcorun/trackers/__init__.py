@@ -1,1 +1,1 @@
-"""Where records are shown besides, one sink a file."""
+"""Trackers, services that show records of runs: one file each."""
