@@ -36,7 +36,7 @@ def _advise_on_uneven_steps(experiment: Experiment, schedule: Schedule) -> str:
     if not schedule.uneven_steps or traits.deterministic or traits.robust_to_uneven_steps:
         return ""
     steps = int(np.median(schedule.steps))
-    return ("clients take unequal numbers of steps, which moves the end: "
+    return ("clients take unequal numbers of steps, which moves the point that the run converges to: "
             f"give local_epochs=null local_steps={steps}")  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: 
     assert isinstance(algo, Algorithm)
     traits = algo.traits
     if traits.decays_to_zero and not _is_smooth(experiment):
-        return f"{name} goes to 0 when it runs for long"
+        return f"{name} converges to 0"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
     full_participation = schedule.cohort_size == len(schedule.sizes) and schedule.edge_rounds is None
     exact = _trait_holds(experiment, traits.exact)
@@ -72,9 +72,9 @@ def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: 
     if falling or exact_with_one_step or (exact and full_batch):
         return _MORE_ROUNDS
     alternatives = _find_exact_algorithms(experiment, schedule, full_participation)
-    alternatives_clause = f", and {' or '.join(alternatives)} at the optimum" if alternatives else ""
-    subject = "with minibatches it ends" if exact else f"{name} ends"
-    return f"{subject} at a point of its own{alternatives_clause}"
+    alternatives_clause = f", and {' or '.join(alternatives)} to the optimum" if alternatives else ""
+    subject = "with minibatches it converges" if exact else f"{name} converges"
+    return f"{subject} to another point than the optimum{alternatives_clause}"
 
 
 def _trait_holds(experiment: Experiment, problems: str) -> bool:

@@ -74,18 +74,21 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
     [
         (
             ("algo=fedmid", "local_epochs=5"),
-            "fedmid ends at a point of its own, and fedcomposite or feddr at the optimum",
+            "fedmid converges to another point than the optimum, and fedcomposite or feddr to the optimum",
         ),
-        (("algo=fedmid", "clients_per_round=2"), "fedmid ends at a point of its own, and feddr at the optimum"),
-        (("algo=fedmid", "reg.applied_by=client"), "fedmid ends at a point of its own"),
+        (
+            ("algo=fedmid", "clients_per_round=2"),
+            "fedmid converges to another point than the optimum, and feddr to the optimum",
+        ),
+        (("algo=fedmid", "reg.applied_by=client"), "fedmid converges to another point than the optimum"),
         (
             ("algo=fedcomposite", "batch_size=5"),
-            "with minibatches it ends at a point of its own, and feddr at the optimum",
+            "with minibatches it converges to another point than the optimum, and feddr to the optimum",
         ),
-        (("algo=feddualavg_osp",), "feddualavg_osp goes to 0 when it runs for long"),
+        (("algo=feddualavg_osp",), "feddualavg_osp converges to 0"),
         (
             ("algo=fedavg", "reg=none", "local_epochs=2"),
-            "fedavg ends at a point of its own, and scaffold or feddr at the ",
+            "fedavg converges to another point than the optimum, and scaffold or feddr to the ",
         ),
         (("algo=fedcomposite",), "more rounds may help"),
         (("algo=feddualavg",), "more rounds may help"),
