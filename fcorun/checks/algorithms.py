@@ -154,7 +154,7 @@ class _InterruptAfter(Watcher):
     def __init__(self, round_: int):
         self.round = round_
 
-    def row(self, job, row):
+    def on_evaluation(self, job, row):
         if row["round"] == self.round:
             raise _Interruption
 
