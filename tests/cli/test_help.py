@@ -82,8 +82,8 @@ def test_a_group_and_a_choice_are_explained(help_lines):
 def test_the_section_of_a_figure_is_explained(help_lines):
     lines = "\n".join(help_lines("figure"))
     assert "fcorun figure --help" in lines
-    assert "panels: the metrics to draw, one a panel" in lines
-    assert "``times`` as much as each of the algorithms" in lines
+    assert "panels: the metrics to draw, one in each panel" in lines
+    assert "above (below) ``times`` the" in lines
 
 
 def test_without_a_key_groups_and_keys_are_listed(help_lines):

@@ -6,7 +6,7 @@ from typing import Any
 import handwriting
 import numpy as np
 import pytest
-from cli.test_choices import NEED_FILES, REST
+from cli.test_choices import NEED_FILES, SMALLER
 from helpers import choice_names, fails, not_none
 from table_files import write_table
 
@@ -58,7 +58,7 @@ def assert_shards_make(whole: FederatedData, shards: list[FederatedData]) -> Non
 def test_the_shards_of_every_data_set_make_the_whole(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table("rows.csv")
-    options = next((options for prefix, options in REST.items() if name.startswith(prefix)), [])
+    options = next((options for prefix, options in SMALLER.items() if name.startswith(prefix)), [])
     data = prepare(compose([f"data={name}", *options])).data
     whole, shards = data.load(), [data.load_shard(k, HOSTS) for k in range(HOSTS)]
     if whole.generated is not None:  # each host generates the rows that it needs

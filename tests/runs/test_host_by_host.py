@@ -118,7 +118,7 @@ def test_an_error_of_one_host_in_a_round_ends_all_hosts(join, monkeypatch):
 def test_a_run_that_fails_on_all_hosts_fails_as_on_one(join, monkeypatch, others):
     hosts = join(others)
     engine = build_engine(EXPERIMENT, load_data(EXPERIMENT))
-    monkeypatch.setattr(type(engine), "_program", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(engine), "_compile", lambda *_: 1 / 0)
     raised = ZeroDivisionError if others else HostLost
     with pytest.raises(raised, match="division by zero"):
         list(run_rounds(engine, [EXPERIMENT.numbers()], [0], None, 0))
@@ -209,13 +209,13 @@ def test_the_end_may_come_within_a_batch(join, monkeypatch):
 def test_a_follower_computes_the_leaders_rounds(monkeypatch):
     engine = build_engine(EXPERIMENT, load_data(EXPERIMENT))
     *_, last = engine.run([EXPERIMENT.numbers()], [0])
-    outputs, program = [], type(engine)._program
+    outputs, program = [], type(engine)._compile
 
     def recording(self, function, *arguments):
         compiled = program(self, function, *arguments)
         return lambda *arrays: outputs.append(compiled(*arrays)) or outputs[-1]
 
-    monkeypatch.setattr(type(engine), "_program", recording)
+    monkeypatch.setattr(type(engine), "_compile", recording)
     engine.follow([EXPERIMENT.numbers()], [0], 0, lambda: np.zeros(1, np.int32))
     state, _ = outputs[-1]
     for leaf, expected_leaf in zip(jax.tree.leaves(state), jax.tree.leaves(last.state), strict=True):

@@ -298,10 +298,10 @@ def hang_up(host: Hosts) -> None:
 
 def test_a_follower_executes_its_own_commands_alone(two):
     first, second = two
-    _Follower(second).do({"do": "__init__", "hosts": 1})
+    _Follower(second).execute({"do": "__init__", "hosts": 1})
     with pytest.raises(HostLost, match="the first host says '__init__', which means nothing here"):
         first.check_failures(timeout=5)
-    _Follower(second).do({"do": "prepare", "config": small() | {"algo": {"class": "evil_.FedAvg"}}})
+    _Follower(second).execute({"do": "prepare", "config": small() | {"algo": {"class": "evil_.FedAvg"}}})
     assert "algo.class=evil_.FedAvg is not imported" in first.receive(1)["refused"]
 
 
