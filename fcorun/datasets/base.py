@@ -211,8 +211,9 @@ class Dataset(ABC):
 
     The options are the keys of its YAML. Besides ``name`` and ``class`` a YAML may have a ``title`` for pictures, and
     ``natural``, settings that suit these data: {strength: ..., client_lr: ..., server_lr: ...}. The YAMLs of
-    regularizers and algorithms look the latter up. Mark a field ``fcorun.config.PathOption`` when it is only the location of
-    files: such a field is not part of the identity of a run. Override ``sources`` then, to identify the files' content.
+    regularizers and algorithms look the latter up. Mark a field ``fcorun.config.PathOption`` when it is only the
+    location of files: such a field is not part of the identity of a run. Override ``sources`` then, to identify the
+    files' content.
 
     Attributes:
         units: whether features have the units of the source, where ``standardized`` is None.

@@ -12,7 +12,8 @@ from fcorun.experiment.prepare import prepare
 # What the documentation and the docstrings tell users to import.
 PUBLIC = [
     *(f"fcorun.{name}" for name in ("compose", "run", "grid", "run_grid", "load_records", "Record", "UserError")),
-    *("fcorun.Watcher", "fcorun.__version__", "fcorun.config.Positive", "fcorun.config.PathOption", "fcorun.metrics.Metric"),
+    *("fcorun.Watcher", "fcorun.__version__", "fcorun.metrics.Metric"),
+    *("fcorun.config.Positive", "fcorun.config.PathOption"),
     *(f"fcorun.algorithms.{name}" for name in ("Algorithm", "ProximalAlgorithm", "PersonalAlgorithm", "Traits")),
     *("fcorun.regularizers.Regularizer", "fcorun.mirror_maps.MirrorMap", "fcorun.objectives.LinearModel"),
     *("fcorun.datasets.Dataset", "fcorun.datasets.FederatedData", "fcorun.communication.Topology"),
