@@ -12,8 +12,8 @@ from fcorun.errors import UserError
 class FedProx(ProximalAlgorithm):
     """FedProx, without minibatches.
 
-    The fixed point is the optimum of the clients' Moreau envelopes, not that of their losses: equation (7) of Pathak
-    and Wainwright (NeurIPS 2020).
+    The fixed point is the optimum of the mean of the clients' Moreau envelopes, not that of their losses: equation
+    (7) of Pathak and Wainwright (NeurIPS 2020).
 
     Attributes:
         mu: the weight of the proximal term mu / 2 ||u - x||^2; "auto" is sqrt(l L).

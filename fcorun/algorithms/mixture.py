@@ -28,7 +28,7 @@ class Mixture(Algorithm):
         lam: lambda; 0 is local training, and large values are consensus.
         step: alpha / n of the paper; "auto" is 1 / (2 max(L / (1 - p), lambda / p)), with variance reduction a third of
             that.
-        probability: p; "auto" is lambda / (L + lambda), at least 0.01.
+        probability: p; "auto" is lambda / (L + lambda), from 0.01 to 0.9999.
         variance_reduction: true corrects each step by the remembered gradients.
     """
 

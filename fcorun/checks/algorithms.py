@@ -1,4 +1,4 @@
-"""The laws of an algorithm: its contract, its random numbers, and numbers that do not depend on how runs execute."""
+"""Checks that ``fcorun check`` makes of an algorithm: contract, random numbers, equal numbers however runs execute."""
 
 import contextlib
 import re
@@ -97,8 +97,8 @@ def check_contract(case: AlgorithmCase) -> None:
 def check_random_numbers(case: AlgorithmCase) -> None:
     """Require that each trace of the functions gives the same program: random numbers come from data.key alone."""
     first, second = (_traced_program(case, seed) for seed in (1, 2))
-    require(first == second, "its functions, traced twice, should give one program, and give two: random numbers of "
-                             "NumPy or of Python, or the time, are in it; draw from data.key")  # fmt: skip
+    require(first == second, "its functions, traced twice, should give the same program, and do not: they use random "
+                             "numbers of NumPy or Python, or the time; draw from data.key")  # fmt: skip
 
 
 def _traced_program(case: AlgorithmCase, seed: int) -> str:
@@ -279,7 +279,8 @@ def check_two_devices(case: AlgorithmCase) -> None:
 def compare_devices(
     config: Config, devices: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
 ) -> list[tuple[float, float]]:
-    """Return two relative differences between each number of devices and one device: of all results, and of counts."""
+    """Return, for each number of devices, the largest relative differences from one device: of results, and of "
+    "counts."""
     with jax.enable_x64(config["precision"] == "float64"):
         expected_results, expected_counts = _run_on_devices(config, 1, runs, seeds)
         differences = []
@@ -320,7 +321,7 @@ def _run_on_devices(config: Config, devices: int, runs: int, seeds: Sequence[int
 def check_reaches_optimum(case: AlgorithmCase, cohorts: Sequence[str] = ("null",)) -> None:
     """Require that an exact algorithm reaches the optimum with full gradients and several steps on unlike clients.
 
-    ``cohorts`` are values of clients_per_round to test; traits speak of all clients.
+    ``cohorts`` are values of clients_per_round to test; ``traits.exact`` promises the optimum for "null", all clients.
     """
     regularizers = {"smooth": ("none",), "composite": ("none", "l1"), "": ()}[case.traits.exact]
     for reg in regularizers:
@@ -346,7 +347,7 @@ def _require_optimum(case: AlgorithmCase, reg: str, cohort: str) -> None:
             flat({name: value[0] for name, value in snapshot.solution.items()}) for snapshot in snapshots(config)[1:]
         ]
     half, end = (float(np.abs(point - flat(optimum.w)).max()) for point in points)
-    clients = "all clients" if cohort == "null" else "2 of 4 clients"
+    clients = "all clients" if cohort == "null" else f"{cohort} of {len(CLIENT_SIZES)} clients"
     advice = "it still approaches: give larger rates, algo.KEY=VALUE" if end < 0.9 * half else "it does not approach"
     require(end <= 1e-8, f"with reg={reg} and {clients} in each round, parameters should come to 1e-8 of the optimum "
                          f"in {ROUNDS} rounds, for its traits say exact={case.traits.exact}, and are {end:.2g} away "

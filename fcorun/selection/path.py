@@ -17,8 +17,8 @@ from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
-MIN_RATIO = 1e-3  # of the least to the largest, as in scikit-learn's lasso_path
-_TOLERANCE = 1e-4  # of the unconstrained solution, at which a path of radii ends
+MIN_RATIO = 1e-3  # smallest value / largest value, as in scikit-learn's lasso_path
+_TOLERANCE = 1e-4  # for the unconstrained solution that ends a path of radii
 _ITERATIONS = 2000
 
 
@@ -28,7 +28,7 @@ class RegularizationPath:
 
     Attributes:
         param_name: "strength" or "radius".
-        values: (P,).
+        values: the values, from the simplest solution on, (P,).
         range_description: the origin of the least and the largest value, for messages.
     """
 

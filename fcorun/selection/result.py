@@ -82,12 +82,15 @@ class Selection(StudyResult):
     """Result of a cross-validation: the fits, the choice, and the refit.
 
     Attributes:
+        options: the options of the command, resolved.
         metric: the metric that chooses.
         weights: the weight of each fold in the mean, (K,).
         fits: the fits of all rows and of each fold, by name.
+        choice: the strength or radius that the folds choose.
         record: the record of the refit on all rows.
-        refit_warnings: a sentence each, if the refit had not converged.
-        held_out_clients: the clients that each fold holds out, by the name of the fold; None by rows.
+        refit_warnings: one sentence for each way in which the refit has not converged.
+        held_out_clients: the clients that each fold holds out, by the name of the fold; None unless whole clients are
+            held out.
     """
 
     options: SelectOptions

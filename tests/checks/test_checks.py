@@ -118,7 +118,7 @@ class Doubled(LeastSquares):
     def conjugate(self, u, y):
         return 2 * super().conjugate(u, y)
 """
-NUMPY = "its functions, traced twice, should give one program, and give two"
+NUMPY = "its functions, traced twice, should give the same program"
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ _ALL_GROUPS = (*GROUPS, "experiment")
 
 def run(argv: Sequence[str]) -> int:
     """Explain keys (algo.client_lr, rounds), groups (algo) or choices (algo=fedmid); without KEY, list keys and
-    groups. Beside keys, a choice says of which one they are (algo.client_lr algo=scaffold)."""
+    groups. A choice given together with keys selects whose keys are explained (algo.client_lr algo=scaffold)."""
     parser = CommandParser("help", run.__doc__, folders=False)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="a key, a group, or GROUP=CHOICE")
     parser.add_config_dir_option()
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
 def _explain_all(arguments: Sequence[str]) -> Iterator[str]:
     """Yield the explanation of each argument.
 
-    Beside keys, a choice is given one line: it only selects the choice whose keys are explained.
+    Together with keys, a choice takes one line: it only selects the choice whose keys are explained.
     """
     choice_of_group = {}
     for argument in arguments:

@@ -27,12 +27,12 @@ def run(argv: Sequence[str]) -> int:
     several records. With --out, draw one set of pictures of all records, and write their table."""
     parser = CommandParser("plot", run.__doc__)
     parser.add_metric_options()
-    parser.add_argument("--format", type=_format, choices=FORMATS, default="png", help="of the pictures")
+    parser.add_argument("--format", type=_format, choices=FORMATS, default="png", help="format of the pictures")
     parser.add_argument(
-        "--style", choices=get_args(FigureStyle), help="of the pictures: how large; default: as runs were told"
+        "--style", choices=get_args(FigureStyle), help="size and style of the pictures (default: that of the runs)"
     )
     parser.add_argument(
-        "--x", choices=get_args(CurveAxis), help="what curves are drawn against; default: as runs were told"
+        "--x", choices=get_args(CurveAxis), help="horizontal axis of the curves (default: that of the runs)"
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
     parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
@@ -64,15 +64,15 @@ def run(argv: Sequence[str]) -> int:
 def _format(text: str) -> str:
     """Return a format of pictures. Raises UserError for pgf, with the reason why it is not supported."""
     if text == "pgf":
-        raise UserError("--format pgf is not there, for LaTeX would have to measure its texts, and maps would be files "
-                        "of their own: take pdf, whose fonts are embedded, or svg")  # fmt: skip
+        raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "
+                        "separate files. Give pdf, with embedded fonts, or svg")  # fmt: skip
     return text
 
 
 def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> list[Path]:
     """Write the table and the pictures of records from several folders into ``folder``; return the files.
 
-    Raises UserError for a folder that holds something else.
+    Raises UserError for a file, for a folder with records, and for any other folder that is not empty unless forced.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; give a folder")

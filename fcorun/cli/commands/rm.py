@@ -12,11 +12,11 @@ from fcorun.reports.sweep_report import STATUSES
 
 
 def run(argv: Sequence[str]) -> int:
-    """Remove the records in and under some folders that ended in a certain way: their files, and folders left empty."""
+    """Remove the records in and under some folders that have one of the given statuses, and folders left empty."""
     parser = CommandParser("rm", run.__doc__)
     parser.add_argument("--status", action="append", required=True, choices=STATUSES[:-1],
                         help="which records; may be given several times")  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
     arguments = parser.parse_args(argv)
     out = make_console()
     records = [
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         if record.status.get("status") not in arguments.status:
             continue  # another process has continued the run meanwhile
         try:
-            RunFolder(record.folder, "").remove()
+            RunFolder(record.folder, "").remove()  # needs no identity
         except UserError as error:
             print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
             code = 1

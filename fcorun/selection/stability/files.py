@@ -120,7 +120,10 @@ def state_bound(result: StabilityResult) -> list[str]:
 
 
 def _tabulate_features(result: StabilityResult) -> Any:
-    """Return a frame with a row for each feature: its frequency at each value, and the value that makes it stable."""
+    """Return a frame with a row for each feature.
+
+    The column ``{param}_reached`` is the first value of the whole path at which the frequency reaches the threshold.
+    """
     import pandas as pd
 
     scores, path = result.scores, result.path

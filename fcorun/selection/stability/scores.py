@@ -17,8 +17,9 @@ class StabilityScores:
     Attributes:
         frequency: the share of the halves on which each feature is chosen at each value of the path, (P, d); NaN for
             features that are not penalised.
-        region_length: the number of values, from the beginning of the path, that count.
-        q: the average number of features that a half chooses at any value of the path up to each one, (P,).
+        region_length: the number of values, from the beginning of the path, for which the bound holds (at least 1).
+        q: for each value, the number of features that a half has chosen at this or an earlier value, averaged over the
+            halves, (P,).
         bound: the bound on the expected number of false selections, if the region ended at each value, (P,).
         max_frequency: the largest frequency of each feature in the region, (d,); NaN for features that are not
             penalised.
@@ -46,12 +47,12 @@ def score_features(
 ) -> StabilityScores:
     """Score features by their selection on S halves at P values, ordered from the simplest solution.
 
-    A feature is stable if at some value of the region at least a share ``threshold`` of the halves, over 1/2, choose
-    it. The region is the longest beginning of the path for which q^2 / ((2 threshold - 1) d), theorem 1 of Meinshausen
-    and Buehlmann, is at most ``errors``; the region has at least one value. By theorem 1 of Shah and Samworth the same
-    number bounds, without further assumptions, the expected number of stable features whose probability of being
-    chosen on a half is at most q / d. ``unpenalised`` features always have a coefficient: they are neither chosen nor
-    counted in d and q.
+    A feature is stable if, at some value of the region, the share of halves that choose it is at least ``threshold``,
+    which must exceed 1/2. The region is the longest beginning of the path for which q^2 / ((2 threshold - 1) d),
+    theorem 1 of Meinshausen and Buehlmann, is at most ``errors``; the region has at least one value. By theorem 1 of
+    Shah and Samworth the same number bounds, without further assumptions, the expected number of stable features whose
+    probability of being chosen on a half is at most q / d. ``unpenalised`` features always have a coefficient: they are
+    neither chosen nor counted in d and q.
     """
     unpenalised = np.zeros(chosen.shape[2], bool) if unpenalised is None else unpenalised
     n_penalised = int((~unpenalised).sum())
