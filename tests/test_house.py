@@ -48,7 +48,7 @@ def test_no_call_has_more_than_five_arguments_without_names():
 
 
 def names_no_encoding(call: ast.Call) -> bool:
-    """Whether a call reads or writes text, and takes the encoding that the system has."""
+    """Return whether a call reads or writes text in the encoding of the system."""
     keys = {keyword.arg for keyword in call.keywords}
     if "encoding" in keys:
         return False
@@ -100,16 +100,19 @@ def is_property(function: ast.FunctionDef) -> bool:
     return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
-def documented():
-    """Yield the place, the node and the first word of every docstring of the package."""
-    for place, tree in TREES.items():
+def documented(trees=TREES):
+    """Yield the place, the node and the first word of every docstring of the package, or of other files."""
+    for place, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
                 yield f"{place}: {getattr(node, 'name', 'module')}", node, re.split(r"\W", text, maxsplit=1)[0]
 
 
 def test_no_docstring_begins_with_a_pronoun():
-    assert [place for place, _, word in documented() if word in BANNED_OPENINGS] == []
+    root = Path(__file__).resolve().parents[1]
+    others = [path for name in ("docs", "hydra_plugins", "scripts", "tests") for path in root.glob(f"{name}/**/*.py")]
+    trees = TREES | {path.relative_to(root): ast.parse(path.read_text(encoding="utf-8")) for path in others}
+    assert [place for place, _, word in documented(trees) if word in BANNED_OPENINGS] == []
 
 
 def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():

@@ -110,14 +110,7 @@ class Round:
         broadcast = self.algorithm.broadcast(copy_tree(server))
         shares = self.weights / self.weights.sum()
         compute = self._client_function(draws.shared_uniforms, lambda _: broadcast)
-        inputs = (
-            self.regularizer_numbers,
-            self._whole_or_cohort,
-            client_states,
-            draws.rows,
-            draws.keys,
-            self.client_rows,
-        )
+        inputs = self._cohort_inputs(client_states, draws)
         mean, client_states, client_work = self.compute_cohort(compute, inputs, shares)
         if self.frozen:
             return RoundOutcome(server, client_states, client_work, jnp.zeros_like(client_work[0]))
@@ -125,6 +118,17 @@ class Round:
             lambda: self.algorithm.server(self.server_problem, copy_tree(server), copy_tree(mean))
         )
         return RoundOutcome(server, client_states, client_work, server_work)
+
+    def _cohort_inputs(self, client_states: PyTree, draws: RoundDraws) -> tuple:
+        """Return the inputs of the cohort's clients, in the order of the arguments of the client's function."""
+        return (
+            self.regularizer_numbers,
+            self._whole_or_cohort,
+            client_states,
+            draws.rows,
+            draws.keys,
+            self.client_rows,
+        )
 
     def run_tree(
         self, server: PyTree, client_states: PyTree, draws: RoundDraws, edge_of: jax.Array, n_edges: int
@@ -148,15 +152,7 @@ class Round:
                 return algorithm.broadcast(jax.tree.map(lambda v: v[edge], edges))
 
             compute = self._client_function(draws.shared_uniforms, broadcast_of)
-            inputs = (
-                self.regularizer_numbers,
-                self._whole_or_cohort,
-                client_states,
-                draws.rows,
-                draws.keys,
-                self.client_rows,
-                edge_of,
-            )
+            inputs = (*self._cohort_inputs(client_states, draws), edge_of)
             means, client_states, work = self.compute_cohort(compute, inputs, shares)
             untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
             edges, counts = vmap_runs(update_edge, (0, 0), edges, means, sequential=untraced)

@@ -63,7 +63,7 @@ class Task:
 
     @property
     def dual(self) -> bool:
-        """Whether the method is dual averaging."""
+        """Return whether the method is dual averaging."""
         return self.method == "feddualavg"
 
     @property

@@ -27,7 +27,7 @@ task, out = given()
 
 
 class Model(Linear):
-    """What the framework asks of a model."""
+    """Model with the methods that the framework requires."""
 
     def loss(self, x, y):
         return torch.nn.functional.mse_loss(x @ self.weights + self.bias, y)

@@ -77,7 +77,7 @@ def serve(archive, monkeypatch):
 
 
 def cached() -> list[str]:
-    """What a download left in the cache, but for its lock."""
+    """Return the files that a download left in the cache, without its lock."""
     return [p.name for p in Path(os.environ["FCORUN_CACHE"], "downloads").iterdir() if p.suffix != ".lock"]
 
 

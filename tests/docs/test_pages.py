@@ -1,4 +1,4 @@
-"""What README and tutorial tell to type is typed here, and what they show comes out.
+"""Commands of the README and the tutorial are run, and their output compared with the pages.
 
 A page's blocks run in order in a folder of its own: of bash line by line, of Python in one namespace. A comment before
 a block says otherwise: <!-- not run: REASON -->; <!-- file: NAME -->, which is written; <!-- files of: PAGE -->. A

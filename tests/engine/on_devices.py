@@ -1,4 +1,4 @@
-"""In a process with eight devices: runs on one device and on several, as ``test_devices.py`` asks for them.
+"""Script with eight devices: runs on one device and on several, as ``test_devices.py`` requests them.
 
 Takes [configuration, numbers of devices, runs, seeds] from each line of JSON, and prints for each number of devices the
 largest relative difference of all that these runs leave, and that of the evaluations that they counted.

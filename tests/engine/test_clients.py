@@ -64,7 +64,7 @@ def test_runs_do_not_depend_on_clients_at_once(overrides):
 @pytest.mark.parametrize("batch", ["5", "null"])
 @pytest.mark.parametrize("cohort", ["30", "null"])
 def test_only_a_chunk_of_the_rows_is_gathered_at_once(batch, cohort):
-    """What the program holds beside its arguments, of 32 clients of which 2 or all are computed at once."""
+    """The program's temporary memory is smaller with 2 of 32 clients computed at once than with all."""
     held = {}
     for at_once in (2, 32):
         sizes = ["data.clients=32", "data.features=400", "data.nonzeros=5", "rounds=1", "eval_every=1"]

@@ -1,4 +1,4 @@
-"""Whether a run depends on its seed."""
+"""Runs that depend on their seed, and runs that do not."""
 
 import numpy as np
 import pytest

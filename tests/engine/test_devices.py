@@ -58,7 +58,7 @@ def test_several_devices_are_one():
 
 
 def limit(name: str) -> float:
-    """How far the numbers of a case may be apart."""
+    """Return the largest relative difference that is allowed between the numbers of a case."""
     algorithm, *precision = name.split(" in ")
     if algorithm == "float32" or precision:
         return 1e-4 if algorithm in SOLVED else 1e-5

@@ -1,4 +1,4 @@
-"""What the engine takes: large numbers, and algorithms without any."""
+"""The engine accepts large numbers, and algorithms without numbers."""
 
 import numpy as np
 from helpers import small

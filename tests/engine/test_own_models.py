@@ -1,4 +1,4 @@
-"""What is measured of clients' own models, and kept."""
+"""Metrics of the clients' personal models, and the files that keep the models."""
 
 import csv
 from itertools import pairwise

@@ -92,7 +92,7 @@ def test_what_is_not_ranked_is_left_out_and_refused(monkeypatch):
 
 @pytest.mark.parametrize("part", ["", "personal_"])
 def test_losses_judge_before_accuracies(part):
-    """Of a rare outcome saying no to all is most accurate."""
+    """Predicting the larger class for every row is most accurate for a rare outcome, and says nothing."""
     names = [f"{part}{name}" for name in ("val_accuracy", "val_loss", "train_accuracy")] + ["val_auc"]
     assert CATALOGUE.default_metric(names) == f"{part}val_loss"
     assert CATALOGUE.default_metric(["val_accuracy", "val_auc"]) == "val_auc"

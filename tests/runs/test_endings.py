@@ -153,7 +153,7 @@ def test_a_run_that_misses_its_targets_says_by_how_much():
 @pytest.mark.parametrize("compiling", [0.0, np.inf])
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
 def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
-    """Those that go on do so in smaller programs, or, where these take too long to compile, in that of all."""
+    """Remaining runs continue in smaller programs, or in the same one if smaller ones take too long to compile."""
     monkeypatch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
     widths, advance = set(), Federation.advance
 
