@@ -29,6 +29,7 @@ def capabilities(group: str, choice: ChoiceDoc) -> list[str]:
 
 def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.algorithms.base import Algorithm, Baseline
+    from fcorun.experiment.convergence import IGNORES_PSI
 
     if issubclass(cls, Baseline):
         return ["baseline, in one place", "certified optimum"]
@@ -38,7 +39,7 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
     return _applicable(
         {
             f"psi on {' and '.join(_SIDE_NAMES[side] for side in sides)}": bool(sides),
-            "leaves psi out": not sides,
+            IGNORES_PSI: not sides,
             f"needs the {' and '.join(traits.needs)} of reg": bool(traits.needs),
             "models of clients": algorithm.has_personal_models,
             "all clients in every round": not traits.partial,

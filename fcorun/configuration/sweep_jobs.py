@@ -12,6 +12,7 @@ from fcorun.config import build_plugin, import_classes
 from fcorun.configuration.hydra_errors import find_key_of_class, find_unknown_key
 from fcorun.configuration.overrides import override_key
 from fcorun.errors import UserError
+from fcorun.experiment.convergence import IGNORES_PSI
 from fcorun.sections import GRID_SECTIONS
 
 ComposeFunction = Callable[[list[str]], DictConfig]  # raises what Hydra raises
@@ -45,7 +46,7 @@ class SweepJob:
                 lines.append(f"{section}={choice_of(section)} has no {', '.join(keys)}: {often}")
         if self.ignored_keys:
             keys = ", ".join(self.ignored_keys)
-            lines.append(f"algo={choice_of('algo')} leaves psi out: run once for all values of {keys}")
+            lines.append(f"algo={choice_of('algo')} {IGNORES_PSI}: run once for all values of {keys}")
         return lines
 
 

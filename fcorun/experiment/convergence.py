@@ -15,6 +15,7 @@ NEAR_OPTIMUM = 0.01
 RELATIVE_CHANGE = "change"  # the target of ``stop`` on the relative change of the minimised metric between evaluations
 MIN_EVALUATIONS = 10  # fewer evaluations lie too far apart to tell a fall at the end from one long before
 MORE_ROUNDS_ADVICE = "more rounds or larger rates may help"
+IGNORES_PSI = "ignores the regularizer psi"
 NO_RANDOMNESS = "all clients take part with all their data, and nothing else is drawn"
 _MIN_FALL = 0.01  # a larger fall, relative to the metric, counts as still falling
 _MIN_FALL_OF_GAIN = 0.05  # and so does a larger fall relative to the whole decrease since the start
@@ -30,7 +31,7 @@ def minimised_metric(row: Mapping[str, float]) -> str:
 
 def metric_phrase(metric: str) -> str:
     """Return the name of the minimised metric as sentences use it."""
-    return "objective" if metric == "objective" else "own models' training loss"
+    return "objective" if metric == "objective" else "personal models' training loss"
 
 
 def describe_met_target(targets: Mapping[str, float], rows: MetricRows, metrics: MetricCatalogue) -> str:

@@ -13,6 +13,7 @@ from fcorun.config import AUTO, Settings, identity_fields, numeric_fields
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
+from fcorun.experiment.convergence import IGNORES_PSI
 from fcorun.experiment.warm_start import WarmStart, load_warm_start
 from fcorun.metrics import CATALOGUE, MetricCatalogue, custom_metrics
 from fcorun.mirror_maps.base import MirrorMap
@@ -152,7 +153,10 @@ class Experiment:
         if isinstance(self.algo, Baseline) and self.settings.stop:
             return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
         if self.ignores_regularizer:
-            return f"algo={self.names['algo']} leaves psi out: reg={self.names['reg']} is measured, not minimised"
+            return (
+                f"algo={self.names['algo']} {IGNORES_PSI}: its solution does not minimise F + psi "
+                f"with reg={self.names['reg']}"
+            )
         return ""
 
     @property

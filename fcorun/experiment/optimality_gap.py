@@ -12,7 +12,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.compatibility import are_convex
-from fcorun.experiment.convergence import NEAR_OPTIMUM
+from fcorun.experiment.convergence import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.reference import gather_rows
 from fcorun.objectives.least_squares import LeastSquares
@@ -107,8 +107,9 @@ def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
     if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
         return ""
     if experiment.ignores_regularizer:
-        return (f"algo={names['algo']} leaves psi out, so that it ends above the least objective with "
-                f"reg={names['reg']}: reference=true measures how far; algo=feddr minimises it")  # fmt: skip
+        return (f"algo={names['algo']} {IGNORES_PSI}: its solution does not minimise F + psi with "
+                f"reg={names['reg']}; reference=true measures how far it is above the minimum, algo=feddr reaches "
+                "the minimum")  # fmt: skip
     return "how near the optimum it ended is not known, for its rates were given: reference=true measures it"
 
 

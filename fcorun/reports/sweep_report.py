@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE, NO_RANDOMNESS
+from fcorun.experiment.convergence import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS
 from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
@@ -148,7 +148,7 @@ def _warn_ignored_regularizer(runs: RunTable) -> list[str]:
     algos = sorted(set(runs.frame["algo"][runs.column("leaves_psi_out") == 1]))
     if not algos or len(algos) == runs.frame["algo"].nunique():
         return []
-    return [f"{', '.join(algos)}: psi is left out, so that another problem is solved than by the others"]
+    return [f"algo={','.join(algos)} {IGNORES_PSI}: the other algorithms minimise F + psi"]
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:

@@ -12,6 +12,7 @@ from fcorun.errors import UserError
 from fcorun.experiment import reference
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.compatibility import are_convex
+from fcorun.experiment.convergence import IGNORES_PSI
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
@@ -52,7 +53,7 @@ def find_path_parameter(experiment: Experiment) -> str:
         )
     if isinstance(algo, Algorithm) and not algo.traits.psi_sides:
         raise UserError(
-            f"algo={names['algo']} leaves psi out, so that all strengths would give the same: choose an "
+            f"algo={names['algo']} {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
             "algo that applies psi, such as feddualavg or fedmid"
         )
     if param_name in (reg.per_client or {}):

@@ -41,7 +41,7 @@ def test_the_values_for_auto_are_shown(capsys):
 
 
 UNKNOWN = "how near the optimum it ended is not known, for its rates were given: reference=true measures it\n"
-OUT = "algo=fedprox leaves psi out, so that it ends above the least objective with reg=l1: reference=true measures "
+OUT = "algo=fedprox ignores the regularizer psi: its solution does not minimise F + psi with reg=l1; reference=true"
 
 
 @pytest.mark.parametrize(

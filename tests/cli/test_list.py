@@ -49,7 +49,7 @@ def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
             continue
         sides = {"client": "clients", "server": "the server"}
         psi = " and ".join(sides[side] for side in traits.psi_sides)
-        assert words[0] == (f"psi on {psi}" if psi else "leaves psi out")
+        assert words[0] == (f"psi on {psi}" if psi else "ignores the regularizer psi")
         assert ("all clients in every round" in words) == (not traits.partial)
         assert ("mirror maps" in words) == traits.mirrored
         assert ("all data at once" in words) == traits.deterministic
@@ -64,7 +64,7 @@ def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
         ("algo", "feddualavg", "feddualavg *  Federated dual averaging  psi on clients and the server, mirror maps"),
         ("algo", "fedavg_subgradient", "needs the subgradient of reg"),
         ("algo", "pfedmac_sh", "models of clients, needs topology=tree"),
-        ("algo", "fedadam", "Adam  leaves psi out  algorithm 2 of Reddi et al. (2021)"),
+        ("algo", "fedadam", "Adam  ignores the regularizer psi  algorithm 2 of Reddi et al. (2021)"),
         ("data", "table", "needs data.path, reads files  yours"),
         ("data", "lasso_8", "section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed"),
         ("data", "femnist", "reads files, downloads what is missing"),

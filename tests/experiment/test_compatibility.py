@@ -48,6 +48,6 @@ def test_smooth_sparsity_is_for_l1():
 
 def test_algorithms_that_ignore_psi_give_a_warning():
     for name in ("apfl", "pfedme", "mixture", "pfedmac", "ditto"):
-        assert "leaves psi out" in prepare(small_for(name)).warning
+        assert "ignores the regularizer psi" in prepare(small_for(name)).warning
     assert not prepare(small_for("ditto", "algo.solver=feddualavg")).warning
     assert not prepare(small_for("pfedmac_s")).warning

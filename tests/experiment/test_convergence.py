@@ -77,7 +77,7 @@ def test_clients_with_own_models_are_judged_by_these():
     descent = measure_remaining_descent(table)
     assert descent is not None
     assert describe_remaining_descent(descent) == (
-        "not finished: over the last 5 evaluations the own models' training loss was 8.8 % lower than over the 5 "
+        "not finished: over the last 5 evaluations the personal models' training loss was 8.8 % lower than over the 5 "
         "before, 10 % of all it gained: more rounds or larger rates may help"
     )
 

@@ -166,7 +166,7 @@ def test_choice_equals_one_by_hand():
 def test_personal_models_are_scored_on_rows_of_their_client(algo):
     settings = config(f"algo={algo}", "rounds=10")
     if algo == "ditto":
-        with fails("algo=ditto", "leaves psi out"):
+        with fails("algo=ditto", "ignores the regularizer psi"):
             select(settings, SelectOptions(folds=2, points=3), "out")
         return
     selection = select(settings, SelectOptions(folds=2, points=3), "out")
