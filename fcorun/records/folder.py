@@ -111,7 +111,7 @@ class RunFolder:
     def remove(self) -> None:
         """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
         if self.claim(force=True) == "locked":
-            raise UserError(f"{self.path} is being computed by another process; wait for it to end")
+            raise UserError(f"{self.path} {locks.IN_USE}")
         self._unlink(RECORD_FILES)
         self.release()
         with contextlib.suppress(OSError):

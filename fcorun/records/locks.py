@@ -8,6 +8,7 @@ from typing import Any
 import filelock
 
 LOCK_FILE = ".lock"
+IN_USE = "is being computed by another process: stop that process, or wait for it to end"  # said of a folder
 _TIMEOUT = 0.05  # seconds to wait for a process that only looks whether the folder is locked
 
 

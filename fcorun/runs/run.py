@@ -15,6 +15,7 @@ from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
+from fcorun.records.locks import IN_USE
 from fcorun.records.record import FINISHED_STATUSES, Record
 from fcorun.runs.batching import check_devices
 from fcorun.runs.execute import execute
@@ -98,7 +99,7 @@ def run_grid(
     errors = _run_groups(jobs, watch or Watcher())
     for job in jobs:
         if job.end_status == "locked":
-            raise UserError(f"{job.run_folder.path} is being computed by another process; wait for it to end")
+            raise UserError(f"{job.run_folder.path} {IN_USE}")
     for error in errors:
         raise error
     return [Record(path) for path in paths]

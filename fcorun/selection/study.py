@@ -133,7 +133,7 @@ class Study:
         except OSError as error:
             raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
         if lock is None:
-            raise UserError(f"{folder} is being computed by another process; wait for it to end")
+            raise UserError(f"{folder} {locks.IN_USE}")
         try:
             if force:
                 for path in (folder / FITS).glob("*.npz"):

@@ -1,5 +1,6 @@
 """fcorun rm, on records written without a run."""
 
+import json
 from pathlib import Path
 
 import filelock
@@ -46,6 +47,15 @@ def test_rm_keeps_a_run_that_is_being_computed(call):
     assert "is being computed by another process" in err
     assert (folder / "status.json").exists()
     assert call("rm", "s", "--status", "interrupted", "--yes")[0] == 0  # without a lock, the run was killed
+    assert not folder.exists()
+
+
+def test_rm_removes_a_run_of_a_lost_machine(call):
+    folder = fake_record("s/a", status="running").folder
+    status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    (folder / "status.json").write_text(json.dumps(status | {"host": "another machine"}), encoding="utf-8")
+    assert call("rm", "s", "--status", "interrupted", "--yes")[1] == "no record is interrupted\n"
+    assert call("rm", "s", "--status", "running", "--yes")[0] == 0
     assert not folder.exists()
 
 

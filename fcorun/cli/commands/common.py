@@ -25,7 +25,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, name: str, description: str | None, folders: bool = True):
         super().__init__(prog=f"fcorun {name}", description=description)
         if folders:
-            help_text = "records are looked for in and under it"
+            help_text = "a folder with records, also in its subfolders"
             self.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=help_text)
 
     def error(self, message: str) -> NoReturn:
@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
         """Add the options that define the best point of a sweep."""
         names = ", ".join(CATALOGUE.comparable)
         self.add_argument(
-            "--metric", help=f"what the best point is best in: {names}; by default the one that matters most"
+            "--metric", help=f"rank points by this metric: {names}; by default the most important one that was measured"
         )
         self.add_argument(
             "--tail-rounds", type=_positive_int, metavar="N", help="average over the evaluations of the last N rounds"
