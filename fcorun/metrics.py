@@ -10,7 +10,7 @@ COUNTERS = (
     *("grad_evals", "prox_evals"),
 )
 INTEGER_COUNTERS = tuple(name for name in COUNTERS if name != "seconds")
-PERSONAL_PREFIX = "personal_"  # of metrics of the clients' own models, averaged over clients
+PERSONAL_PREFIX = "personal_"  # of metrics of the clients' personal models, averaged over clients
 QUANTILE_SUFFIXES = {"_q10": 0.1, "_q90": 0.9}  # of the quantiles of such a metric over clients
 _SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
 TEST_PREFIX = "test_"  # no metric has this prefix
@@ -97,7 +97,7 @@ class MetricCatalogue(dict[str, Metric]):
 def split_metrics(score: Metric, priorities: tuple[int | None, int | None] = (None, None)) -> list[Metric]:
     """Return the metrics that the score of an example gives on the training and the validation rows.
 
-    The metrics of the shared model come first, with these ``priorities``; then those of the clients' own models, on the
+    The metrics of the shared model come first, with these ``priorities``; then those of personal models, on the
     validation rows with quantiles over clients.
     """
     label = score.label or score.name
@@ -110,9 +110,10 @@ def split_metrics(score: Metric, priorities: tuple[int | None, int | None] = (No
 
 
 def _personal_metrics(metric: Metric) -> list[Metric]:
-    """Return the mean of a metric over the clients' own models; on validation rows also the quantiles over clients."""
+    """Return the mean of a metric over personal models; on validation rows also the quantiles over clients."""
     priority = {"val_loss": 0, "val_accuracy": 1, "train_loss": 2, "train_accuracy": 3}.get(metric.name)
-    mean = replace(metric, name=PERSONAL_PREFIX + metric.name, label=f"{metric.label} of own models", priority=priority)
+    label = f"{metric.label} of personal models"
+    mean = replace(metric, name=PERSONAL_PREFIX + metric.name, label=label, priority=priority)
     metrics = [mean]
     if metric.name.startswith("val_"):
         for suffix, level in QUANTILE_SUFFIXES.items():
@@ -134,7 +135,7 @@ def _build_catalogue() -> MetricCatalogue:
         Metric("rank", "rank: singular values > {cutoff}", uses_cutoff=True, structure=True),
     ]
     personal_structure = [
-        replace(metric, name=PERSONAL_PREFIX + metric.name, label=f"{metric.name} of own models")
+        replace(metric, name=PERSONAL_PREFIX + metric.name, label=f"{metric.name} of personal models")
         for metric in structure
     ]
     personal_error = "‖w$_m$ - w$_{m,\\mathrm{true}}$‖$_2$, mean over clients"
@@ -158,7 +159,7 @@ def _build_catalogue() -> MetricCatalogue:
         *personal_val_loss,
         *personal_val_accuracy,
         *personal_structure,
-        Metric(PERSONAL_PREFIX + "violation", "distance of own models from the set", log=True),
+        Metric(PERSONAL_PREFIX + "violation", "distance of personal models from the set", log=True),
         Metric(PERSONAL_PREFIX + "recovery_error", personal_error, higher=False, log=True),
     ]
     return MetricCatalogue({metric.name: metric for metric in metrics})
@@ -191,7 +192,7 @@ def structure_metrics(metric: str) -> tuple[str, ...]:
 
 
 def global_name(metric: str) -> str:
-    """Return the metric of the shared model that stands in for a personal one if clients have no own models.
+    """Return the metric of the shared model that stands in for a personal one if clients have no personal models.
 
     The recovery error has no stand-in: the shared model has another ground truth.
     """

@@ -203,7 +203,7 @@ class Algorithm(Method, ABC):
         """Return the solution w to be evaluated."""
 
     def personal(self, problem: Problem, server: PyTree, client: PyTree) -> Vector | None:
-        """Return a client's own model from the states of the server and the client; None without such a model."""
+        """Return a client's personal model from the states of the server and the client; None without such a model."""
         return None
 
     @property

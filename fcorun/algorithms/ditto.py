@@ -18,12 +18,12 @@ SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 class Ditto(TwoRateAlgorithm):
     """Ditto, which applies psi to the global model alone, if its solver does.
 
-    A client takes as many steps on its own model as the solver takes on the global model, on the same minibatches.
+    A client takes as many steps on its personal model as the solver takes on the global model, on the same minibatches.
 
     Attributes:
         client_lr, server_lr: the rates of the global model's solver.
-        personal_lr: the step size of the clients' own models; "auto" is 1 / (L + lambda). None means that of client_lr,
-            "auto" included.
+        personal_lr: the step size of the personal models; "auto" is 1 / (L + lambda). None means the value of
+            client_lr, "auto" included.
         lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
         solver: the algorithm of the global model.
     """

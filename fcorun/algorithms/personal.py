@@ -21,8 +21,8 @@ Real = jax.Array | float
 class PersonalAlgorithm(Algorithm):
     """Algorithms with the local step u = argmin f(u) + weight / 2 ||u||^2 - lambda <u, y>, y -= eta lambda (y - u).
 
-    The server moves to x + beta (mean y - x). The last u of a client is its own model, so that clients outside of the
-    cohort keep their models.
+    The server moves to x + beta (mean y - x). The last u of a client is its personal model, so that clients outside of
+    the cohort keep their models.
 
     Attributes:
         lam: lambda.

@@ -65,8 +65,8 @@ CAPTIONS = {
     "rates": "The measured gap to the optimum beside the bounds of theorems 4.1 to 4.3, for each client rate.",
     "conditioning": "The gap to the optimum against rounds at three condition numbers, and the rounds to a gap of 1e-3 "
     "against all condition numbers.",
-    "personalised": "Accuracy of global and own models at the best points, sparsity against accuracy over all points "
-    "of the grid, and accuracy against communication.",
+    "personalised": "Accuracy of global and personal models at the best points, sparsity against accuracy over all "
+    "points of the grid, and accuracy against communication.",
 }
 PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
     "curves": draw_curves,

@@ -166,7 +166,7 @@ def coefficients_from(
 
 
 def personal_only(rows: Sequence[Mapping[str, float]]) -> bool:
-    """Return True if the clients of a run with these evaluations trained own models and no shared one."""
+    """Return True if the clients of a run with these evaluations trained personal models and no shared one."""
     return bool(rows) and not rows[-1].get("bytes_up") and any(name.startswith(PERSONAL_PREFIX) for name in rows[-1])
 
 
@@ -195,7 +195,7 @@ def load_coefficients(record: Record) -> Coefficients:
 
 
 def load_client_coefficients(record: Record) -> tuple[list[str], list[Coefficients]]:
-    """Return the names of a record's clients and the coefficients of their own models.
+    """Return the names of a record's clients and the coefficients of their personal models.
 
     Raises UserError if the record has no such models.
     """

@@ -68,7 +68,7 @@ def load_estimator(record: Record, client: str | None = None, trust: str | Path 
     ``data.positive`` is the first, ``coef_`` has the opposite sign of coefficients.csv.
 
     Args:
-        client: a client whose own model is loaded if the record has one, else the shared model. With
+        client: a client whose personal model is loaded if the record has one, else the shared model. With
             standardize=per_client, the client's own standardization is used. None or an unknown client: the shared
             model, with the means of all training rows and the deviation within clients.
         trust: the folder from which the class of the objective is imported. None: classes that are neither fcorun's nor
@@ -95,7 +95,7 @@ def load_estimator(record: Record, client: str | None = None, trust: str | Path 
 
 
 def clients_with_own_models(record: Record) -> list[str]:
-    """Return the names of the clients that have own models in a record."""
+    """Return the names of the clients that have personal models in a record."""
     return [str(name) for name in record.personal.get("client", ())]
 
 

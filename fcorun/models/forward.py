@@ -39,7 +39,7 @@ def _predict_block(objective: Objective, params: Arrays, x: np.ndarray) -> np.nd
 def predict_by_client(
     objective: Objective, models: Arrays, client: np.ndarray, x: np.ndarray, scale: float = 1.0
 ) -> np.ndarray:
-    """Return predictions of examples x (n, d), each by its client's own model.
+    """Return predictions of examples x (n, d), each by its client's personal model.
 
     Args:
         models: the parameters by name, with a leading axis M.

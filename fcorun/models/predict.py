@@ -22,9 +22,9 @@ def predict(
     """Return predictions for new rows, and warnings about them, a sentence each.
 
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, ``prediction`` (a number, or the
-    label of a class) and ``probability_LABEL`` of each class. For a record with own models, ``model`` is own or shared.
-    For standardize=per_client, ``scaling`` is own (of the client) or mean (of all clients). A last column ``warnings``
-    flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, gaps that were
+    label of a class) and ``probability_LABEL`` of each class. For a record with personal models, ``model`` is own or
+    shared. For standardize=per_client, ``scaling`` is own (of the client) or mean (of all clients). The column
+    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, gaps that were
     filled. The column is left out if no row is doubtful.
 
     Args:
@@ -194,7 +194,7 @@ def _warn_unknown_clients(
     has_own_scaling: bool,
     row_warnings: list[list[str]],
 ) -> list[str]:
-    """Return a warning on rows of clients without an own model or an own standardization, if others have these."""
+    """Return a warning on rows of clients without a personal model or an own standardization, if others have these."""
     if not is_unknown.any() or not (has_own_models or has_own_scaling):
         return []
     names = [str(name) for name in dict.fromkeys(clients[is_unknown]) if name is not None]
@@ -266,7 +266,7 @@ def _warn_about_model(record: Record, shared: Any, has_own_models: bool) -> list
     """Return warnings about the model itself; ``shared`` is None if no row is predicted by the shared model."""
     warnings = []
     if not has_own_models and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
-        warnings.append("the clients' own models were not kept (save_personal=false): the shared one predicts for all")
+        warnings.append("personal models were not saved (save_personal=false): the shared model predicts for all")
     if hasattr(shared, "coef_") and not np.any(shared.coef_):
         warnings.append("the shared model is 0 but for its intercept: it predicts the same for every row")
     if reason := record.status.get("reason"):

@@ -16,7 +16,7 @@ from fcorun.models.forward import (
 from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
 from fcorun.objectives.base import Objective
 
-SHARED, PERSONAL = "shared", "own"  # the model of all clients; the own models of the clients
+SHARED, PERSONAL = "shared", "own"  # the model of all clients; the personal models of the clients
 
 
 def compute_scores(
@@ -35,7 +35,7 @@ def compute_scores(
 
     Args:
         solution: the parameters by name of the shared model, or None.
-        models: the parameters by name of the clients' own models, with a leading axis M, or None.
+        models: the parameters by name of the clients' personal models, with a leading axis M, or None.
         remote_predictions: returns predictions by set, without offsets, of sets with rows on other hosts.
     """
     parameters = [*(solution or {}).values(), *(models or {}).values()]

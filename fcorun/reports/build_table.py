@@ -100,7 +100,7 @@ def _read_optimum(summary: dict[str, Any]) -> float:
 def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
     """Return the column ``above``, filled from the optimum of another run on the same problem.
 
-    Runs with own models are left out: they have other optima.
+    Runs with personal models are left out: they have other optima.
     """
     import numpy as np
 

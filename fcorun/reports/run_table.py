@@ -133,7 +133,7 @@ class RunTable:
     def tail_values(self, metric: str) -> Any:
         """Return tail_METRIC of each run.
 
-        For a personal metric, runs without own models have the value of the shared model.
+        For a personal metric, runs without personal models have the value of the shared model.
         """
         import numpy as np
 

@@ -133,13 +133,13 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
 
 
 def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
-    """Return a line on algorithms with own models that send nothing, if ``metric`` is of the shared model."""
+    """Return a line on algorithms with personal models that send nothing, if ``metric`` is of the shared model."""
     personal_only = (runs.column("bytes_up") == 0) & (runs.column("final_personal_train_loss") > float("-inf"))
     algos = sorted(set(runs.frame["algo"][personal_only]))
     if not algos or metric.startswith(PERSONAL_PREFIX):
         return []
     personal_metric = f"{PERSONAL_PREFIX}{metric}"
-    advice = f"; metric={personal_metric} judges own models" if personal_metric in runs.tail_metrics else ""
+    advice = f"; metric={personal_metric} judges personal models" if personal_metric in runs.tail_metrics else ""
     return [f"{', '.join(algos)}: clients send nothing, so {metric} is that of the model all started from{advice}"]
 
 

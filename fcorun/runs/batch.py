@@ -196,8 +196,8 @@ def _finish_jobs(
 def _describe_participation(job: Job, client_states: ClientStateFile, n_evaluated: int) -> None:
     """Add the number of the evaluated clients that have taken part, and so have trained their personal models."""
     participants = client_states.count_participants(np.arange(n_evaluated))
-    job.add_reason(f"own models are of {n_evaluated:,} evaluated clients, of whom {participants:,} have taken part: "
-                   "the others' are what all begin with")  # fmt: skip
+    job.add_reason(f"personal models are of {n_evaluated:,} evaluated clients, of whom {participants:,} have taken "
+                   "part; the others still have the initial model")  # fmt: skip
 
 
 def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:

@@ -123,7 +123,7 @@ def test_missing_personal_models_and_the_reason_of_the_run_are_reported(run_pred
     code, out, warnings = run_predict("here", "new.csv")
     assert code == 0
     assert "model" not in out.splitlines()[0]
-    assert warnings[0].startswith("fcorun: the clients' own models were not kept (save_personal=false)")
+    assert warnings[0].startswith("fcorun: personal models were not saved (save_personal=false)")
     assert warnings[1:] == ["fcorun: of the record: not certified"]
 
 

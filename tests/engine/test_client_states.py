@@ -125,7 +125,7 @@ def test_runs_of_a_grid_have_their_own_files_and_equal_single_runs():
 
 def test_the_status_counts_participants_among_evaluated_clients():
     record = run(compose([*SMALL, *KINDS["pfedme"], "data.evaluated=20", "clients_per_round=2"]), "few")
-    assert "own models are of 20 evaluated clients, of whom" in record.status["reason"]
+    assert "personal models are of 20 evaluated clients, of whom" in record.status["reason"]
     assert np.isfinite(record.metrics["personal_train_loss"].to_numpy()).all()
 
 

@@ -33,7 +33,7 @@ CASES = {
     "runs": (small("precision=float64"), [2, 4], 4, []),
     "runs of own seeds": (small("algo=scaffold", "precision=float64"), [2], 4, [0, 1, 2, 3]),
     "more runs than devices": (small("precision=float64"), [2], 3, []),
-    "own models of runs": (small("algo=ditto", "precision=float64"), [2], 2, []),
+    "personal models of runs": (small("algo=ditto", "precision=float64"), [2], 2, []),
 }
 
 

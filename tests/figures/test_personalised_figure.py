@@ -64,7 +64,7 @@ def test_algorithms_without_personal_models_count_by_their_global_model(records)
 
 def test_panels_of_the_picture(records):
     runs = build_table(records)
-    figure = Figure("own models", "personalised", "personalised", seeded="data")
+    figure = Figure("personal models", "personalised", "personalised", seeded="data")
     inputs = FigureInputs(figure, METRIC, runs, records, tuned=runs, tuned_records=records)
     left, middle, right = personalised.draw_accuracies(inputs).axes
     assert [text.get_text() for text in left.get_yticklabels()] == ["FedAvg", "local", "pFedMac-SH"]
@@ -89,8 +89,8 @@ def test_pictures_of_runs_and_sweeps_show_personal_models(records):
     runs = build_table(records)
     view = ProblemView(runs, records, METRIC, curve_styles_of(runs))
     (ax,) = not_none(structure_of.draw(view)).axes
-    assert "own models" in ax.get_xlabel()
-    assert "own models" in ax.get_ylabel()
+    assert "personal models" in ax.get_xlabel()
+    assert "personal models" in ax.get_ylabel().replace("\n", " ")
     figure = not_none(best_curves.draw(view))
     assert next(iter(view.curve_styles)) == "fedavg"  # drawn by its global model, as it has no personal ones
     lines = {ax.get_ylabel(): [line.get_label() for line in ax.lines] for ax in figure.axes}

@@ -1,4 +1,4 @@
-"""Weights of voxels as images: in records, and of clients' own models."""
+"""Weights of voxels as images: in records, and of clients' personal models."""
 
 import nibabel
 import numpy as np

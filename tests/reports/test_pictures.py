@@ -44,7 +44,7 @@ def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
 
 
 def test_structure_and_quality_are_of_the_same_models():
-    """The support of the shared model is no quality of own models that were measured in training only."""
+    """The support of the shared model is no quality of personal models that were measured in training only."""
     personal_rows = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in fake_rows()]
     records = [
         fake_record("s/a", fake_config("pfedme", data="heterogeneous"), personal_rows),

@@ -68,7 +68,7 @@ def test_a_run_at_rest_says_nothing(capsys):
 
 @pytest.mark.parametrize("algo", ["ditto", "centralized"])
 def test_remaining_descent_of_personal_models_and_of_baselines(algo):
-    """Own models are judged by their own loss; a baseline has its certificate."""
+    """Personal models are judged by their own loss; a baseline has its certificate."""
     record = run(small(*WHOLE, f"algo={algo}"))
     descent = record.summary["unfinished"]
     assert descent is None if algo == "centralized" else descent["metric"] == "personal_train_loss"

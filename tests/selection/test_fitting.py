@@ -75,7 +75,7 @@ CASES = {
     "a curvature": ("algo=feddr", "algo.solver=gradient"),
     "standardized": ("algo=fedcomposite", "data.standardize=pooled"),
     "standardized by clients": ("algo=fedmid", "data.standardize=per_client", "batch_size=4"),
-    "own models": ("algo=local", "batch_size=4"),
+    "personal models": ("algo=local", "batch_size=4"),
     "centralized": ("algo=centralized", "algo.tolerance=1e-14"),
     "a tree": ("algo=feddualavg", "topology=tree", "topology.edges=2"),
 }
@@ -95,7 +95,7 @@ def test_a_subset_runs_like_a_table_of_its_own(case, by):
     for name, value in record.solution.items():
         np.testing.assert_allclose(fit.solution[name][1], value, rtol=1e-9, atol=1e-10)
     last = rows_of(record).iloc[-1]
-    measured = {"personal_train_loss"} if case == "own models" else {"train_loss", "val_loss", "objective"}
+    measured = {"personal_train_loss"} if case == "personal models" else {"train_loss", "val_loss", "objective"}
     assert measured <= set(fit.metrics)
     for name, values in fit.metrics.items():
         assert values[1] == pytest.approx(last[name], rel=1e-8, abs=1e-10), name

@@ -155,7 +155,7 @@ def _table_of_runs(runs: RunTable, metric: str, shown_metrics: Sequence[str]) ->
     for header in headers:
         is_text = header in ("algo", "data", "status", "folder")
         table.add_column(header, no_wrap=True, justify="left" if is_text else "right")
-    # of the clients' own models, or for runs without such models of the global one
+    # of the clients' personal models, or for runs without such models of the global one
     tail_values = [runs.tail_values(name) for name in shown_metrics]
     for position, row in enumerate(runs.to_dicts()):
         row["status"] = describe_end(row)

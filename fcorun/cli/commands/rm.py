@@ -15,8 +15,8 @@ def run(argv: Sequence[str]) -> int:
     """Remove the records in and under some folders that have one of the given statuses, and folders left empty."""
     parser = CommandParser("rm", run.__doc__)
     status_help = (
-        "the status of the records to remove; may be given several times. A run that a process on this machine computes "
-        "is never removed; `running` removes the runs of a machine that was lost"
+        "the status of the records to remove; may be given several times. A run that a process on this machine "
+        "computes is never removed; `running` removes the runs of a machine that was lost"
     )
     parser.add_argument("--status", action="append", required=True, choices=STATUSES[:-1], help=status_help)
     parser.add_argument("--yes", action="store_true", help="remove without asking")

@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--over", action="append", default=[], metavar="KEY",
                         help="with --out, a key that numbers repetitions as seeds do, such as data.validation; may be "
                         "given several times")  # fmt: skip
-    parser.add_argument("--clients", action="store_true", help="the clients' own models, a column each, instead")
+    parser.add_argument("--clients", action="store_true", help="the clients' personal models, a column each, instead")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     arguments = parser.parse_args(argv)
     out = make_console()

@@ -50,7 +50,7 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
     left.set_yticks(range(len(algos)), [inputs.grid.algo_title(name) for name in algos])
     tail = inputs.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
-    title = "open: global model, filled: own models"
+    title = "open: global model, filled: personal models"
     if seeds > 1:
         title += f";\nbar: {describe_band([seeds], inputs.tuned.seed_kind)}"
     left.set_title(title, pad=pt(3))
@@ -65,7 +65,7 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
             best = done.loc[done["metric"].idxmax()]
             middle.plot(best[density], best["metric"], color=style.colour, marker=style.marker, linestyle="none",
                         markeredgecolor="black", markeredgewidth=pt(0.7), markersize=pt(5))  # fmt: skip
-    middle.set(xlabel=f"density of own models:\nshare of |w$_j$| > {cutoff:g}", ylabel="validation accuracy")
+    middle.set(xlabel=f"density of personal models:\nshare of |w$_j$| > {cutoff:g}", ylabel="validation accuracy")
     middle.set_title("all points of the grid, edged: best", pad=pt(3))
     _draw_accuracy_against_bytes(inputs, right, seeds)
     return figure
@@ -133,7 +133,7 @@ def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
             if len(gains) > 1:
                 measured += f", {low:+.1f} to {high:+.1f}, {describe_band([len(gains)], tuned.seed_kind)}"
             holds, test = compare(dict(enumerate(gains)), {None: 0.0}, 1, tuned.seed_kind)
-            rows.append(_row(algo, f"own models beat {'one for all' if other == GLOBAL else 'each client alone'}",
+            rows.append(_row(algo, f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}",
                              measured, f"more than {other}", True)
                         | {"holds": holds, "test": test, "note": ""})  # fmt: skip
     return rows
@@ -161,17 +161,17 @@ def check_identities() -> list[dict[str, str]]:
     [ours] = run_client_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *settings])
     [theirs] = run_client_models(["algo=pfedme", *settings])
     gap = float(np.abs(ours - theirs).max())
-    rows.append(_row("pfedmac", "is pFedMe minus the quadratic term: same own models when it is added to f",
+    rows.append(_row("pfedmac", "is pFedMe minus the quadratic term: same personal models when it is added to f",
                      f"largest difference of 20 rounds {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
 
     long_run = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
     strong_coupling = [[f"algo.lam={factor * values.max()}"] for factor in (10, 100)]
     uncoupled, *coupled = run_client_models(long_run, ["algo.lam=0", "algo.probability=0.02"], *strong_coupling)
     gap = float(np.abs(uncoupled[-1] - client_optima).max())
-    rows.append(_row("mixture", "with lambda = 0 is local: own models at each client's own optimum",
+    rows.append(_row("mixture", "with lambda = 0 is local: personal models at each client's own optimum",
                      f"distance {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
     distances = [float(np.abs(models[-1] - global_optimum).max()) for models in coupled]
-    rows.append(_row("mixture", "with lambda to infinity is consensus: own models tend to the optimum of F",
+    rows.append(_row("mixture", "with lambda to infinity is consensus: personal models tend to the optimum of F",
                      f"distance {distances[0]:.2g}, and {distances[1]:.2g} with 10 times the lambda",
                      "a tenth, within 10 %", abs(distances[0] / distances[1] - 10) < 1))  # fmt: skip
 

@@ -96,7 +96,7 @@ def choose_sweep_panels(names: Sequence[str], metric: str) -> list[str]:
     panels = [next((name for name in ("suboptimality", "objective") if name in names), "train_loss")]
     quality = ("val_loss", "val_accuracy", "train_accuracy")
     panels.append(next((name for name in quality if name in names), "train_loss"))
-    panels = [name for name in panels if name in names]  # runs with own models alone have neither
+    panels = [name for name in panels if name in names]  # runs with personal models alone have neither
     if any(name.startswith(PERSONAL_PREFIX) for name in names):
         personal = [PERSONAL_PREFIX + name for name in ("val_loss", "val_accuracy", "train_loss", "train_accuracy")]
         if metric in personal:

@@ -45,7 +45,7 @@ class Curve:
 
     @property
     def personal_only(self) -> bool:
-        """True if clients train own models and send nothing."""
+        """True if clients train personal models and send nothing."""
         last = self.runs[0][-1]
         return not last["bytes_up"] and any(name.startswith(PERSONAL_PREFIX) for name in last)
 
@@ -164,7 +164,7 @@ def _share_axes(ax: Any, first_in_row: Any, last_in_column: Any) -> None:
 def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list[float]:
     """Draw a curve of a metric, and return the values that the y axis must include.
 
-    Clients without own models have the shared one. Clients that send nothing have no shared model to draw.
+    Clients without personal models have the shared one. Clients that send nothing have no shared model to draw.
     """
     if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
         return []
