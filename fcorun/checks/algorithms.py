@@ -184,7 +184,7 @@ def check_resuming(case: AlgorithmCase) -> None:
             run(config, interrupted, _InterruptAfter(2))
         resumed = run(config, interrupted)
         log = (resumed.folder / "run.log").read_text(encoding="utf-8")
-        require("goes on after round 2" in log, "a run that was interrupted after round 2 should resume from there")
+        require("resumes after round 2" in log, "a run that was interrupted after round 2 should resume from there")
         require_same_records("a run resumed after round 2", resumed, case.uninterrupted)
 
 

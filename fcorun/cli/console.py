@@ -25,7 +25,7 @@ _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 
 
 class _Output(Terminal):
-    """A terminal whose reader may go away, as in ``| head``: the run then goes on without output."""
+    """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -59,7 +59,7 @@ class Console(Watcher):
         if isinstance(job.experiment.algo, Algorithm):
             cohort = settings.clients_per_round or data.n_clients
             size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"
-        resumption = f"; goes on after round {resumed}" if resumed else ""
+        resumption = f"; resumes after round {resumed}" if resumed else ""
         self.out.print(f"{job.label}: {size}{resumption}")
         if job.experiment.warning:
             self.out.print(job.experiment.warning)

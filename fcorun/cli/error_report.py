@@ -14,7 +14,7 @@ def report_error(error: BaseException) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt):
-        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
         return 130
     if isinstance(error, HostLost):
         message = f"failed: {error}"

@@ -92,7 +92,7 @@ def run_single(config: dict[str, Any], folder: Path) -> None:
         if config.get("dry_run") is True:
             check_devices([experiment])
             folder_state = RunFolder(folder, experiment.identity).inspect(experiment.settings.force)
-            text = {"finished": "done", "resume": "goes on", "new": "to run"}[folder_state]
+            text = {"finished": "done", "resume": "resumes", "new": "to run"}[folder_state]
             console.out.print(f"{experiment.label}: {text} ({relative_folder})")
             remove_empty_folders(folder)
             return

@@ -24,8 +24,8 @@ def predict(
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, ``prediction`` (a number, or the
     label of a class) and ``probability_LABEL`` of each class. For a record with personal models, ``model`` is own or
     shared. For standardize=per_client, ``scaling`` is own (of the client) or mean (of all clients). The column
-    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, gaps that were
-    filled. The column is left out if no row is doubtful.
+    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, and
+    gaps that were filled. The column is omitted if no row is doubtful.
 
     Args:
         record: a record that is done.

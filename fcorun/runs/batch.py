@@ -144,7 +144,7 @@ def _pad(values: list, length: int) -> list:
 
 
 def _add_rows(context: BatchContext, jobs: list[Job], snapshot: Snapshot) -> None:
-    """Add the evaluation of a snapshot to each run that goes on, and mark runs that diverged or met a target."""
+    """Add the evaluation of a snapshot to each run that continues, and mark runs that diverged or met a target."""
     nonfinite_clients = context.engine.federation.nonfinite_clients
     for i, job in enumerate(jobs):
         if job.end_status:

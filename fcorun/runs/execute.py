@@ -79,7 +79,7 @@ def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
 def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     """Resolve the job's fields that are "auto" or relative, and compute its reference optimum.
 
-    Returns False if the job cannot run; the other jobs of its grid go on.
+    Returns False if the job cannot run; the other jobs of its grid continue.
     """
     check_interrupted()
     algo, numbers_before = job.experiment.algo, numeric_fields(job.experiment.objective)

@@ -161,7 +161,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             job.run_folder.mark_running(job.label)
             job.run_folder.write_file("config.yaml", yaml_text(job.experiment.config))
             job.run_folder.save_plugins(job.experiment.plugin_code)
-            beginning = "starts" if checkpoint is None else f"goes on after round {rounds_done}"
+            beginning = "starts" if checkpoint is None else f"resumes after round {rounds_done}"
             job.run_folder.log(f"{beginning}: {job.label}")
             if job.experiment.warning:
                 job.run_folder.log(job.experiment.warning)

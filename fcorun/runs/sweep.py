@@ -63,7 +63,7 @@ def _show_overview(points: Sequence[SweepPoint], folder: Path, watch: SweepWatch
     n_invalid = sum(point.error is not None for point in points)
     line = f"{states['finished']} done, {states['new'] + states['resume']} to run"
     if states["resume"]:
-        line += f" ({states['resume']} of them go on)"
+        line += f" ({states['resume']} of them resume)"
     if n_invalid:
         line += f", {n_invalid} cannot run"
     watch.show_if_verbose(f"{line}; records in {folder}/")
@@ -76,7 +76,7 @@ def _show_overview(points: Sequence[SweepPoint], folder: Path, watch: SweepWatch
 
 def _show_points(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
     """Show each point and its state."""
-    descriptions = {"finished": "done", "resume": "goes on", "new": "to run"}
+    descriptions = {"finished": "done", "resume": "resumes", "new": "to run"}
     for point in points:
         state = descriptions[point.folder_state]
         if point.error:

@@ -242,7 +242,7 @@ class _BatchHistory:
         self.last: Snapshot | None = None
 
     def add_snapshot(self, snapshot: Snapshot) -> bool:
-        """Add a row of metrics to each run; return whether any run goes on."""
+        """Add a row of metrics to each run; return whether any run continues."""
         self.last = snapshot
         sent = self.traffic.bytes_after(snapshot.round, self.upload_bytes, self.download_bytes)
         for g, run in enumerate(self.runs):

@@ -174,7 +174,7 @@ class Study:
             try:
                 fitter.fit([self.subset_makers[name] for name in missing], on_fit)
             except KeyboardInterrupt:
-                log(f"interrupted: {self.folder} keeps {len(fits)} of {n_fits} fits, and the same command goes on")
+                log(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; the same command resumes")
                 raise
         return {name: fits[name] for name in self.subset_makers}
 

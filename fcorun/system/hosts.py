@@ -22,7 +22,7 @@ from fcorun.errors import HostLost
 from fcorun.system.interruption import check_interrupted, is_interrupted
 from fcorun.system.polling import POLL_SECONDS
 
-RERUN_HINT = "the same command goes on"
+RERUN_HINT = "the same command resumes"
 _HEARTBEAT_SECONDS = 5.0  # between two signs of life
 _SILENCE_SECONDS = 60.0  # without any sign of life, after which a host counts as lost
 _LOSS_GRACE_SECONDS = 20.0  # for the main thread to notice that a host is lost, before the process ends

@@ -146,7 +146,7 @@ def _call_leader(options: HostOptions, greeting: dict) -> tuple[Hosts, str]:
         deadline = time.monotonic() + options.timeout + _RETRY_SECONDS  # the leader still waits for later followers
         while not connection.poll(POLL_SECONDS):
             if time.monotonic() > deadline:
-                raise UserError(f"host 0 did not go on {within}: start all at about the same time")
+                raise UserError(f"host 0 did not continue {within}: start all hosts at about the same time")
         answer = json.loads(connection.recv_bytes())
     except (EOFError, OSError, ValueError) as error:
         raise UserError(f"host 0 at hosts.address={options.address} has ended, or is no fcorun") from error

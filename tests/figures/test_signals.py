@@ -24,5 +24,5 @@ def test_a_signal_interrupts_the_sweep_and_the_figure_like_ctrl_c(kind, monkeypa
         assert signal.getsignal(kind) == before
     finally:
         signal.signal(kind, outer)
-    assert "interrupted; the same command goes on" in capsys.readouterr().err
+    assert "interrupted; the same command resumes" in capsys.readouterr().err
     assert not list(Path("outputs").rglob("claims.csv"))

@@ -109,7 +109,7 @@ def test_an_error_of_one_host_in_a_round_ends_all_hosts(join, monkeypatch):
         yield
 
     monkeypatch.setattr(type(engine), "run", run)
-    with pytest.raises(HostLost, match=r"host 0 \(a\) failed: .*Gloo all-reduce failed.*; the same command goes on"):
+    with pytest.raises(HostLost, match=r"host 0 \(a\) failed: .*Gloo all-reduce failed.*; the same command resumes"):
         list(run_rounds(engine, [EXPERIMENT.numbers()], [0], None, 0))
     assert [message["do"] for message in hosts.sent] == ["run"]
 
@@ -141,7 +141,7 @@ def test_a_follower_sends_its_errors(join, monkeypatch):
     monkeypatch.setattr(follower, "_ERROR_DELAY", 0)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
     wrong = EXPERIMENT.config | {"rounds": -1}
-    end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command goes on"}
+    end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command resumes"}
     second = join({"do": "prepare", "config": wrong}, run, end, rank=1)
     with pytest.raises(HostLost, match=r"host 1 .* too bad"):
         run_follower()

@@ -58,15 +58,15 @@ def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost):
     assert code == 1
     last = errors.splitlines()[-1]  # JAX may have said before that its sum broke off
     assert last.startswith(f"fcorun: failed: host {lost}")
-    assert last.endswith("was lost; the same command goes on")
+    assert last.endswith("was lost; the same command resumes")
     status = Record(Path("0/run")).status
     assert status["status"] == ("interrupted" if lost == 0 else "failed")
     if lost == 0:
-        return  # what is left is what Ctrl-C leaves: test_interruptions.py goes on from it
+        return  # what is left is what Ctrl-C leaves: test_interruptions.py resumes from it
     (first, out, err), second = wait_for_hosts(start_hosts(*overrides))
     assert (first, err) == (0, "")
     assert second == (0, "", "")
-    assert "goes on after round" in out
+    assert "resumes after round" in out
     assert_same_record(Record(Path("0/run")), run(small("algo=scaffold", "rounds=200", "precision=float64"), "alone"))
 
 
@@ -145,7 +145,7 @@ def test_an_interruption_of_one_is_one_of_all(rank):
     hosts[rank].send_signal(signal.SIGTERM)
     (code, _, errors), second = wait_for_hosts(hosts)
     assert code == second[0] == 130
-    assert errors == "interrupted; the same command goes on from the last checkpoint\n"
+    assert errors == "interrupted; the same command resumes from the last checkpoint\n"
     assert second[1:] == ("", "")
     assert Record(Path("0/run")).status["status"] == "interrupted"
 

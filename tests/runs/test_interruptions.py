@@ -106,7 +106,7 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     process = start(LONG)
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
-    assert "goes on after round" in out
+    assert "resumes after round" in out
     resumed = Record(broken)
     assert resumed.status["identity"] == whole.status["identity"]
     assert rows_of(resumed).equals(rows_of(whole))

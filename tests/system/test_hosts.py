@@ -309,7 +309,7 @@ def test_a_failed_host_is_named_with_the_reason(two):
     first, second = two
     first.check_failures()
     second.send(failed="MemoryError: too large")
-    with pytest.raises(HostLost, match=r"host 1 \(n1\) failed: MemoryError: too large; the same command goes on"):
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) failed: MemoryError: too large; the same command resumes"):
         first.check_failures(timeout=5)
 
 
@@ -338,7 +338,7 @@ def test_a_lost_host_is_named(two):
     second.send(number=1)
     hang_up(second)
     assert first.receive(1) == {"number": 1}
-    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost; the same command goes on"):
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost; the same command resumes"):
         first.receive(1)
     with pytest.raises(HostLost, match=r"host 0 \(n0\) was lost"):
         second.receive()
@@ -373,7 +373,7 @@ def test_a_process_that_waits_for_a_lost_host_ends(monkeypatch, capsys):
     hosts = Hosts(0, ["a", "b"], {})
     hosts._exit_after_loss(1)
     assert exit_codes == [1]
-    assert "fcorun: failed: host 1 (b) was lost; the same command goes on" in capsys.readouterr().err
+    assert "fcorun: failed: host 1 (b) was lost; the same command resumes" in capsys.readouterr().err
     hosts._exit_after_loss(1)  # the main thread knows of the loss
     assert exit_codes == [1]
 

@@ -83,7 +83,7 @@ def _find_record(folder: Path) -> Record:
         key = f"reg.{selection.get('number')}"
         if selection.get("status") != "done" or refit.flat_config.get(key) != selection.get("chosen"):
             raise UserError(f"{folder} holds a selection that is not done, or whose refit is not of its choice: give "
-                            "the same fcorun select again, which goes on")  # fmt: skip
+                            "the same fcorun select again, which resumes it")  # fmt: skip
         return refit
     if not (folder / "status.json").exists():
         advice = "give the folder of one that is done"

@@ -3,7 +3,7 @@
 The leader runs experiments as it would alone. It sends the experiment, so that each follower loads the data; the
 engine's settings, with resolved numbers for fields that are "auto"; and each batch. All hosts compute the rounds: the
 state goes from the leader to the followers before them, and is the same on all hosts after them. The leader evaluates
-the runs, and decides whether they go on.
+the runs, and decides whether they continue.
 """
 
 from collections.abc import Generator, Sequence
