@@ -127,7 +127,9 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: empty_files)
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name == "selection":
-            monkeypatch.setattr("fcorun.selection.files.draw_selection", lambda *_: {"selection.png": b""})
+            monkeypatch.setattr(
+                "fcorun.selection.cross_validation.files.draw_selection", lambda *_: {"selection.png": b""}
+            )
             monkeypatch.setattr("fcorun.selection.stability.files.draw_stability", lambda *_: {"stability.png": b""})
 
 

@@ -1,4 +1,4 @@
-"""Picture of a selection: the metric and the coefficients against the strength."""
+"""Parts of the pictures of studies: the title, the axis of a path, and names beside the ends of curves."""
 
 from pathlib import Path
 from typing import Any
@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.experiment.experiment import Experiment
-from fcorun.models.coefficients import Coefficients
-from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, render_figure
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.layout import curve_style
+from fcorun.reports.pictures.style import pt
 from fcorun.selection.path import RegularizationPath
-from fcorun.selection.result import Selection
 
-N_LABELLED = 10  # coefficients with a name in the margin
 PARAMETER_LABELS = {"strength": "strength λ of ψ", "radius": "radius r"}
 _MAX_LETTERS = 18  # of a name in the margin
 
@@ -25,26 +22,6 @@ def format_title(experiment: Experiment) -> str:
     data = Path(path).stem if path else names["data"]
     kind = "" if names["reg"].endswith("ball") else " penalty"
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
-
-
-def draw_selection(selection: Selection, coefficients: Coefficients | None) -> dict[str, bytes]:
-    """Return the contents of selection.png and selection.pdf."""
-    with style_context(selection.experiment.settings.style):
-        options = selection.options
-        title = f"{format_title(selection.experiment)}: {options.folds}-fold cross-validation by {selection.by}"
-        if options.fold_weights == "rows":
-            title += ", folds weighed by their rows"
-        n_panels = 1 if coefficients is None else 2
-        right = 0.1 if coefficients is None else 1.1  # inches for the names of coefficients
-        figure, axes = make_figure(
-            n_panels, n_panels, height=2.3, title=[title], left=0.65, right=right, top=0.22, gap=(0.8, 0.5)
-        )
-        _draw_metric(axes[0], selection)
-        if coefficients is not None:
-            _draw_coefficients(axes[1], selection, coefficients)
-        for ax in axes:
-            format_path_axis(ax, selection.path)
-        return {f"selection.{format}": render_figure(figure, format) for format in ("png", "pdf")}
 
 
 def format_path_axis(ax: Any, path: RegularizationPath) -> None:
@@ -60,95 +37,6 @@ def format_path_axis(ax: Any, path: RegularizationPath) -> None:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if path.param_name == "strength":
         ax.invert_xaxis()
-
-
-def _draw_metric(ax: Any, selection: Selection) -> None:
-    """Draw the mean of the metric over the folds, with error bars, and the bound of the one-standard-error rule."""
-    choice, values, n_folds = selection.choice, selection.path.values, selection.options.folds
-    error = choice.difference_standard_error if choice.paired else choice.standard_error
-    ax.errorbar(
-        values,
-        choice.mean,
-        error,
-        color=curve_style(0).colour,
-        marker=".",
-        elinewidth=pt(0.6),
-        linewidth=pt(1),
-        capsize=pt(1.2),
-    )
-    sign = -1 if choice.higher_is_better else 1
-    bound = choice.mean[choice.best_index] + sign * error[choice.best_index]
-    ax.axhline(bound, color="0.5", linewidth=pt(0.5), linestyle=":")
-    mark_choices(ax, selection, with_names=True)
-    metric = selection.experiment.metrics[selection.metric]
-    metric_label = (metric.label or metric.name).replace("validation", "held-out")
-    if choice.paired:
-        ax.set_ylabel(f"{metric_label}, mean of {n_folds} folds\n± standard error of the difference")
-    else:
-        ax.set_ylabel(f"{metric_label}\nmean ± standard error, {n_folds} folds")
-
-
-def mark_choices(ax: Any, selection: Selection, with_names: bool = False) -> None:
-    """Draw a line at the choice of each rule, solid for the choice that was taken, and on request its name above."""
-    choice, values = selection.choice, selection.path.values
-    best_name = choice.rule_labels["min"][:3]  # min or max
-    same = choice.best_index == choice.one_se_index
-    lines = [(choice.best_index, f"{best_name} = 1 SE" if same else best_name, COLOURS[3])]
-    if not same:
-        lines.append((choice.one_se_index, "1 SE", COLOURS[2]))
-    for index, name, colour in lines:
-        taken = index == choice.chosen_index
-        ax.axvline(
-            values[index],
-            color=colour,
-            linewidth=pt(1.6 if taken else 0.9),
-            linestyle="-" if taken else "--",
-            alpha=0.45,
-            zorder=0.5,
-        )  # below the curves and the error bars
-        if with_names:
-            distance = np.log(values[choice.best_index] / values[choice.one_se_index])
-            gap = abs(distance / np.log(values[0] / values[-1]))  # as a share of the axis
-            align = "left" if name == best_name else "right"
-            if same or gap > 0.12:
-                align = "center"
-            ax.annotate(
-                name,
-                (values[index], 1),
-                (0, pt(2)),
-                xycoords=("data", "axes fraction"),
-                ha=align,
-                va="bottom",
-                textcoords="offset points",
-                color=colour,
-                annotation_clip=False,
-            )
-
-
-def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients) -> None:
-    """Draw the coefficients of the features; the largest at the choice have names, the others are grey."""
-    values = selection.path.values
-    class_labels = [f", {label}" for label in coefficients.classes] if len(coefficients.classes) > 1 else [""]
-    names = [name + label for name in coefficients.features for label in class_labels]
-    curves = coefficients.weights.reshape(len(values), -1)
-    curves = np.where(np.isfinite(curves), curves, np.nan)
-    size = np.nan_to_num(np.abs(curves[selection.choice.chosen_index]))
-    largest = np.argsort(-size, kind="stable")[:N_LABELLED]
-    named = [j for j in largest if size[j] > selection.experiment.settings.cutoff]
-    unnamed = np.setdiff1d(np.arange(curves.shape[1]), named)
-    if len(unnamed):
-        unnamed = unnamed[np.nanmax(np.abs(curves[:, unnamed]), axis=0, initial=0) > 0]
-        ax.plot(values, curves[:, unnamed], color="0.7", linewidth=pt(0.4), rasterized=len(unnamed) > 500)
-    labels = []
-    for i, j in enumerate(named):
-        ax.plot(values, curves[:, j], **curve_style(i).line_kwargs, linewidth=pt(1.1))
-        end = curves[-1, j] if np.isfinite(curves[-1, j]) else 0.0
-        labels.append((end, i, shorten(names[j])))
-    ax.margins(x=0)
-    mark_choices(ax, selection)
-    label_curve_ends(ax, labels)
-    note = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
-    ax.set_ylabel(f"coefficients on all training rows\nas trained{note}")
 
 
 def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:

@@ -12,8 +12,8 @@ from fcorun import grid, run, run_grid
 from fcorun.engine import evaluate
 from fcorun.engine.ranking import ranking_metrics
 from fcorun.metrics import CATALOGUE
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import plan_selection, select
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection, select
 
 
 def of_rows(y, score, weight=None):

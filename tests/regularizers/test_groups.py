@@ -13,8 +13,8 @@ from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers.group_lasso import GroupLasso
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import select
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import select
 
 TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
 

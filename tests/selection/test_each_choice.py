@@ -8,8 +8,8 @@ import pytest
 from helpers import choice_names, composed, matrices_only, plugin_class, small_for, traits_of
 
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import plan_selection, select
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection, select
 
 ALGORITHMS = [
     name for name in choice_names("algo") if traits_of(name).psi_sides or "central" in name or name == "one_client"
@@ -27,7 +27,7 @@ def no_refit(monkeypatch):
         prepare(config)
         return SimpleNamespace(status={})
 
-    monkeypatch.setattr("fcorun.selection.select.run", prepare_only)
+    monkeypatch.setattr("fcorun.selection.cross_validation.select.run", prepare_only)
 
 
 @pytest.mark.slow

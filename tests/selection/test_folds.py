@@ -12,12 +12,12 @@ from sklearn.model_selection import PredefinedSplit
 
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection, select
+from fcorun.selection.cross_validation.terminal import describe_selection
 from fcorun.selection.folds import assign_folds, draw_halves
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import plan_selection, select
 from fcorun.selection.stability.options import StabilityOptions as Halves
 from fcorun.selection.stability.select import plan_stability as plan_stable
-from fcorun.selection.terminal import describe_selection
 
 
 def test_rows_left_aside_are_counted():

@@ -12,8 +12,8 @@ from helpers import not_none
 
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import select
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import select
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 

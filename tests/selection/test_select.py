@@ -19,11 +19,11 @@ from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.style import STYLES
-from fcorun.selection import picture
-from fcorun.selection.choice import choose, warn_unfinished_refit
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import plan_selection, select
-from fcorun.selection.terminal import describe_selection
+from fcorun.selection.cross_validation import picture
+from fcorun.selection.cross_validation.choice import choose, warn_unfinished_refit
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection, select
+from fcorun.selection.cross_validation.terminal import describe_selection
 
 
 @pytest.mark.drawn

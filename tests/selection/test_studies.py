@@ -18,9 +18,9 @@ from fcorun.datasets.subset import take_subset
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.fitting import PathFitter
-from fcorun.selection.result import SelectOptions
-from fcorun.selection.select import plan_selection, select
 from fcorun.selection.stability.options import StabilityOptions as Halves
 from fcorun.selection.stability.per_client import fit_client_supports
 from fcorun.selection.stability.select import plan_stability as plan_halves
@@ -173,14 +173,16 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     selection = select(new, SelectOptions(folds=3, points=4), "out")
     before = not_none(selection.record).status["identity"]
     index = (selection.choice.chosen_index + 1) % 4
-    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(selection.choice, chosen_index=index))
+    monkeypatch.setattr(
+        "fcorun.selection.cross_validation.select.choose", lambda *_: replace(selection.choice, chosen_index=index)
+    )
     config_before = Path("out/refit/config.yaml").read_text()
 
     def broken(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.selection.select.run", broken)
+        patch.setattr("fcorun.selection.cross_validation.select.run", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
     assert Path("out/refit/config.yaml").read_text() == config_before
@@ -201,7 +203,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     Path("out/refit").rename("out/refit.next")
     Path("out/refit").mkdir()
     Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
-    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: selection.choice)
+    monkeypatch.setattr("fcorun.selection.cross_validation.select.choose", lambda *_: selection.choice)
     last = select(new, SelectOptions(folds=3, points=4), "out")
     assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == before
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]

@@ -19,8 +19,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parts():
-    from fcorun.selection.result import SelectOptions
-    from fcorun.selection.select import plan_selection
-    from fcorun.selection.terminal import describe_selection
+    from fcorun.selection.cross_validation.options import SelectOptions
+    from fcorun.selection.cross_validation.select import plan_selection
+    from fcorun.selection.cross_validation.terminal import describe_selection
 
     return SelectOptions, plan_selection, describe_selection

@@ -7,10 +7,10 @@ import numpy as np
 
 from fcorun.records.formats import frame_csv, json_text
 from fcorun.records.record import STABILITY_FILE
+from fcorun.selection.cross_validation.terminal import format_cost
 from fcorun.selection.folds import count_rows
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.picture import draw_stability
-from fcorun.selection.terminal import format_cost
 from fcorun.system.files import write_atomically
 
 STUDY_FILE = STABILITY_FILE

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 
 from fcorun.algorithms.base import Baseline
-from fcorun.selection.choice import CrossValidationChoice
-from fcorun.selection.files import STUDY_FILE, count_nonzeros
-from fcorun.selection.result import Selection
+from fcorun.selection.cross_validation.choice import CrossValidationChoice
+from fcorun.selection.cross_validation.files import STUDY_FILE, count_nonzeros
+from fcorun.selection.cross_validation.options import Selection
 
 _MAX_NAMED_CLIENTS = 20  # in a line
 

@@ -21,7 +21,6 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run
-from fcorun.selection import files
 from fcorun.selection.checks import (
     check_fold_classes,
     check_global_model,
@@ -31,7 +30,14 @@ from fcorun.selection.checks import (
     prepare_study,
     warn_few_evaluations,
 )
-from fcorun.selection.choice import CrossValidationChoice, choose, warn_about_choice, warn_unfinished_refit
+from fcorun.selection.cross_validation import files
+from fcorun.selection.cross_validation.choice import (
+    CrossValidationChoice,
+    choose,
+    warn_about_choice,
+    warn_unfinished_refit,
+)
+from fcorun.selection.cross_validation.options import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
 from fcorun.selection.fitting import PathFit
 from fcorun.selection.folds import (
     assign_folds,
@@ -41,7 +47,6 @@ from fcorun.selection.folds import (
     warn_filled_gaps,
 )
 from fcorun.selection.path import RegularizationPath, build_path
-from fcorun.selection.result import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
 from fcorun.selection.study import Log, Study, describe_study, sum_costs
 from fcorun.system.files import remove_path
 from fcorun.system.random_streams import random_stream

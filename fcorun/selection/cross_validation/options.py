@@ -11,7 +11,7 @@ from fcorun.errors import UserError
 from fcorun.models.coefficients import Coefficients, coefficients_from
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import Record
-from fcorun.selection.choice import CrossValidationChoice
+from fcorun.selection.cross_validation.choice import CrossValidationChoice
 from fcorun.selection.fitting import PathFit
 from fcorun.selection.study import StudyResult
 

@@ -7,10 +7,10 @@ import numpy as np
 from fcorun.models.coefficients import COLUMNS, Coefficients
 from fcorun.records.formats import csv_text, frame_csv, json_text
 from fcorun.records.record import SELECTION_FILE
+from fcorun.selection.cross_validation.options import ALL_ROWS, Selection
+from fcorun.selection.cross_validation.picture import draw_selection
 from fcorun.selection.fitting import END_STATES
 from fcorun.selection.folds import count_rows, list_marked_folds
-from fcorun.selection.picture import draw_selection
-from fcorun.selection.result import ALL_ROWS, Selection
 from fcorun.system.files import write_atomically
 
 STUDY_FILE = SELECTION_FILE
