@@ -14,20 +14,21 @@ from fcorun.cli.commands import main
 from fcorun.sources.catalogue import load_catalogue
 
 OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
-SOURCE = '''
+SOURCE = """
 from dataclasses import dataclass
 from fcorun.algorithms import FedAvg
 
 
 @dataclass(frozen=True)
 class Mine(FedAvg):
-    source = """{}"""
+    source = "{}"
+    bibtex = "{}"
 
 
 @dataclass(frozen=True)
 class Silent(FedAvg):
     pass
-'''
+"""
 ENTRY = "@article{me2026, author = {Me, A.}, title = {Mine}, year = {2026}}"
 
 
@@ -83,7 +84,7 @@ def test_the_record_of_a_run_is_cited(cite):
 
 
 def test_a_users_plugin_is_cited(cite, user_module):
-    user_module("own", SOURCE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
+    user_module("own", SOURCE.format("algorithm 2 of @me2026, after @mcmahan2017", ENTRY))
     fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
     fake_record("s/b", fake_config("silent", algo__class="own.Silent"))
     fake_record("s/c", fake_config("gone", algo__class="nowhere.Gone"))
@@ -101,7 +102,7 @@ def test_a_users_plugin_is_cited(cite, user_module):
 
 
 def test_a_source_in_a_record_needs_no_class(cite, user_module):
-    user_module("own", SOURCE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
+    user_module("own", SOURCE.format("algorithm 2 of @me2026, after @mcmahan2017", ENTRY))
     run(small("algo=fedavg", "algo.class=own.Mine", "algo.name=mine"), "out")
     del sys.modules["own"]
     Path("own.py").unlink()
@@ -111,7 +112,7 @@ def test_a_source_in_a_record_needs_no_class(cite, user_module):
 
 
 def test_of_two_entries_with_one_key_the_second_is_left_out(cite, user_module):
-    user_module("own", SOURCE.format(ENTRY.replace("me2026", "yuan2021")))
+    user_module("own", SOURCE.format("", ENTRY.replace("me2026", "yuan2021")))
     fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
     entries, rest, text = cite("s")
     assert entries["yuan2021"] == ["% algo=mine: Me (2026)"]
@@ -119,13 +120,13 @@ def test_of_two_entries_with_one_key_the_second_is_left_out(cite, user_module):
     assert text.count("{yuan2021,") == 1
 
 
-@pytest.mark.parametrize("source", ["@nobody2020", "@misc{me, title = {a}"])
-def test_an_invalid_source_is_named(cite, user_module, source):
-    user_module("own", SOURCE.format(source))
+@pytest.mark.parametrize(("source", "bibtex"), [("@nobody2020", ""), ("", "@misc{me, title = {a}")])
+def test_an_invalid_source_is_named(cite, user_module, source, bibtex):
+    user_module("own", SOURCE.format(source, bibtex))
     fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
     entries, rest, _ = cite("s")
     assert list(entries) == ["fcorun", "yuan2021", "tibshirani1996"]
-    assert "% algo=mine: no entry (Mine.source: the" in rest
+    assert f"% algo=mine: no entry (Mine.{'source: there' if source else 'bibtex: not BibTeX'}" in rest
 
 
 @pytest.mark.parametrize("name", ["@misc{evil, title = {x}}", "a\n@misc{evil,\n}", "% @x", "[red]<script>"])

@@ -91,7 +91,7 @@ def test_a_users_choices_are_listed(list_lines, user_module):
     user_module(
         "mine",
         "from dataclasses import dataclass\nfrom fcorun.regularizers import L1\n\n\n@dataclass(frozen=True)\n"
-        'class Mine(L1):\n    source = "@misc{me, author = {Me, A.}, year = {2026}}"\n',
+        'class Mine(L1):\n    bibtex = "@misc{me, author = {Me, A.}, year = {2026}}"\n',
     )
     Path("own/reg").mkdir(parents=True)
     for name in ("Mine", "Gone"):

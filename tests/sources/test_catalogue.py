@@ -116,16 +116,24 @@ def test_citation_cff_agrees_with_the_catalogue():
         ("{T. Dinh, Canh and Tran, Nguyen H. and\n  Nguyen, Tuan Dung}", "T. Dinh, Tran and Nguyen (2021)"),
         ("{A, B and C, D and E, F and G, H}", "A et al. (2021)"),
         ('"Ada {Lovelace}"', "Lovelace (2021)"),
+        (r"{Ludwig van der Berg and G{\"o}del, K. and Erd{\H{o}}s, P.}", "van der Berg, Gödel and Erdős (2021)"),
         ("{{The many authors}}", "The many authors (2021)"),
     ],
 )
-def test_an_entry_in_full_is_labelled_by_authors_and_year(authors, label):
+def test_an_entry_of_the_class_is_labelled_by_authors_and_year(authors, label):
     text = f"@article{{me, author = {authors}, year = 2021, title = {{On {{a}} = b, c}}}}"
-    source = parse_source(f"algorithm 2 of {text}; see @yuan2021 (a@b.org)")
+    source = parse_source("algorithm 2 of @me;\nsee @yuan2021 (a@b.org)", f"\n    {text}\n")
     assert source.text == f"algorithm 2 of {label}; see Yuan, Zaheer and Reddi (2021) (a@b.org)"
     assert [entry.key for entry in source.entries] == ["me", "yuan2021"]
     assert source.entries[0].text == text
     assert source.entries[0].fields["title"] == "On {a} = b, c"
+
+
+def test_without_a_text_the_source_is_the_entries():
+    bibtex = "@misc{a, author = {A, B}, year = 2021}\n\n@misc{c, author = {C, D}, month = jan, year = {2022}}"
+    source = parse_source("", bibtex)
+    assert source.text == "A (2021), C (2022)"
+    assert "\n\n".join(entry.text for entry in source.entries) == bibtex
 
 
 def test_a_source_is_not_inherited():
@@ -136,24 +144,33 @@ def test_a_source_is_not_inherited():
     assert read_source(Mine) == Source()
 
 
-def test_a_field_named_source_is_no_source():
+def test_options_of_these_names_are_no_source():
     @dataclass(frozen=True)
     class Mine:
         source: str = "@nobody"
+        bibtex: str = "@misc{"
 
     assert read_source(Mine) == Source()
 
 
 @pytest.mark.parametrize(
-    ("source_text", "sentence"),
+    ("source_text", "bibtex", "sentence"),
     [
-        ("@yuan2012", "Mine.source: there is no entry @yuan2012: give it in full, @article{yuan2012, ...}, or did you "
-                      "mean 'yuan2021'?"),
-        ("of @misc{me, title = {a}", "Mine.source: the entry @me has a brace that is not closed"),
-        ("of @misc{me, title = {a}}, @you", "there is no entry @you"),
+        ("@yuan2012", "", "Mine.source: there is no entry @yuan2012: add bibtex = '@article{yuan2012, ...}', or did "
+                          "you mean 'yuan2021'?"),
+        ("of @me", "@misc{me, title = {a}", "Mine.bibtex: not BibTeX: syntax error in line 1: premature end of file"),
+        ("of @me", "@misc{me, author = {A, B, C, D}}", "Mine.bibtex: not BibTeX: Too many commas"),
+        ("of @me", "@string{a = {b}}\n@misc{me, title = a}", "Mine.bibtex: @string is no entry"),
+        ("of @me, @you", "@misc{me, title = {a}}", "there is no entry @you"),
     ],
 )  # fmt: skip
-def test_a_broken_source_is_one_sentence(source_text, sentence):
-    broken: Any = type("Mine", (), {"source": source_text})
+def test_a_broken_source_is_one_sentence(source_text, bibtex, sentence):
+    broken: Any = type("Mine", (), {"source": source_text, "bibtex": bibtex})
     with fails(sentence):
         read_source(broken)
+
+
+def test_the_text_of_a_class_names_no_month_for_another():
+    with fails("@string"):
+        parse_source("", "@string{jan = {x}}")
+    assert parse_source("", "@misc{me, month = jan}").entries[0].fields["month"] == "January"
