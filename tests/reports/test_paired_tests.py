@@ -1,12 +1,12 @@
 """Methods compared seed by seed."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
 from helpers import not_none
-from scipy.stats import permutation_test
 
 from fcorun import load_records
 from fcorun.cli.commands import main
@@ -25,13 +25,15 @@ def pairs(metric="objective"):
     return compare_pairs(build_table(load_records("s")), metric)
 
 
-@pytest.mark.parametrize("n", [6, 9])
-def test_the_test_is_that_of_scipy(n):
+@pytest.mark.parametrize("n", [6, 9, 14])
+def test_all_signs_are_tried(n):
     rng = np.random.default_rng(n)
-    for shift in (0.0, 0.5, 2.0):
-        differences = rng.standard_normal(n) + shift
-        theirs = permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=10**6)
-        assert sign_flip_test(differences) == pytest.approx(theirs.pvalue, rel=1e-12)
+    signs = np.array(list(product([-1, 1], repeat=n)))
+    for shift, digits in product((0.0, 0.5, 2.0), (1, 16)):  # with and without sums that are equal
+        differences = (rng.standard_normal(n) + shift).round(digits)
+        extreme = np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9
+        assert sign_flip_test(differences) == pytest.approx(extreme.mean(), rel=1e-12)
+        assert sign_flip_test(1e-9 * differences) == sign_flip_test(differences)
 
 
 def test_p_values_of_known_differences():
@@ -42,9 +44,11 @@ def test_p_values_of_known_differences():
 
 def test_many_seeds_are_sampled():
     differences = np.random.default_rng(0).standard_normal(24) + 0.4
-    t = permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=1)
-    assert sign_flip_test(differences) == pytest.approx(t.pvalue, abs=0.01)
-    assert sign_flip_test(np.ones(24)) == 1 / (2**18 + 1)  # never none
+    signs = np.random.default_rng(1).choice([-1, 1], (200_000, 24))
+    extreme = np.abs(signs @ differences) >= abs(differences.sum())
+    assert sign_flip_test(differences) == pytest.approx(extreme.mean(), abs=0.01)
+    assert sign_flip_test(differences) == sign_flip_test(differences)  # seeded
+    assert sign_flip_test(np.ones(24)) == 2 / (2**16 + 1)  # never none
 
 
 def test_best_points_are_compared_seed_by_seed():
