@@ -134,8 +134,8 @@ def _file_of_module(name: str) -> Path:
     """Return the file of the module of a class. Raises UserError if the module has none."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
-        raise UserError(f"a class of the module {name} stands in no file, so that no record could tell what was run: "
-                        "write it into a file, and name it as module.Class")  # fmt: skip
+        raise UserError(f"a class of the module {name} is defined in no file, so that a record cannot store its code: "
+                        "write the class into a file, and name it as module.Class")  # fmt: skip
     return Path(file).absolute()
 
 
@@ -219,8 +219,8 @@ def _read_unchanged(name: str, file: Path) -> bytes:
     if spec is not None:  # each import of the module makes a new one
         imported = vars(spec).setdefault("fcorun_content", content)
         if imported != content:
-            raise UserError(f"{file} has changed since Python imported it, so that what runs is not what stands there: "
-                            "start Python again")  # fmt: skip
+            raise UserError(f"{file} has changed since Python imported it, so that the code that runs differs "
+                            "from the file: start Python again")  # fmt: skip
     return content
 
 

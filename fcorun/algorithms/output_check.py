@@ -13,7 +13,7 @@ from fcorun.problem.operation_counts import count_operations
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
-_CLIENT_STATE = "the state that each client keeps (None: it keeps none)"
+_CLIENT_STATE = "the state that each client stores (None for no state)"
 _ARGUMENTS = {
     "init": ("problem", "w0"),
     "broadcast": ("server",),
@@ -111,8 +111,7 @@ def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
             if value is not None and not _is_no_state(value)
         )
         raise UserError(
-            f"{name}() of {type(algorithm).__name__} asks for the key {error}, which is not there ({structures}), "
-            f"{line}"
+            f"{name}() of {type(algorithm).__name__} reads the key {error}, which does not exist ({structures}), {line}"
         ) from error
 
 
@@ -127,7 +126,7 @@ def _check_pair(algorithm: Algorithm, name: str, result: Any, first: str, second
         for leaf in jax.tree.leaves(tree):
             if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float)):
                 raise UserError(
-                    f"{function}: {part} must be made of arrays, and has a {type(leaf).__name__} in it{line}"
+                    f"{function}: {part} must consist of arrays, and contains a {type(leaf).__name__}{line}"
                 )
     return result
 

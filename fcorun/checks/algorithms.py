@@ -236,10 +236,10 @@ def _require_same_snapshot(batch: Any, g: int, single: Any, tolerance: float) ->
     """Raise Violation if run ``g`` of a grid differs from the single run."""
     for kind in ("solution", "client_models"):
         for name, value in (getattr(single, kind) or {}).items():
-            label = f"'{name}' in a grid, beside the run alone,"
+            label = f"'{name}' in a grid, compared with the single run,"
             require_close(label, getattr(batch, kind)[name][g], value[0], rtol=tolerance, atol=tolerance)
     for name in ("objective", "train_loss", "val_loss"):
-        label = f"{name} in a grid, beside the run alone,"
+        label = f"{name} in a grid, compared with the single run,"
         require_close(label, batch.metrics[name][g], single.metrics[name][0], rtol=tolerance)
 
 
@@ -258,7 +258,7 @@ def check_float64(case: AlgorithmCase) -> None:
         return  # jax.random draws other numbers in another precision
     row = case.uninterrupted.rows[-1]
     for name in {"objective", "train_loss", "personal_train_loss"} & set(row):
-        require_close(f"{name} in float32, beside float64,", row[name], last.metrics[name][0], rtol=1e-3)
+        require_close(f"{name} in float32, compared with float64,", row[name], last.metrics[name][0], rtol=1e-3)
 
 
 def check_two_devices(case: AlgorithmCase) -> None:
@@ -267,12 +267,12 @@ def check_two_devices(case: AlgorithmCase) -> None:
     [(difference, count_difference)] = compare_devices(case.config("precision=float64", *cohort), [2])
     require(
         difference <= 1e-12,
-        f"numbers of two devices should be those of one to 1e-12, and are {difference:.2g} apart",
+        f"numbers of two devices should equal those of one device to 1e-12, and differ by {difference:.2g}",
     )
     allowed = 0.02 if case.has_field("tolerance") or case.has_field("iterations") else 0.0
     require(
         count_difference <= allowed,
-        f"gradients and proxes of two devices should be counted as on one: {count_difference:.2g} apart",
+        f"gradients and proxes of two devices should be counted as on one: the counts differ by {count_difference:.2g}",
     )
 
 

@@ -85,7 +85,7 @@ def check_weighted_mean(case: ObjectiveCase) -> None:
     rows = [Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1)) for i in range(ROWS)]
     row_losses = jnp.stack([loss(w, row) for row in rows])
     require_close(
-        "the loss of a batch, beside the mean of its rows' losses,",
+        "the loss of a batch, compared with the mean of its rows' losses,",
         loss(w, batch),
         batch.weight @ row_losses,
         rtol=1e-6,

@@ -132,7 +132,7 @@ def _applicable(words: dict[str, bool]) -> list[str]:
 
 def _convexity(cls: type) -> str:
     """Return what a class itself, apart from its parents, says about convexity."""
-    return {True: "convex", False: "not convex", None: "convex? not said"}[vars(cls).get("convex")]
+    return {True: "convex", False: "not convex", None: "convexity not declared"}[vars(cls).get("convex")]
 
 
 def _classes(group: str) -> dict[str, type | None]:

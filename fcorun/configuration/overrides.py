@@ -30,7 +30,7 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     """
     given_keys = {override_key(text) for text in arguments if not text.endswith("=null")}
     if {"reg.strength", "reg.relative"} <= given_keys:
-        raise UserError("reg.relative says what the strength is: give it or reg.strength, not both")
+        raise UserError("reg.relative sets the strength: give reg.relative or reg.strength, not both")
     for argument in arguments:
         if argument.startswith("--experimental-rerun"):
             raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys anew")

@@ -36,7 +36,7 @@ def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
     Raises UserError if the folder does not exist.
     """
     if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
-        raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your own files")
+        raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your configuration files")
     token = _USER_CONFIG_DIR.set(Path(config_dir).absolute() if config_dir is not None else None)
     try:
         yield

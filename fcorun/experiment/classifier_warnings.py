@@ -41,8 +41,8 @@ def warn_constant_prediction(experiment: Experiment, data: FederatedData, row: M
     *others, last = better_metrics
     alternatives = f"{', '.join(others)} or {last}" if others else last
     largest_class = data.classes[class_shares.argmax()]
-    return (f"{part}_accuracy {accuracy:.4g} is what saying '{largest_class}' of every row gives, and tells nothing "
-            f"of the model: judge it by {alternatives}")  # fmt: skip
+    return (f"{part}_accuracy {accuracy:.4g} is that of predicting '{largest_class}' for every row: judge the model "
+            f"by {alternatives}")  # fmt: skip
 
 
 def warn_separation(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:
@@ -65,14 +65,14 @@ def warn_separation(experiment: Experiment, data: FederatedData, row: Mapping[st
     if all_right:
         findings.append("every training row is classified right")
     if feature:
-        findings.append(f"feature '{feature}' alone parts '{data.classes[0]}' from '{data.classes[1]}', but for ties")
+        findings.append(f"feature '{feature}' alone separates '{data.classes[0]}' from '{data.classes[1]}', up to ties")
     if not findings:
         return ""
     if penalised:
-        consequence = "the size of the coefficients is that of the penalty"
+        consequence = "the size of the coefficients depends on the penalty"
     else:
-        consequence = ("without a penalty coefficients grow with every round, and their size says nothing: "
-                       "objective.ridge=0.01 or reg=l1 keeps them finite")  # fmt: skip
+        consequence = ("without a penalty the coefficients grow with every round, and their size has no meaning: "
+                       "objective.ridge=0.01 or reg=l1 makes them finite")  # fmt: skip
     return (f"perfect separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
             "the outcome, or because of it")  # fmt: skip
 

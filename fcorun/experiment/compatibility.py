@@ -80,17 +80,19 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
         unused = {"start": settings.start, "frozen": settings.frozen, "topology": is_tree}
         for key, given in unused.items():
             if given:
-                raise UserError(f"algo={names['algo']} is solved in one place, wherever one starts: leave {key} out")
+                raise UserError(
+                    f"algo={names['algo']} solves the problem on all rows in one place, from any start: leave {key} out"
+                )
     if is_tree and not hierarchy:
         raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
                         "an algo for trees, such as fedavg, feddualavg or pfedmac_sh")  # fmt: skip
     if hierarchy == "only" and not is_tree:
         raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
     if settings.frozen and not settings.start:
-        raise UserError("frozen=true keeps the server's model as it was: give start=FOLDER, a record that has one")
+        raise UserError("frozen=true trains no server's model: give start=FOLDER, a record that has one")
     if settings.frozen and not algo.has_personal_models:
-        raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, whose clients have no models of "
-                        "their own; choose apfl, ditto, local, pfedme or another one that has")  # fmt: skip
+        raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, which has no personal models; "
+                        "choose apfl, ditto, local, pfedme or another algo that has")  # fmt: skip
     if settings.frozen and is_tree:
         raise UserError("frozen=true leaves nothing to the edges: leave topology out")
 
@@ -260,7 +262,7 @@ def check_stop(experiment: Experiment) -> None:
             raise UserError(f"stop.change={target:g} must be non-negative")
         if name.startswith(PERSONAL_PREFIX):
             if not experiment.algo.has_personal_models:
-                reasons[name] = f"clients of algo={names['algo']} have no models of their own"
+                reasons[name] = f"algo={names['algo']} has no personal models"
         elif name != RELATIVE_CHANGE and not experiment.has_shared_model:
             reasons[name] = f"algo={names['algo']} makes no model for all clients"
         if name in reasons:

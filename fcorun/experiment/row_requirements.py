@@ -22,7 +22,7 @@ def explain_need_of_all_rows(experiment: Experiment) -> str:
     if isinstance(algo, Baseline):
         return f"algo={name} takes all rows at once"
     if algo.has_personal_models:
-        return f"algo={name} has models of the clients' own, which are measured on rows in memory"
+        return f"algo={name} has personal models, which are measured on rows in memory"
     if experiment.settings.reference:
         return "reference=true solves the problem on all rows"
     if experiment.reg.relative_or_none is not None:
@@ -57,7 +57,7 @@ def choose_shard(experiment: Experiment) -> tuple[int, int]:
         return hosts.rank, hosts.count
     if hosts.rows == "own":
         raise UserError(
-            f"hosts.rows=own leaves each host the rows of its own clients, but {reason}: leave hosts.rows out"
+            f"hosts.rows=own gives each host only the rows of its own clients, but {reason}: leave hosts.rows out"
         )
     return 0, 1
 

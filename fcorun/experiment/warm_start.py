@@ -61,7 +61,7 @@ class WarmStart:
         if names and data_names and names != data_names:
             pairs = zip(names, data_names, strict=True)
             difference = next((f"'{name}' and '{other}'" for name, other in pairs if name != other), "")
-            raise UserError(f"start={folder} has other features than these data, {difference} in the same place: give "
+            raise UserError(f"start={folder} has other features than these data, {difference} at one position: give "
                             "the same columns in the same order")  # fmt: skip
         standardized = summary.get("standardized")
         mode = standardized["by"] if standardized else "none"
@@ -92,7 +92,7 @@ def _same_standardization(first: dict, second: dict) -> bool:
 def load_warm_start(folder: str) -> WarmStart:
     """Load the warm start from a record. Raises UserError if the folder holds no record of a run that is done."""
     record = Record(Path(folder))
-    status = record.status.get("status", "nothing is there")
+    status = record.status.get("status", "no status.json")
     if status != "done":
         raise UserError(f"start={folder} is no finished record ({status}): "
                         "give the folder of a run that is done, with its status.json")  # fmt: skip

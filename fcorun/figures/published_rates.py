@@ -101,7 +101,7 @@ def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, An
         answer, test = compare(ours, theirs, sign, inputs.figure.seed_kind)
         return answer == "yes", test
     a, b = best["metric"], other["metric"]
-    test = f"told apart by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"
+    test = f"distinguished by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"
     return bool(abs(a - b) > TIE_TOLERANCE * max(abs(a), abs(b))), test
 
 

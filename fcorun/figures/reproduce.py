@@ -199,7 +199,7 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     sweep([*without_page, "report=false", f"hydra.sweep.dir='{quoted_folder}'"])
     results = folder / "results.csv"
     if not results.exists() or results.stat().st_mtime < started - 1:
-        raise UserError(f"the runs of {folder} did not come about, as said above")
+        raise UserError(f"the runs of {folder} are missing, for the reasons above")
     # the folder may hold further runs, of an earlier version of the figure
     records = [Record(folder / name) for name in load_settings(folder).runs]
     return build_table([record for record in records if record.status], root=folder)
@@ -280,7 +280,7 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
 def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:
     """Return warnings about seeds that diverged or failed, and about algorithms that had not converged."""
     warnings = []
-    for end, counts in {"diverged": inputs.diverged, "failed, as said above": inputs.failed}.items():
+    for end, counts in {"diverged": inputs.diverged, "failed, for the reasons above": inputs.failed}.items():
         for algo, count in counts.items():
             warnings.append(f"{algo} has {inputs.describe_seeds(algo)}: {count} of its runs {end}")
     return [*warnings, *warn_unfinished(inputs.tuned, inputs.metric)]

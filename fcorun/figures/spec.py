@@ -158,7 +158,7 @@ def load_figure(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[
     path = find_figure(name)
     config = compose([f"experiment={name}", *overrides])
     if config["figure"] is None:
-        raise UserError(f"{path} has no section figure, which says how it is drawn: figure: {{title: TEXT}}")
+        raise UserError(f"{path} lacks the section figure, which defines its picture: figure: {{title: TEXT}}")
     figure = build(Figure, check_value(config["figure"], dict[str, Any], "figure"), "figure")
     if "x" not in config["figure"] or any(text.startswith("x=") for text in overrides):
         figure = replace(figure, x=[check_value(config["x"], CurveAxis, "x")])

@@ -190,7 +190,7 @@ def no_coefficients_reason(record: Record) -> str:
 def load_coefficients(record: Record) -> Coefficients:
     """Return the coefficients of a record's solution. Raises UserError if the record has none."""
     if personal_only(record.rows):
-        raise UserError(f"{record.folder}: its clients have models of their own and no shared one; give --clients")
+        raise UserError(f"{record.folder}: the record has personal models and no shared one; give --clients")
     return _load(record)
 
 
@@ -201,7 +201,7 @@ def load_client_coefficients(record: Record) -> tuple[list[str], list[Coefficien
     """
     models = record.personal
     if not models:
-        raise UserError(f"{record.folder} has no models of its clients' own (personal.npz); leave --clients out")
+        raise UserError(f"{record.folder} has no personal models (personal.npz); leave --clients out")
     clients = [str(name) for name in models["client"]]
     first = _load(record, {name: values[0] for name, values in models.items() if name != "client"})
     outputs = len(first.classes)

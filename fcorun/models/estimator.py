@@ -102,7 +102,7 @@ def clients_with_own_models(record: Record) -> list[str]:
 def _read_model(record: Record, client: str | None, trust: str | Path | None) -> _SavedModel:
     """Return the saved model of a client, or of all clients. Raises UserError as ``load_estimator``."""
     folder = record.folder
-    status = record.status.get("status", "nothing is there")
+    status = record.status.get("status", "no status.json")
     if status != "done":
         raise UserError(
             f"{folder} is no record of a run that is done ({status}): give the folder of one, with its status.json"

@@ -222,8 +222,8 @@ def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[li
         row_warnings[row].append(f"client '{clients[row]}' not in training")
     names = _quote(list(dict.fromkeys(clients[rows])))
     return [
-        f"{_count_rows(rows, clients)} of clients that training did not have ({names}): how well the model does there "
-        "is not known"
+        f"{_count_rows(rows, clients)} of clients that training did not have ({names}): how well the model predicts "
+        "for these is not known"
     ]
 
 

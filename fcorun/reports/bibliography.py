@@ -103,7 +103,9 @@ def _read_plugin(section: str, path: str, names: Sequence[str], recorded: Mappin
             return CitedPlugin(labels, read_source(locate(path, f"{section}.class")))
     except UserError as error:
         return CitedPlugin(labels, error=str(error))
-    return CitedPlugin(labels, error="a run notes where its own plug-ins come from when it ends, and here none did")
+    return CitedPlugin(
+        labels, error="no run has ended, and a run stores the sources of the user's plug-ins when it ends"
+    )
 
 
 def _read_config(record: Record) -> dict[str, Any]:

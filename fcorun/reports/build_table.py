@@ -203,8 +203,8 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
     if superseded := len(runs) - len(newest):
         total = f"{len(runs)} {'other ' if copies else ''}records"
         sentences.append(
-            f"{superseded} of {total} are of other code or other data than one of the same configuration that was "
-            "asked for later: left out"
+            f"{superseded} of {total} have the configuration of a run that was started later, with other code or "
+            "other data: left out"
         )
     kept = {id(record) for record in newest.values()}
     return [record for record in records if id(record) in kept], "; ".join(sentences)

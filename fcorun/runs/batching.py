@@ -100,7 +100,7 @@ def check_devices(experiments: Iterable[Experiment]) -> None:
             kind = compute_policy().device_name
             where = f" on host {smallest_host}" if len(devices_of_host) > 1 else ""
             raise UserError(
-                f"devices={devices} is more than there are{where}, {available} ({kind}): give at most that, or "
+                f"devices={devices} exceeds the number of devices{where}, {available} ({kind}): give at most that, or "
                 "devices=all"
             )
 

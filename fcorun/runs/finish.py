@@ -120,7 +120,7 @@ def _warn_of_zero_weights(experiment: Experiment, row: dict[str, float]) -> str:
         return ""
     if not (experiment.reg.sparse and experiment.applies_regularizer):
         return ""
-    return f"reg={experiment.names['reg']} left none of the weights: a smaller strength keeps some"
+    return f"reg={experiment.names['reg']} made every weight 0: a smaller strength leaves some nonzero"
 
 
 def _write_record(

@@ -163,7 +163,7 @@ def check_unique_names(points: Sequence[SweepPoint]) -> None:
             name, class_path = experiment.names[section], experiment.config[section]["class"]
             first = class_of_name.setdefault(name, class_path)
             if first != class_path:
-                raise UserError(f"{section}.name={name} stands for two classes, {first} and {class_path}: give one of "
+                raise UserError(f"{section}.name={name} names two classes, {first} and {class_path}: give one of "
                                 f"them another name, by {section}.name=NAME or in its file")  # fmt: skip
 
 

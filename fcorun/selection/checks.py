@@ -172,9 +172,7 @@ def has_global_model(experiment: Experiment, data: FederatedData) -> bool:
 def check_global_model(experiment: Experiment, data: FederatedData, need: str) -> None:
     """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
     if not has_global_model(experiment, data):
-        raise UserError(
-            f"clients of algo={experiment.names['algo']} have models of their own and none together, and {need}"
-        )
+        raise UserError(f"algo={experiment.names['algo']} trains personal models and no shared one, and {need}")
 
 
 def warn_few_evaluations(experiment: Experiment) -> list[str]:

@@ -42,7 +42,7 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Gene
             n_groups = len(np.unique(data.group))
             raise UserError(
                 f"folds={n_folds}: fold {empty[0] + 1} holds out none of the {n_groups} groups of data.group, "
-                "which are dealt out at random: give fewer folds"
+                "which are assigned to folds at random: give fewer folds"
             )
         return fold
     smallest = int(data.sizes.argmin())

@@ -108,7 +108,7 @@ class Study:
         n_existing = 0
         if read_json(self.folder / self.study_file).get("identity") == self.identity:
             n_existing = sum(PathFit.load(self._fit_file(name)) is not None for name in self.subset_makers)
-        return f"{n_existing} of {n_fits} fits are there, {n_fits - n_existing} to run ({self.folder})"
+        return f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({self.folder})"
 
     @contextmanager
     def claim(self) -> Iterator[None]:
@@ -160,7 +160,7 @@ class Study:
         n_fits = len(self.subset_makers)
         missing = [name for name in self.subset_makers if name not in fits]
         if fits:
-            log(f"{len(fits)} of {n_fits} fits are there: reused (force=true recomputes)")
+            log(f"{len(fits)} of {n_fits} fits exist: reused (force=true recomputes)")
 
         def on_fit(i: int, fit: PathFit) -> None:
             name = missing[i]

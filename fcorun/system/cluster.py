@@ -13,7 +13,7 @@ from fcorun.errors import UserError
 
 SECRET_VARIABLE = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
 _MIN_SECRET_BYTES = 16
-_UNKNOWN_LEADER = "several tasks were started together, and where the first one is was not found"
+_UNKNOWN_LEADER = "several tasks were started together, and the address of the first one is not known"
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def check_memory(needed: float, free: float, limit_gib: float | None, purpose: s
     available = max(free, (limit_gib or 0) * 2**30)
     if needed > available:
         raise UserError(f"{purpose} needs at least {format_gib(needed)} of memory, and {format_gib(available)} are "
-                        f"free; {REDUCE_HINT}, or memory=GIB where more is there")  # fmt: skip
+                        f"free; {REDUCE_HINT}, or memory=GIB if more is available")  # fmt: skip
 
 
 def format_gib(bytes_: float) -> str:

@@ -47,22 +47,22 @@ WRONG = {
     ("LOCAL", "w, client, 1"): ("local() of Mine must return two things", "and returned 3 things"),
     ("LOCAL", "None"): ("local() of Mine", "and returned NoneType"),
     ("LOCAL", "w, w"): ("local() of Mine: the client's new state must be like that of init(), None, and is " + W,),
-    ("LOCAL", "'a', client"): ("local() of Mine: its upload must be made of arrays, and has a str in it",),
+    ("LOCAL", "'a', client"): ("local() of Mine: its upload must consist of arrays, and contains a str",),
     ("LOCAL", "w - server['weights'], client"): ("server() of Mine: the server's new state", "bias: array (20,)"),
     ("SERVER", "None"): (
         "server() of Mine: the server's new state must be like that of init(), " + W + ", and is None",
     ),
     ("SERVER", "server + mean['d']"): (
-        "server() of Mine asks for the key 'd', which is not there",
+        "server() of Mine reads the key 'd', which does not exist",
         "mean has " + W,
         "mine.py line 22",
     ),
     ("LOCAL", "w - server['x'], client"): (
-        "local() of Mine asks for the key 'x'",
+        "local() of Mine reads the key 'x'",
         "server has " + W,
         "mine.py line 19",
     ),
-    ("OUTPUT", "server['weight']"): ("output() of Mine asks for the key 'weight'", "mine.py line 25"),
+    ("OUTPUT", "server['weight']"): ("output() of Mine reads the key 'weight'", "mine.py line 25"),
     ("OUTPUT", "dict(server)"): ("output() of Mine must return parameters like w0, " + W + ", and returned {bias: ",),
 }
 DEFINITIONS = {

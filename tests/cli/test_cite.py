@@ -97,7 +97,8 @@ def test_a_users_plugin_is_cited(cite, user_module):
     )
     assert "% algo=silent: no entry (its class does not say where it comes from)" in rest
     assert (
-        "% algo=gone: no entry (a run notes where its own plug-ins come from when it ends, and here none did)" in rest
+        "% algo=gone: no entry (no run has ended, and a run stores the sources of the user's plug-ins when it ends)"
+        in rest
     )
 
 

@@ -100,7 +100,7 @@ def test_a_users_choices_are_listed(list_lines, user_module):
     lines = {line.split()[0]: line for line in list_lines("reg", "--config-dir", "own")[1:]}
     _, about, words, source = re.split(r"  +", lines["mine"])
     assert (about, source) == ("[bold]Mine[/bold]", "Me (2026)")
-    assert words.startswith("needs reg.strength, convex? not said, sparse")
+    assert words.startswith("needs reg.strength, convexity not declared, sparse")
     assert "not known: reg.class=mine.Gone" in lines["gone"]
 
 

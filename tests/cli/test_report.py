@@ -35,10 +35,10 @@ def test_a_sweep_that_is_not_over_is_shown_as_such(report):
     Path("s/missing1").mkdir()  # without a record
     text = report("s")
     assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not begun." in text.replace("interrupted", "running")
-    assert "Not all have come to an end: this page shows what there was when it was made." in text
+    assert "Some runs have not ended: this page shows the records at the time it was written." in text
     save_settings(Path("s"), SweepSettings(runs=tuple(r.folder.name for r in records)))
     main(["rm", "s", "--status", "running", "--status", "interrupted", "--yes"])
-    assert "Not all have come to an end" not in report("s")
+    assert "Some runs have not ended" not in report("s")
 
 
 def test_problems_that_do_not_compare_are_shown_separately(report):
@@ -93,7 +93,7 @@ def test_a_selection_and_a_stability_selection_are_shown(report):
     row = {"feature": "age", "stable": True, "frequency": 0.9, "strength=0.1": 0.4, "strength=0.01": 0.9}
     Path("stable/stability.csv").write_text(csv_text([row]))
     text = report("chosen", "stable")
-    assert "strength by val_loss over 5 folds of rows, chosen 0.01 by the rule min; it has not come to its end" in text
+    assert "strength by val_loss over 5 folds of rows, chosen 0.01 by the rule min; it has not ended" in text
     assert "the least is at the edge" in text
     assert "1 of 1 features are stable, chosen on at least 0.75 of the halves." in text
     means, paths, halves = data_of(text)["charts"]
@@ -113,7 +113,7 @@ def test_running_studies_beside_runs_are_named(report):
         Path("s", kind, f"{table}.csv").write_text(csv_text([{"strength": 0.1, "feature": "age"}]))
     text = report("s")
     for kind in ("selection", "stability"):
-        assert f"{kind} algo=fedavg: running, and nothing has come of it yet." in text
+        assert f"{kind} algo=fedavg: running, and has no results yet." in text
         assert f"{kind.capitalize()} {kind}</h2>" not in text
 
 

@@ -60,7 +60,7 @@ def test_results_go_to_a_file(call, name):
         (["results", "s", "--out", "a.txt"], "--out a.txt must end in .csv, .parquet or .tex"),
         (["results", "s", "--out", "no/a.csv"], "there is no folder no"),
         (["plot", "nowhere"], "there is no folder nowhere"),
-        (["plot", "s", "--out", "s"], "--out s holds records, whose own pictures are there"),
+        (["plot", "s", "--out", "s"], "--out s holds records and their pictures"),
         (["plot", "s", "--out", "file"], "--out file is a file"),
         (["plot", "s", "--out", "full"], "--out full exists; give --force"),
         (["plot", "s", "--out", "new", "--metric", "density"], "better in no direction"),

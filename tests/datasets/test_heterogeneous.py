@@ -1,4 +1,4 @@
-"""The synthetic clients with models of their own against their law."""
+"""The synthetic clients with personal models, compared with their definition."""
 
 import numpy as np
 import pytest

@@ -20,8 +20,8 @@ def reason(folder, *overrides, x=X, y=RARE, **options):
 
 def test_one_class_for_all_rows(tmp_path):
     sentence = reason(tmp_path, "reg=l1", "reg.strength=1")
-    assert "train_accuracy 0.8333 is what saying 'False' of every row gives" in sentence
-    assert "judge it by train_loss" in sentence
+    assert "train_accuracy 0.8333 is that of predicting 'False' for every row" in sentence
+    assert "judge the model by train_loss" in sentence
     held_out_sentence = reason(tmp_path / "held", "reg=l1", "reg.strength=1", "data.validation=0.5")
     assert "val_accuracy 0." in held_out_sentence
     assert "judge it by val_loss, val_auc or val_ap" in held_out_sentence
@@ -36,10 +36,10 @@ def test_perfect_separation(tmp_path, complete):
     sentence = reason(tmp_path, "reg=none", "algo.max_iterations=500", x=x)
     assert "perfect separation" in sentence
     assert ("every training row is classified right" in sentence) == complete
-    assert "feature 'x3' alone parts 'False' from 'True'" in sentence
+    assert "feature 'x3' alone separates 'False' from 'True'" in sentence
     assert "objective.ridge=0.01 or reg=l1" in sentence
     mild = reason(tmp_path / "mild", "objective.ridge=0.001", "reg=none", x=x)
-    assert ("the size of the coefficients is that of the penalty" in mild) == complete
+    assert ("the size of the coefficients depends on the penalty" in mild) == complete
     assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
 
 

@@ -29,7 +29,7 @@ def check_rates(folder, points, wanted, name="fedmid"):
     return row
 
 
-OTHERS = "told apart by 0.1% of support_f1, our choice"
+OTHERS = "distinguished by 0.1% of support_f1, our choice"
 FORCED = f"{OTHERS}; all other client_lr diverged"
 CASES = {
     "the best": ({BEST: 0.7, (0.01, 0.3): 0.6}, BEST, "yes", OTHERS, ""),

@@ -55,7 +55,7 @@ def test_two_classes_of_one_name_are_refused_before_anything_runs(capsys):
     assert (
         run_sweep_command("algo=fedmid", "algo.name=mine", f"algo.class={','.join(classes)}", "hydra.sweep.dir=s") == 2
     )
-    refusal = f"fcorun: algo.name=mine stands for two classes, {' and '.join(classes)}: give one of them another name"
+    refusal = f"fcorun: algo.name=mine names two classes, {' and '.join(classes)}: give one of them another name"
     assert capsys.readouterr().err.startswith(refusal)
     assert not Path("s").exists()
 

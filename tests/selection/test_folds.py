@@ -113,7 +113,7 @@ def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     equal = select(settings, SelectOptions(points=6, by="clients", fold_weights="equal"), "out")  # the same fits
     np.testing.assert_allclose(equal.choice.mean, errors.mean(axis=0), rtol=1e-5)
     text = "\n".join(describe_selection(equal))
-    assert "4 folds, each counted alike" in text
+    assert "4 folds, each weighed equally" in text
     rows = select(settings, SelectOptions(folds=4, points=3), "rows")
     summary = json.loads(Path("rows/selection.json").read_text())
     assert (summary["fold_weights"], summary["one_standard_error_of"]) == ("equal", "the best mean")
@@ -152,7 +152,7 @@ def test_folds_of_a_column_equal_scikit_learn():
     ):
         with fails(words):
             plan_selection(settings, options, "out")
-    assert any("nothing of halves" in line for line in plan_stable(settings, Halves(points=2), "st").messages)
+    assert any("has no effect on halves" in line for line in plan_stable(settings, Halves(points=2), "st").messages)
     with fails("data.fold marks one fold only, '1'"):
         plan_selection(marked("data.fold=wave", wave=1), SelectOptions(), "out")
 

@@ -97,7 +97,7 @@ def test_an_interrupted_selection_goes_on():
     assert not Path("broken/refit").exists()
     lines = []
     selection = select(settings, options, "broken", log=lines.append)
-    assert any("fits are there: reused" in line for line in lines)
+    assert any("fits exist: reused" in line for line in lines)
     assert Path("broken/selection.csv").read_text() == Path("whole/selection.csv").read_text()
     assert selection.choice.chosen_index == whole.choice.chosen_index
 
@@ -234,7 +234,7 @@ def test_output_and_files_of_the_command(capsys, monkeypatch):
     code, out, err = command(capsys, *asked, "dry_run=true")
     assert (code, err) == (0, "")
     assert "rows follow each other" in out
-    assert "0 of 3 fits are there, 3 to run" in out
+    assert "0 of 3 fits exist, 3 to run" in out
     assert [path.name for path in Path().iterdir()] == ["rows.csv"]
     code, out, err = command(capsys, *asked)
     assert (code, err) == (0, "")
@@ -243,7 +243,7 @@ def test_output_and_files_of_the_command(capsys, monkeypatch):
     assert "fewer than 10 evaluations" in out
     (folder,) = Path("outputs/table").glob("select-fedmid-*")
     assert load_records("outputs")[0].folder == folder / "refit"
-    assert "3 of 3 fits are there: reused" in command(capsys, *asked)[1]
+    assert "3 of 3 fits exist: reused" in command(capsys, *asked)[1]
     assert "reused" not in command(capsys, *asked, "force=true")[1]
     assert command(capsys, *asked, "verbose=false")[1] == ""
     assert "rows follow each other" not in command(capsys, *asked, "by=clients", "dry_run=true")[1]

@@ -77,7 +77,7 @@ def test_too_many_devices_are_refused_before_anything_runs():
         lambda: plan_selection(settings, SelectOptions(folds=3)),
         lambda: plan_halves(settings, Halves(subsamples=2)),
     ):
-        with fails("devices=1000 is more than there are", "give at most that, or devices=all"):
+        with fails("devices=1000 exceeds the number of devices", "give at most that, or devices=all"):
             planned()
 
 
@@ -211,9 +211,9 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
 
 def test_algorithms_without_a_global_model():
     settings = config("algo=local", "algo.client_lr=0.05")
-    with fails("algo=local", "none together", "by=rows"):
+    with fails("algo=local", "trains personal models and no shared one", "by=rows"):
         plan_selection(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
-    with fails("algo=local", "none together", "choose another algo"):
+    with fails("algo=local", "trains personal models and no shared one", "choose another algo"):
         plan_halves(settings, Halves(subsamples=2, points=2))
     planned = plan_selection(settings, SelectOptions(folds=2, points=2), "out")
     assert any("no path.csv" in line for line in planned.messages)

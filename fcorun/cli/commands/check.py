@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
         for title, outcomes in check(arguments.overrides):
             out.print(escape(title))
             for outcome in outcomes:
-                message = "as said above" if outcome.message in printed_failures else outcome.message
+                message = "see above" if outcome.message in printed_failures else outcome.message
                 text = f"{outcome.name}: {message}" if message else outcome.name
                 out.print(escape(f"  {outcome.status:14}  {text}"))
                 counts[outcome.status] += 1

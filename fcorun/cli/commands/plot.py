@@ -77,9 +77,9 @@ def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; give a folder")
     if folder.exists() and load_records(folder):
-        raise UserError(f"--out {folder} holds records, whose own pictures are there; give another folder")
+        raise UserError(f"--out {folder} holds records and their pictures; give another folder")
     if folder.exists() and any(folder.iterdir()) and not arguments.force:
-        raise UserError(f"--out {folder} exists; give --force to draw there again, or another name")
+        raise UserError(f"--out {folder} exists; give --force to draw its pictures again, or another name")
     settings = load_settings(*arguments.folders)
     settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
     runs = build_table(sort_records(records, settings.algos), settings.tail_rounds)

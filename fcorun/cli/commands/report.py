@@ -51,5 +51,5 @@ def _choose_path(path: Path | None, folders: Sequence[Path], force: bool) -> Pat
         check_output_file(path, (".html", ".htm"), force)
         return path
     if len(folders) > 1:
-        raise UserError("of several folders the page has no place of its own: give --out FILE.html")
+        raise UserError("the page of several folders belongs to none of them: give --out FILE.html")
     return folders[0] / REPORT_FILE

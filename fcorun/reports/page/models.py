@@ -88,7 +88,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     for name, row in overall:
         values = [parse_cell(row.get(key, "")) for key in headers]
         rows.append(values if is_single_run else [name, *values])
-    note = "Rows of the test, where there are any, were scored once, at the end."
+    note = "Test rows, if the data have some, were scored once, at the end."
     blocks = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
     by_client = [row for _, row in scores if row["client"]]
     if is_single_run and by_client:

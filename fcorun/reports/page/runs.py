@@ -103,7 +103,7 @@ def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
         parts.append(f"{missing} not begun")
     text = f"Of {len(runs) + missing} runs: {', '.join(parts)}."
     if is_open:
-        text += " Not all have come to an end: this page shows what there was when it was made."
+        text += " Some runs have not ended: this page shows the records at the time it was written."
     return text
 
 

@@ -213,11 +213,11 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
 
 def _describe_unfinished(about: dict[str, Any]) -> list[str]:
     """Return the sentence about a study whose runs have not ended: other files in its folder are of an earlier one."""
-    return [f"{about.get('label')}: {about.get('status')}, and nothing has come of it yet."] if about else []
+    return [f"{about.get('label')}: {about.get('status')}, and has no results yet."] if about else []
 
 
 def _describe_status(status: str) -> str:
-    return "." if status == "done" else f"; it has not come to its end ({status}), and this shows what there was."
+    return "." if status == "done" else f"; it has not ended ({status}), and this page shows its results so far."
 
 
 def _add_path_chart(

@@ -64,7 +64,7 @@ class _Follower:
         command = arguments.pop("do")
         try:
             if command not in _COMMANDS:
-                raise UserError(f"the first host says '{command}', which means nothing here")
+                raise UserError(f"the leader sent an unknown command '{command}'")
             getattr(self, command)(**arguments)
         except HostLost:
             raise

@@ -145,8 +145,8 @@ def warn_about_choice(
         )
     elif choice.chosen_index == 0:
         warnings.append(
-            f"{choice.rule_labels['one_se']} reaches to the beginning of the path, the simplest solution: of "
-            "folds that differ so much the rule says little; "
+            f"{choice.rule_labels['one_se']} takes the beginning of the path, the simplest solution, because "
+            "the folds differ much; "
             f"rule=min takes {path.values[choice.best_index]:.4g}"
         )
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):

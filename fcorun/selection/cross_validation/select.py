@@ -239,9 +239,9 @@ def _choose_metric(experiment: Experiment, options: SelectOptions, data: Federat
             f"{suggest_name(name, _list_metrics(experiment, options, data))}"
         )
     if name.startswith(PERSONAL_PREFIX) and not personal:
-        reason = f"clients of algo={experiment.names['algo']} have no models of their own"
+        reason = f"algo={experiment.names['algo']} has no personal models"
         if experiment.algo.has_personal_models:
-            reason = "by=clients leaves those held out no models of their own"
+            reason = "by=clients leaves held-out clients without personal models"
         raise UserError(
             f"metric={name}: {reason}; give metric={name.removeprefix(PERSONAL_PREFIX).removeprefix('val_')}"
         )
@@ -266,11 +266,11 @@ def _describe_plan(study: Study, path: RegularizationPath, options: SelectOption
             lines.append("coefficients are those of the global model")
         else:
             lines.append(
-                f"clients of algo={algo} have models of their own and none together: there is "
-                "no path.csv, and no nonzeros in curve.csv"
+                f"algo={algo} trains personal models and no shared one: no path.csv is written, and no nonzeros in "
+                "curve.csv"
             )
     if isinstance(experiment.algo, Baseline):
-        lines.append(f"algo={algo} is solved in one place: what it costs to send the rows is not counted")
+        lines.append(f"algo={algo} is solved in one place: the cost of sending the rows is not counted")
     return [*lines, *warn_filled_gaps(data), *data.warnings]
 
 

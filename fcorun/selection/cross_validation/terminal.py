@@ -58,7 +58,7 @@ def _describe_average(selection: Selection) -> str:
     rounds = ""
     if not isinstance(selection.experiment.algo, Baseline):
         rounds = f" (of the last {selection.experiment.settings.tail_rounds} rounds at most)"
-    weighting = "counted alike"
+    weighting = "weighed equally"
     if selection.options.fold_weights == "rows":
         share = selection.weights / selection.weights.sum()
         weighting = f"weighed by its rows (from {share.min():.2g} to {share.max():.2g} of the mean)"

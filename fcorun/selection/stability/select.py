@@ -126,7 +126,7 @@ def plan_stability(
     )
     messages = describe_study(study, path, f"{options.subsamples} halves", options.by, "take no part")
     if data.fold is not None:
-        messages.append("data.fold says which rows folds of fcorun select hold out, and nothing of halves")
+        messages.append("data.fold defines the folds of fcorun select, and has no effect on halves")
     n_distinct = len({mask.tobytes() for mask in masks})
     if n_distinct < len(masks) and options.by == "clients":
         messages.append(
@@ -178,7 +178,7 @@ def _compare_clients(
     if len(data.sizes) < 2:
         return None, []
     if not are_convex(experiment.objective, experiment.reg):
-        return None, ["clients' own solutions are not known: the problem is not convex, or does not say that it is"]
+        return None, ["clients' own solutions are not known: the problem is not convex, or not declared to be"]
     value = path.values[scores.region_length - 1]
     supports, is_valid = fit_client_supports(experiment, data, path.param_name, value)
     supports = supports[:, ~scores.unpenalised]
