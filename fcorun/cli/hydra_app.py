@@ -1,67 +1,73 @@
-"""The run or sweep of a command line, composed and started by Hydra."""
+"""The run or sweep of a command line, composed by Hydra."""
 
+import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.cli.error_report import report_error
-from fcorun.cli.execution import make_point, refuse_sweep_as_run, remove_empty_folders, run_points, run_single
-from fcorun.configuration.compose import HYDRA_1_3, register_resolvers, to_plain_values
-from fcorun.configuration.overrides import normalize_overrides
+from fcorun.configuration.compose import HYDRA_1_3, PreparedOnce, register_resolvers, to_plain_values
+from fcorun.configuration.overrides import normalize_overrides, override_key
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.configuration.sweep_jobs import compose_with_defaults
 from fcorun.errors import UserError
 from fcorun.system.interruption import interruptible_at_once
 
+if TYPE_CHECKING:
+    from fcorun.experiment.experiment import Experiment
+    from fcorun.runs.sweep_points import SweepPoint
+
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
+# The keys of hosts that differ from host to host; the rest of the command must be the same on all of them.
+_HOST_KEYS = ("address", "count", "rank", "timeout", "gpus", "secret_file")
 
 
 def run_sweep_command(arguments: list[str]) -> None:
     """Run ``fcorun -m`` with some arguments in this process, and print its errors. Raises KeyboardInterrupt."""
-    argv = sys.argv
-    sys.argv = [argv[0], "-m", *arguments]
     try:
-        try:
-            sys.argv[1:] = normalize_overrides(sys.argv[1:])
-            failures = compose_and_run()
-        except UserError as error:
-            failures = [error]
-        for error in failures:
-            if not isinstance(error, SystemExit):
-                report_error(error)  # reads debug=true from sys.argv
-    finally:
-        sys.argv = argv
+        failures = compose_and_run(normalize_overrides(["-m", *arguments]))
+    except UserError as error:
+        failures = [error]
+    for error in failures:
+        if not isinstance(error, SystemExit):
+            report_error(error, arguments)
     if any(isinstance(error, KeyboardInterrupt) for error in failures):
         raise KeyboardInterrupt
 
 
-def compose_and_run() -> list[BaseException]:
-    """Have Hydra compose the command line, and run it; return the errors."""
+def compose_and_run(arguments: list[str]) -> list[BaseException]:
+    """Have Hydra compose the arguments of a command line, and run the result; return the errors."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    register_resolvers()
+    prepare_once = PreparedOnce()
+    register_resolvers(prepare_once)
     failures: list[BaseException] = []
 
     def task(config: DictConfig) -> None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
         try:
             refuse_sweep_as_run(config)
-            run_single(to_plain_values(config), Path(HydraConfig.get().runtime.output_dir))
+            with interruptible_at_once():
+                experiment = prepare_once(to_plain_values(config))
+            run_single(experiment, folder, arguments)
         except BaseException as error:
             failures.append(error)
-            remove_empty_folders(Path(HydraConfig.get().runtime.output_dir))
+            remove_empty_folders(folder)
             if isinstance(error, KeyboardInterrupt):
                 raise
 
     def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> Sequence[float | None]:
         try:
             with interruptible_at_once():
-                code, values = run_points(points, config, launcher, part)
+                code, values = run_points(points, config, launcher, arguments, part)
         except BaseException as error:
             failures.append(error)
             raise
@@ -71,15 +77,15 @@ def compose_and_run() -> list[BaseException]:
 
     task.__module__ = "fcorun.cli.main"
     task.sweep, task.point = sweep, make_point  # type: ignore[attr-defined] # called by the launcher
-    try:
-        command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
+    command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
-        def run_hydra(arguments: list[str]) -> None:
-            sys.argv[1:] = arguments
+    def run_hydra(current: list[str]) -> None:
+        with _as_command_line(current):
             command()
 
-        compose_with_defaults(sys.argv[1:], run_hydra)
-        if {"--cfg", "-c"} & {argument.partition("=")[0] for argument in sys.argv}:
+    try:
+        compose_with_defaults(arguments, run_hydra)
+        if {"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments}:
             print("# fcorun help KEY explains a key")
     except BaseException as error:
         if isinstance(error, SystemExit):
@@ -93,3 +99,151 @@ def compose_and_run() -> list[BaseException]:
         if error not in failures:
             failures.append(error)
     return failures
+
+
+@contextmanager
+def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
+    """Have Hydra find these arguments in ``sys.argv`` within the context: ``hydra.main`` can be given none."""
+    argv = sys.argv
+    sys.argv = [argv[0], *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = argv
+
+
+def refuse_sweep_as_run(config: DictConfig) -> None:
+    """Raise UserError if the command asks for a single run of an experiment that has axes."""
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.RUN:
+        return
+    given_keys = {override_key(text) for text in hydra.overrides.task}
+    params = hydra.sweeper.get("params") or {}
+    axes = [key for key in params if key not in given_keys]
+    if not axes and (params or not hydra.sweeper.get("also")):
+        return
+    experiment = hydra.runtime.choices.get("experiment")
+    source = f"experiment={experiment}" if experiment else "hydra.sweeper"
+    figure_advice = f", or fcorun figure {experiment} for its picture" if config.get("figure") else ""
+    run_advice = f"; for one run of it, give {', '.join(axes)}" if axes else ""
+    raise UserError(f"{source} is a sweep: give -m{figure_advice}{run_advice}")
+
+
+def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], dry_run: bool) -> None:
+    """Connect to the other hosts, if several are configured, before JAX begins to compute.
+
+    On a follower this call executes the leader's commands to the end, and raises SystemExit. Raises UserError as
+    ``join_hosts`` does.
+
+    Args:
+        arguments: the command line, which must be the same on all hosts but for the keys of the host itself.
+    """
+    from fcorun.system.cluster import resolve_hosts
+    from fcorun.system.hosts import current_hosts
+    from fcorun.system.rendezvous import join_hosts
+    from fcorun.system.subprocess_guard import continue_in_child
+
+    options = resolve_hosts(hosts)
+    if options is None or current_hosts():
+        return
+    if not hasattr(os, "fork"):
+        raise UserError("several hosts need Linux or macOS: this system starts no process by fork; give hosts.count=1")
+    if dry_run:  # the leader alone prints what would be run
+        if options.rank:
+            raise SystemExit(0)
+        return
+    if options.rank:
+        continue_in_child()
+    host_options = tuple(f"hosts.{key}=" for key in _HOST_KEYS)
+    command = [text for text in arguments if not text.lstrip("+").startswith(host_options)]
+    if join_hosts(options, command).rank:
+        from fcorun.runs.hosts.follower import run_follower
+
+        raise SystemExit(run_follower())
+
+
+def run_single(experiment: "Experiment", folder: Path, arguments: Sequence[str]) -> None:
+    """Run an experiment into a folder; with ``dry_run``, print what would be done."""
+    from fcorun.cli.console import Console
+    from fcorun.records.folder import RunFolder
+    from fcorun.runs.batching import check_devices
+    from fcorun.runs.run import run_experiments
+    from fcorun.system.machine import set_up_jax
+
+    set_up_jax()
+    settings = experiment.settings
+    with interruptible_at_once():
+        join_other_hosts(settings.hosts, arguments, settings.dry_run)
+    try:
+        relative_folder = folder.relative_to(Path.cwd())
+    except ValueError:
+        relative_folder = folder
+    with Console(settings.verbose) as console:
+        if settings.dry_run:
+            check_devices([experiment])
+            folder_state = RunFolder(folder, experiment.identity).inspect(settings.force)
+            text = {"finished": "done", "resume": "resumes", "new": "to run"}[folder_state]
+            console.out.print(f"{experiment.label}: {text} ({relative_folder})")
+            remove_empty_folders(folder)
+            return
+        run_experiments([experiment], [relative_folder], console)
+
+
+def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None) -> "SweepPoint":
+    """Return a point of a sweep from its composed configuration, and from its plain values if they are known."""
+    from fcorun.experiment.prepare import prepare
+    from fcorun.runs.sweep_points import SweepPoint
+
+    with interruptible_at_once():
+        experiment = prepare(values or to_plain_values(config))
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.run_id = experiment.identity[:8]  # for the resolver ${run_id:} in the folder's name
+    folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
+    return SweepPoint(overrides, folder, experiment)
+
+
+def run_points(
+    points: list, config: DictConfig, launcher: dict[str, Any], arguments: Sequence[str], part: bool = False
+) -> tuple[int, Sequence[float | None]]:
+    """Run a sweep; return the exit code, and the tail average of the metric for each point.
+
+    For ``part`` of a search no report is made, and no values are returned.
+    """
+    from fcorun.cli.console import SweepConsole
+    from fcorun.cli.html_report import write_report
+    from fcorun.config import build, keys_outside_identity
+    from fcorun.errors import UnknownMetric
+    from fcorun.runs.sweep import run_sweep
+    from fcorun.runs.sweep_points import SweepOptions, tail_value
+    from fcorun.system.cluster import require_single_host
+    from fcorun.system.machine import set_up_jax
+
+    set_up_jax()
+    option_names = [field.name for field in dataclasses.fields(SweepOptions)]
+    root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
+    launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
+    build(SweepOptions, launcher_values, "hydra.launcher")  # names a wrong key as it was given
+    options = build(SweepOptions, root_values | launcher_values)
+    hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
+    if options.executor != "inline":
+        require_single_host(f"hydra.launcher.executor={options.executor}", hosts)
+    for point in points:
+        if isinstance(point.error, UnknownMetric):  # the same error for all points: raised once, before any is written
+            raise point.error
+    join_other_hosts(hosts, arguments, options.dry_run)
+    with SweepConsole(options.verbose) as console:
+        folder = Path(str(config.hydra.sweep.dir))
+        code = run_sweep(points, folder, options, console, part)
+        if config.get("report") is not False and code != 2 and not (part or options.dry_run):
+            for line in write_report(folder, [point.folder for point in points]):
+                console.show_if_verbose(line)
+    return code, [] if part else [tail_value(point, options) for point in points]
+
+
+def remove_empty_folders(folder: Path) -> None:
+    """Remove the folder that Hydra made, and its parents below the current folder, as far as they are empty."""
+    for path in (folder, *(parent for parent in folder.parents if Path.cwd() in parent.parents)):
+        try:
+            path.rmdir()
+        except OSError:
+            return

@@ -25,7 +25,7 @@ def main() -> None:
     code: Any = 0
     warnings.formatwarning = format_warning
     try:
-        _run_command()
+        _run_command(sys.argv[1:])
     except SystemExit as end:
         code = end.code or 0
         raise
@@ -43,8 +43,8 @@ def main() -> None:
         shutdown(code)
 
 
-def _run_command() -> None:
-    config_dir, arguments = _split_config_dir(sys.argv[1:])
+def _run_command(command_line: list[str]) -> None:
+    config_dir, arguments = _split_config_dir(command_line)
     if arguments == ["--version"]:
         from importlib.metadata import version
 
@@ -64,16 +64,20 @@ def _run_command() -> None:
         sys.exit(commands.main([arguments[0], *config_option, *arguments[1:]]))
     if not re.search("[=~]|^-", arguments[0]):
         suggestion = suggest_name(arguments[0], commands.COMMANDS)
-        sys.exit(report_error(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {suggestion}")))
+        sys.exit(
+            report_error(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {suggestion}"), arguments)
+        )
     try:
         with use_config_dir(config_dir), interruptible():
-            sys.argv[1:] = normalize_overrides(arguments)
+            arguments = normalize_overrides(arguments)
             if not is_completing:
                 warn_overridden()
-            failures = compose_and_run()
+            failures = compose_and_run(arguments)
     except UserError as error:
         failures = [error]
-    codes = [int(error.code or 0) if isinstance(error, SystemExit) else report_error(error) for error in failures]
+    codes = []
+    for error in failures:
+        codes.append(int(error.code or 0) if isinstance(error, SystemExit) else report_error(error, arguments))
     if codes:
         sys.exit(max(codes))
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -20,10 +20,12 @@ from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.configuration.sweep_jobs import compose_with_defaults
 from fcorun.errors import UserError
 
+if TYPE_CHECKING:
+    from fcorun.experiment.experiment import Experiment
+
 # Hydra 1.3 needs version_base and does not know execution_whitelist; Hydra 1.4 is the other way round. fcorun never
 # executes anything by name through Hydra, so its whitelist is empty.
 HYDRA_1_3 = hydra.__version__.startswith("1.3")
-KNOWN_RUN_IDS: dict[int, str] = {}  # run identities that are already computed, by the id() of their configuration
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:
@@ -78,13 +80,6 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
     return values
 
 
-def run_id(*, _root_: DictConfig) -> str:
-    """Return eight digits of the identity of a configuration's run; the resolver behind hydra.run.dir."""
-    from fcorun.experiment.prepare import prepare
-
-    return KNOWN_RUN_IDS.get(id(_root_)) or prepare(to_plain_values(_root_)).identity[:8]
-
-
 def sweep_name(*, _root_: DictConfig) -> str:
     """Return the folder of a sweep below outputs: beside its figure, or else named after its overrides."""
     if _root_.get("figure"):
@@ -112,8 +107,32 @@ def make_sweep_name(task_overrides: list[str]) -> str:
     return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"
 
 
-def register_resolvers() -> None:
+class PreparedOnce:
+    """The way from plain values to an experiment, which the last values take once.
+
+    Hydra asks for the identity of a run, to name its folder, before it starts the run.
+    """
+
+    def __init__(self):
+        self.values: dict[str, Any] = {}
+        self.experiment: Experiment | None = None
+
+    def __call__(self, values: dict[str, Any]) -> "Experiment":
+        """Prepare the experiment of some values, unless they are those of the last call. Raises UserError."""
+        from fcorun.experiment.prepare import prepare
+
+        if self.experiment is None or values != self.values:
+            self.values, self.experiment = values, prepare(values)
+        return self.experiment
+
+
+def register_resolvers(prepare_once: PreparedOnce) -> None:
     """Register the resolvers ${run_id:} and ${sweep_name:} with OmegaConf."""
+
+    def run_id(*, _root_: DictConfig) -> str:
+        """Return eight digits of the identity of a configuration's run, which a point of a sweep knows already."""
+        return _root_.hydra.get("run_id") or prepare_once(to_plain_values(_root_)).identity[:8]
+
     register: Any = OmegaConf.register_new_resolver if HYDRA_1_3 else OmegaConf.register_resolver
     register("run_id", run_id, replace=True)
     register("sweep_name", sweep_name, replace=True)

@@ -1,7 +1,7 @@
 """The parts of an experiment: its data, its problem, numbers for fields that are "auto", and its engine."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -26,10 +26,11 @@ from fcorun.experiment.compatibility import check_data
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import explain_unmeasured
 from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
+from fcorun.objectives.base import Objective
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.cache import Keyed
+from fcorun.system.cache import Keyed, cached_by_key
 from fcorun.system.interruption import interruptible_at_once
 from fcorun.system.machine import REDUCE_HINT, check_memory, free_host_memory
 
@@ -94,7 +95,7 @@ def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
 def bind_objective(experiment: Experiment, data: FederatedData) -> Experiment:
     """Return the experiment with numbers for the objective's fields that are "auto", from the training targets."""
     targets = data.y if data.offset is None else data.y - data.offset
-    return replace(experiment, objective=experiment.objective.resolve_auto(targets))
+    return experiment.with_resolved(objective=experiment.objective.resolve_auto(targets))
 
 
 def resolve_auto(experiment: Experiment, data: FederatedData) -> tuple[Experiment, dict | None]:
@@ -122,7 +123,7 @@ def resolve_auto(experiment: Experiment, data: FederatedData) -> tuple[Experimen
     for name, value in numeric_fields(resolved).items():
         if name in algo.auto_fields:
             resolved_values[f"algo.{name}"] = value
-    return replace(experiment, algo=resolved), resolved_values
+    return experiment.with_resolved(algo=resolved), resolved_values
 
 
 def compute_problem_constants(experiment: Experiment, data: FederatedData) -> ProblemConstants:
@@ -137,7 +138,7 @@ def compute_problem_constants(experiment: Experiment, data: FederatedData) -> Pr
     edge_rounds = experiment.topology.edge_rounds
     reg, psi_sides = experiment.reg, experiment.algo.traits.psi_sides
     psi_on_clients = reg.applied_by == "client" and "client" in psi_sides and not isinstance(reg, NoRegularizer)
-    bound_smoothness = partial(bound_pooled_smoothness, experiment.objective, data, weighting)
+    smoothness_key = (*_loss_key(experiment), weighting)
     return ProblemConstants(
         strong_convexity=mu,
         smoothness=smoothness,
@@ -146,7 +147,7 @@ def compute_problem_constants(experiment: Experiment, data: FederatedData) -> Pr
         partial_participation=edge_rounds is not None or schedule.cohort_size < data.n_clients,
         effective_rows=effective_rows,
         psi_on_clients_only=psi_on_clients,
-        pooled_smoothness=partial(_compute_once, (*_loss_key(experiment), weighting), bound_smoothness),
+        pooled_smoothness=partial(_pooled_smoothness, smoothness_key, experiment.objective, data, weighting),
     )
 
 
@@ -160,8 +161,7 @@ def compute_curvature_bounds(
     """
     batch_size = experiment.settings.batch_size
     full_batch = full_batch or batch_size is None or batch_size >= data.sizes.max()
-    compute = partial(curvature_bounds, experiment.objective, data, full_batch)
-    return _compute_once((*_loss_key(experiment), full_batch), compute)
+    return _curvature_bounds((*_loss_key(experiment), full_batch), experiment.objective, data, full_batch)
 
 
 def build_schedule(experiment: Experiment, data: FederatedData, subset_view: SubsetView | None = None) -> Schedule:
@@ -231,12 +231,13 @@ def _loss_key(experiment: Experiment) -> tuple[str, str]:
     return experiment.fingerprint, repr(experiment.objective)
 
 
-_computed: dict[tuple, Any] = {}
+@cached_by_key
+def _curvature_bounds(key: tuple, objective: Objective, data: FederatedData, full_batch: bool) -> tuple[float, float]:
+    with interruptible_at_once():
+        return curvature_bounds(objective, data, full_batch)
 
 
-def _compute_once(key: tuple, compute: Callable[[], Any]) -> Any:
-    """Return ``compute()``, called once for each key."""
-    if key not in _computed:
-        with interruptible_at_once():
-            _computed[key] = compute()
-    return _computed[key]
+@cached_by_key
+def _pooled_smoothness(key: tuple, objective: Objective, data: FederatedData, weighting: str) -> float:
+    with interruptible_at_once():
+        return bound_pooled_smoothness(objective, data, weighting)

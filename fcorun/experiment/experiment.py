@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,12 @@ class Experiment:
     def warm_start(self) -> WarmStart | None:
         """The record whose solution the run starts from; None unless ``start`` is set."""
         return load_warm_start(self.settings.start) if self.settings.start else None
+
+    def with_resolved(self, **plugins: Any) -> "Experiment":
+        """Return the experiment with plug-ins whose numbers are resolved. Its data and its start are not read again."""
+        resolved = replace(self, **plugins)
+        vars(resolved).update({name: vars(self)[name] for name in ("fingerprint", "warm_start") if name in vars(self)})
+        return resolved
 
     @property
     def default_folder(self) -> Path:

@@ -88,7 +88,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     for name, value in numeric_fields(job.experiment.objective).items():
         if name not in numbers_before:
             resolved_values[f"objective.{name}"] = value
-    job.experiment = replace(job.experiment, reg=reference.resolve_strength(job.experiment, data))
+    job.experiment = job.experiment.with_resolved(reg=reference.resolve_strength(job.experiment, data))
     try:
         job.experiment, algo_values = build.resolve_auto(job.experiment, data)
     except UserError as error:

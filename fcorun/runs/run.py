@@ -12,6 +12,7 @@ from fcorun.config import import_classes
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import check_metric_measured, load_data
+from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
@@ -82,9 +83,15 @@ def run_grid(
     if trust is not None:
         for config in configs:
             import_classes(config, trust)
-    experiments = [prepare(config) for config in configs]
+    return run_experiments([prepare(config) for config in configs], folders or [None] * len(configs), watch)
+
+
+def run_experiments(
+    experiments: Sequence[Experiment], folders: Sequence[str | Path | None], watch: Watcher | None = None
+) -> list[Record]:
+    """Run experiments that are prepared, as ``run_grid`` runs configurations."""
     paths = []
-    for experiment, folder in zip(experiments, folders or [None] * len(configs), strict=True):
+    for experiment, folder in zip(experiments, folders, strict=True):
         paths.append(Path(folder or experiment.default_folder))
     for metric in dict.fromkeys(experiment.settings.metric for experiment in experiments):
         check_metric_measured([e for e in experiments if e.settings.metric == metric], metric)

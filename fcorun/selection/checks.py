@@ -59,7 +59,7 @@ def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, 
             f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
             "disk: give data.resident=true where they fit, or fewer rows"
         )
-    without_strength = replace(experiment, reg=experiment.reg.with_value(parameter, 1.0))
+    without_strength = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0))
     experiment = bind_objective(experiment, data)
     experiment = replace(experiment, settings=replace(settings, reference=False))
     return experiment, data, without_strength

@@ -111,7 +111,7 @@ def _largest_value(experiment: Experiment, data: FederatedData, param_name: str)
     if param_name == "radius":
         radius = _unconstrained_radius(experiment, data)
         return radius, "about the radius of the solution without constraint on all training rows"
-    unit_strength = replace(experiment, reg=reg.with_value(param_name, 1.0))
+    unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
     description = "the smallest strength at which all penalised coefficients are 0, on all training rows"
     if experiment.algo.has_personal_models:
         strength = reference.compute_client_strength_max(unit_strength, data, advice)

@@ -1,10 +1,15 @@
-"""The cache on disk, for results that can be computed again: compiled programs, certified optima, masked scans."""
+"""Caches of results that can be computed again: in memory by a key, and on disk.
 
+Compiled programs, certified optima and masked scans are cached on disk.
+"""
+
+import functools
 import os
 import tempfile
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from platformdirs import user_cache_dir
 
@@ -17,6 +22,22 @@ class Keyed(Generic[T]):
 
     key: str
     value: T = field(compare=False)
+
+
+def cached_by_key(compute: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a pure function whose first argument is a key of all others, so that it computes each result once.
+
+    Unlike with ``lru_cache`` and ``Keyed``, the other arguments, which may be large, are not kept in memory.
+    """
+    results: dict[Hashable, T] = {}
+
+    @functools.wraps(compute)
+    def look_up(key: Hashable, *arguments: Any) -> T:
+        if key not in results:
+            results[key] = compute(key, *arguments)
+        return results[key]
+
+    return look_up
 
 
 def cache_dir(name: str) -> Path:

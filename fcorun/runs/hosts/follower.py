@@ -91,7 +91,7 @@ class _Follower:
         assert self.experiment is not None
         assert self.data is not None
         plugins = {"algo": build_plugin("algo", algo), "reg": build_plugin("reg", reg)}
-        engine = build_engine(replace(self.experiment, **plugins), self.data)
+        engine = build_engine(self.experiment.with_resolved(**plugins), self.data)
         self.engine = replace(engine, devices=devices, row_bytes_budget=budget)
 
     def run(self, points: Sequence[Numbers], seeds: Sequence[int], done: int) -> None:
