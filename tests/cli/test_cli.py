@@ -12,6 +12,8 @@ from helpers import SMALL, choice_names, rows_of, small
 from fcorun import Record, load_records, run
 from fcorun.cli import main
 from fcorun.configuration.search_path import packaged_config_dir
+from fcorun.datasets import table
+from fcorun.experiment import prepare
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
 
@@ -132,6 +134,19 @@ def test_the_command_and_the_function_make_the_same_record(fcorun):
     assert record.folder == Path("outputs/lasso") / f"feddualavg-{expected.status['identity'][:8]}"
 
 
+def test_a_run_is_prepared_once_and_reads_its_file_once(fcorun, monkeypatch):
+    """Its folder is named after its identity before it runs, and its numbers for "auto" are resolved in it."""
+    Path("t.csv").write_text("client,a,y\n" + "".join(f"{i % 3},{i},{i * i}\n" for i in range(30)), encoding="utf-8")
+    calls = []
+    for module, name in ((prepare, "check_compatibility"), (table, "file_digest")):
+        function = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *args, name=name, function=function: calls.append(name) or function(*args)
+        )
+    code, _, _ = fcorun("data=table", "data.path=t.csv", "data.target=y", "data.client=client", "rounds=2")
+    assert (code, sorted(calls)) == (0, ["check_compatibility", "file_digest"])
+
+
 def test_verbose_false_prints_nothing(fcorun):
     assert fcorun(*SMALL, "verbose=false") == (0, "", "")
     assert load_records("outputs")[0].finished
@@ -167,7 +182,7 @@ def test_bad_input_in_a_separate_process(tmp_path):
     [(KeyboardInterrupt(), 130), (ZeroDivisionError("a fault"), 1), (SystemExit(2), 2), (SystemExit(), 0)],
 )
 def test_other_hosts_are_shut_down_with_the_exit_code_of_the_command(error, code, monkeypatch, capsys):
-    def failing():
+    def failing(arguments):
         raise error
 
     codes = []
