@@ -4,7 +4,7 @@ from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun import load_records
 from fcorun.reports.build_table import build_table
-from fcorun.reports.latex import escape_latex, format_best_latex
+from fcorun.reports.latex import format_best_latex
 
 
 def lines(metric="objective"):
@@ -43,9 +43,11 @@ def test_without_seeds_there_is_no_band_and_data_sets_have_their_own_best():
 
 
 def test_every_sign_of_latex_is_escaped():
-    assert escape_latex(r"a\b_c&d%e$f#g{h}i~j^k<l") == (
-        r"a\textbackslash{}b\_c\&d\%e\$f\#g\{h\}i\textasciitilde{}j\textasciicircum{}k\textless{}l"
-    )
+    for name in (r"a\b_c&d%e$f#g{h}i~j^k", "fedavg"):
+        fake_record(f"s/{len(name)}", fake_config(name, reg__name=name), fake_rows(1.0))
+    table = "\n".join(lines())
+    escaped = r"a\textbackslash b\_c\&d\%e\$f\#g\{h\}i\textasciitilde j\textasciicircum k"
+    assert rf"{escaped} & {escaped} & \textbf{{1.25}} \\" in table
 
 
 def test_the_best_of_runs_of_different_length_is_not_bold():
@@ -59,3 +61,9 @@ def test_rows_that_differ_have_the_digits_that_say_so():
         fake_record(f"s/{algo}", fake_config(algo), fake_rows(support_f1=level))
     table = "\n".join(lines("support_f1"))
     assert all(number in table for number in ("0.99931", "0.99934", "0.5"))
+
+
+def test_runs_without_a_result_have_their_status():
+    for seed in (0, 1):
+        fake_record(f"s/{seed}", fake_config("fedavg", seed=seed, algo__client_lr=1.0), status="diverged")
+    assert lines()[-3] == r"fedavg & diverged \\"
