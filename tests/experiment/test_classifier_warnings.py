@@ -24,7 +24,7 @@ def test_one_class_for_all_rows(tmp_path):
     assert "judge the model by train_loss" in sentence
     held_out_sentence = reason(tmp_path / "held", "reg=l1", "reg.strength=1", "data.validation=0.5")
     assert "val_accuracy 0." in held_out_sentence
-    assert "judge it by val_loss, val_auc or val_ap" in held_out_sentence
+    assert "judge the model by val_loss, val_auc or val_ap" in held_out_sentence
     assert "accuracy" not in reason(tmp_path / "other", "reg=l1", "reg.strength=0.01", y=X[:, 0] + 0.3 > X[:, 1] ** 2)
 
 
