@@ -118,7 +118,7 @@ def test_a_file_that_changed_since_it_was_imported_is_refused(user, tmp_path):
 def test_a_class_in_no_file_is_refused():
     namespace = {"__name__": "notebook"}
     exec("class Mine:\n    pass", namespace)
-    with fails("the module notebook stands in no file", "write it into a file"):
+    with fails("the module notebook is defined in no file", "write the class into a file"):
         find_code(namespace["Mine"])  # type: ignore[arg-type]
 
 

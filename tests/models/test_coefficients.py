@@ -141,7 +141,7 @@ def test_clients_of_their_own():
     assert not (local.folder / "coefficients.csv").exists()  # its global model is where it started
     with fails("no shared one", "--clients"):
         load_coefficients(local)
-    with fails("no models of its clients' own", "leave --clients out"):
+    with fails("has no personal models", "leave --clients out"):
         load_client_coefficients(run(small(), "none"))
 
 

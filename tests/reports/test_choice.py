@@ -235,7 +235,7 @@ def test_records_are_in_the_order_of_what_was_varied():
     again = fake_record("s/d", fake_config("fedmid", algo__client_lr=0.1))  # computed again by another version
     found, aside = drop_superseded(load_records("s"))
     assert [record.folder.name for record in sort_records(found)] == ["c", "b", "d"]
-    assert aside.startswith("1 of 4 records are of other code or other data")
+    assert aside.startswith("1 of 4 records have the configuration of a run that was started later")
     assert drop_superseded(found) == (found, "")
     assert again == Record(Path("s/d"))
     shutil.copytree("s/c", "t/c")

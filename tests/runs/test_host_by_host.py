@@ -158,7 +158,7 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     assert row_requirements.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
     for overrides, reason in (
         (["reference=true"], "reference=true solves the problem on all rows"),
-        (["algo=local"], "has models of the clients' own"),
+        (["algo=local"], "has personal models"),
         (["algo=fedprox"], "algo=fedprox takes bounds on all clients' losses (give a value for algo.mu)"),
         (["reg.strength=null", "reg.relative=0.1"], "reg.relative takes a gradient on all rows"),
     ):
@@ -166,7 +166,7 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
         if rows != "own":
             assert row_requirements.choose_shard(experiment) == (0, 1)
             continue
-        with fails("hosts.rows=own leaves each host the rows of its own clients", reason):
+        with fails("hosts.rows=own gives each host only the rows of its own clients", reason):
             row_requirements.choose_shard(experiment)
 
 
