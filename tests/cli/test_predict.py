@@ -66,8 +66,8 @@ def test_rows_unlike_training_are_flagged(run_predict):
     assert warnings == [
         f"fcorun: far outside of what training had, where a model only extrapolates: 'u' 0.5 in row 2, and others in "
         f"row 3 {span}; are they in the same units?",
-        "fcorun: 2 rows (2, 3) of 3 are of clients that training did not have ('north'): how well the model does "
-        "there is not known",
+        "fcorun: 2 rows (2, 3) of 3 are of clients that training did not have ('north'): how well the model predicts "
+        "for these is not known",
     ]
     predictions = pd.read_csv(io.StringIO(out), keep_default_na=False)
     limits = f"outside of {rows.min():.6g} to {rows.max():.6g}; client 'north' not in training"
