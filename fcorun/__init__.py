@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fcorun.configuration.compose import compose
     from fcorun.errors import UserError
-    from fcorun.records.record import Record, load_records
+    from fcorun.models.fitted_record import FittedRecord as Record
+    from fcorun.models.fitted_record import load_records
     from fcorun.runs.job import Watcher
     from fcorun.runs.run import grid, run, run_grid
 
-_MODULES = {
-    "UserError": "errors",
-    "Record": "records.record",
-    "load_records": "records.record",
-    "compose": "configuration.compose",
-    "Watcher": "runs.job",
-    "grid": "runs.run",
-    "run": "runs.run",
-    "run_grid": "runs.run",
+_PATHS = {
+    "UserError": "errors.UserError",
+    "Record": "models.fitted_record.FittedRecord",
+    "load_records": "models.fitted_record.load_records",
+    "compose": "configuration.compose.compose",
+    "Watcher": "runs.job.Watcher",
+    "grid": "runs.run.grid",
+    "run": "runs.run.run",
+    "run_grid": "runs.run.run_grid",
 }
 
 __all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", "run", "run_grid"]
@@ -40,6 +41,7 @@ def __getattr__(name: str):
         from importlib.metadata import version
 
         return version("fcorun")
-    if name in _MODULES:
-        return getattr(import_module(f"fcorun.{_MODULES[name]}"), name)
+    if name in _PATHS:
+        module, _, attribute = _PATHS[name].rpartition(".")
+        return getattr(import_module(f"fcorun.{module}"), attribute)
     raise AttributeError(f"module 'fcorun' has no attribute '{name}'")

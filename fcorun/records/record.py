@@ -3,7 +3,6 @@
 import io
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,23 +159,6 @@ class Record:
             return formats.read_npz(self.folder / "personal.npz")
         except FileNotFoundError:
             return {}
-
-    def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
-        """Return a fitted estimator of scikit-learn with this model, or that of a client.
-
-        See ``fcorun.models.estimator``. An objective that is not fcorun's is imported from the folder ``trust``, or
-        refused.
-        """
-        load_estimator = import_module("fcorun.models.estimator").load_estimator  # by name, from a layer above
-        return load_estimator(self, client, trust)
-
-    def encode(self, frame: Any) -> Any:
-        """Return the features of the rows of a pandas.DataFrame as ``estimator`` takes them.
-
-        Columns are found by name, text is encoded and gaps are filled as in this record; features are not
-        standardized. Raises UserError.
-        """
-        return import_module("fcorun.models.predict").select_features(frame, self, "the rows")[0]
 
 
 def load_records(*roots: str | Path) -> list[Record]:

@@ -14,10 +14,11 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
+from fcorun.models.fitted_record import FittedRecord
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.locks import IN_USE
-from fcorun.records.record import FINISHED_STATUSES, Record
+from fcorun.records.record import FINISHED_STATUSES
 from fcorun.runs.batching import check_devices
 from fcorun.runs.execute import execute
 from fcorun.runs.hosts.leader import load_on_all_hosts
@@ -32,7 +33,7 @@ def run(
     folder: str | Path | None = None,
     watch: Watcher | None = None,
     trust: str | Path | None = None,
-) -> Record:
+) -> FittedRecord:
     """Run one configuration to the end and return its record.
 
     Args:
@@ -72,7 +73,7 @@ def run_grid(
     folders: Sequence[str | Path | None] | None = None,
     watch: Watcher | None = None,
     trust: str | Path | None = None,
-) -> list[Record]:
+) -> list[FittedRecord]:
     """Run configurations. Those that differ in numbers (rates, strengths) and seed only are one program.
 
     Each run leaves the record that it would leave alone, up to rounding, and so does one that is resumed. Arguments and
@@ -88,7 +89,7 @@ def run_grid(
 
 def run_experiments(
     experiments: Sequence[Experiment], folders: Sequence[str | Path | None], watch: Watcher | None = None
-) -> list[Record]:
+) -> list[FittedRecord]:
     """Run experiments that are prepared, as ``run_grid`` runs configurations."""
     paths = []
     for experiment, folder in zip(experiments, folders, strict=True):
@@ -109,7 +110,7 @@ def run_experiments(
             raise UserError(f"{job.run_folder.path} {IN_USE}")
     for error in errors:
         raise error
-    return [Record(path) for path in paths]
+    return [FittedRecord(path) for path in paths]
 
 
 def _run_groups(jobs: list[Job], watch: Watcher) -> list[BaseException]:
@@ -191,4 +192,4 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             job.run_folder.release()
         for job in claimed:
             if job.end_status in FINISHED_STATUSES:
-                log_to_tracker(job.experiment.tracker, job.run_folder)
+                log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)

@@ -41,10 +41,10 @@ class Tracker(ABC):
         """Send a complete record: configuration, rows, summary, status, files."""
 
 
-def log_to_tracker(tracker: Tracker, folder: RunFolder) -> None:
-    """Send the complete record in ``folder`` to a tracker; write a failure of the tracker into the record's run.log."""
+def log_to_tracker(tracker: Tracker, record: Record, folder: RunFolder) -> None:
+    """Send the complete record of a folder to a tracker; write a failure of the tracker into the record's run.log."""
     try:
-        tracker.log(Record(folder.path))
+        tracker.log(record)
     except Exception as error:
         text = "".join(traceback.format_exception(error)).rstrip()
         folder.log(f"the tracker failed\n{text}")

@@ -1,0 +1,36 @@
+"""Records as ``fcorun.run`` and ``fcorun.load_records`` return them: with the model that the run has trained."""
+
+from pathlib import Path
+from typing import Any
+
+from fcorun.records import record
+from fcorun.records.record import Record
+
+
+class FittedRecord(Record):
+    """A record whose model predicts. Users know the class as ``fcorun.Record``."""
+
+    def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
+        """Return a fitted estimator of scikit-learn with this model, or that of a client.
+
+        See ``fcorun.models.estimator``. An objective that is not fcorun's is imported from the folder ``trust``, or
+        refused.
+        """
+        from fcorun.models.estimator import load_estimator
+
+        return load_estimator(self, client, trust)
+
+    def encode(self, frame: Any) -> Any:
+        """Return the features of the rows of a pandas.DataFrame as ``estimator`` takes them.
+
+        Columns are found by name, text is encoded and gaps are filled as in this record; features are not
+        standardized. Raises UserError.
+        """
+        from fcorun.models.predict import select_features
+
+        return select_features(frame, self, "the rows")[0]
+
+
+def load_records(*roots: str | Path) -> list[FittedRecord]:
+    """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
+    return [FittedRecord(found.folder) for found in record.load_records(*roots)]
