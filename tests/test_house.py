@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fcorun
+from fcorun.configuration.search_path import find_choices
 
 HOUSE = Path(fcorun.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "conf" not in path.parts)
@@ -128,6 +129,20 @@ def test_no_two_classes_have_the_same_name():
     names = [name for name, _ in classes]
     twice = {(name, place) for name, place in classes if names.count(name) > 1}
     assert {place for name, place in twice if name != "LeastSquares"} == set()  # a data set, and an objective
+
+
+def test_only_algorithms_name_algorithms():
+    """Advice and refusals on an algorithm stand in its file, so that an algorithm of a user can say the same."""
+    names = set(find_choices("algo")) - {"local", "mixture"}  # these two are words of messages, too
+    named = []
+    for place, tree in TREES.items():
+        if place.parts[0] in ("algorithms", "checks", "figures"):
+            continue
+        docstrings = {ast.get_docstring(node, clean=False) for _, node, _ in documented({place: tree})}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in docstrings:
+                named += [f"{place}:{node.lineno}: {word}" for word in re.findall(r"\w+", node.value) if word in names]
+    assert named == []
 
 
 def test_no_room_is_imported_by_name_at_run_time():

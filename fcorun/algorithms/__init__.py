@@ -1,7 +1,7 @@
 """The algorithms of fcorun, one a file."""
 
 from fcorun.algorithms.apfl import APFL
-from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants, Traits
+from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants, RunConditions, Traits
 from fcorun.algorithms.centralized import Centralized
 from fcorun.algorithms.ditto import Ditto
 from fcorun.algorithms.fast_fedda import FastFedDA
@@ -69,6 +69,7 @@ __all__ = [
     "ProblemConstants",
     "ProxSkip",
     "ProximalAlgorithm",
+    "RunConditions",
     "Scaffold",
     "Traits",
 ]

@@ -15,7 +15,17 @@ from fcorun.config import AUTO, Count, Positive
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
-__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "Traits", "balanced_prox_step"]
+__all__ = [
+    "Algorithm",
+    "Baseline",
+    "LocalData",
+    "Method",
+    "ProblemConstants",
+    "PyTree",
+    "RunConditions",
+    "Traits",
+    "balanced_prox_step",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +66,23 @@ class Traits:
     robust_to_uneven_steps: bool = False
     decays_to_zero: bool = False
     shared_model: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConditions:
+    """The conditions of a run on which depends which algorithms converge to its optimum.
+
+    Attributes:
+        smooth: True if psi = 0.
+        full_batch: True if local steps take all data of a client.
+        full_participation: True if all clients take part in every round.
+        psi_applied_by: the steps that apply psi, the option ``applied_by`` of the regularizer.
+    """
+
+    smooth: bool
+    full_batch: bool
+    full_participation: bool
+    psi_applied_by: Literal["both", "client", "server"]
 
 
 @dataclass(frozen=True)
@@ -123,10 +150,12 @@ class Method:
     Attributes:
         traits: the requirements and abilities; a property where they depend on options. Traits are not inherited: a
             class that states none has the defaults, whatever its bases state.
+        picks_client: True if an option counts the clients, so that among fewer clients it picks another one.
         source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
     """
 
     traits: ClassVar[Traits] = Traits()
+    picks_client: ClassVar[bool] = False
     source: ClassVar[str]
 
     def __init_subclass__(cls, **options):
@@ -210,6 +239,15 @@ class Algorithm(Method, ABC):
     def has_personal_models(self) -> bool:
         """True if each client gets a model of its own."""
         return type(self).personal is not Algorithm.personal
+
+    @classmethod
+    def suggest_for(cls, conditions: RunConditions) -> str:
+        """Return the name in conf/algo if the algorithm converges to the optimum under these conditions, or "".
+
+        Runs of other algorithms that ended above the optimum are advised to try it. By default an algorithm is not
+        suggested, even if it is exact.
+        """
+        return ""
 
     @property
     def works_in_row_span(self) -> bool:

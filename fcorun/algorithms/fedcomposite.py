@@ -29,6 +29,11 @@ class FedComposite(Algorithm):
 
     traits = Traits(partial=False, exact="composite")
 
+    @classmethod
+    def suggest_for(cls, conditions):
+        exact = conditions.full_batch and conditions.full_participation and conditions.psi_applied_by == "both"
+        return "fedcomposite" if exact and not conditions.smooth else ""
+
     def auto(self, constants):
         return {} if isinstance(self.client_lr, float) else {"client_lr": auto_client_lr(constants, self.server_lr)}
 

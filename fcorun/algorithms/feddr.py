@@ -26,6 +26,10 @@ class FedDR(ProximalAlgorithm):
 
     traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite")
 
+    @classmethod
+    def suggest_for(cls, conditions):
+        return "feddr" if conditions.smooth or conditions.psi_applied_by != "client" else ""
+
     def auto(self, constants):
         return {"step": balanced_prox_step(constants)}
 

@@ -15,6 +15,7 @@ class OneClient(Baseline):
 
     client: Index = 0
 
+    picks_client = True
     traits = Traits(mirrored=True)  # mirror maps do not change the problem
 
     def select_rows(self, offsets):

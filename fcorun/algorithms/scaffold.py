@@ -31,6 +31,10 @@ class Scaffold(Algorithm):
 
     traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True)
 
+    @classmethod
+    def suggest_for(cls, conditions):
+        return "scaffold" if conditions.smooth and conditions.full_batch else ""
+
     def auto(self, constants):
         return {"client_lr": auto_client_lr(constants, self.server_lr) / (3 if constants.partial_participation else 1)}
 

@@ -41,7 +41,7 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
             f"psi on {' and '.join(_SIDE_NAMES[side] for side in sides)}": bool(sides),
             IGNORES_PSI: not sides,
             f"needs the {' and '.join(traits.needs)} of reg": bool(traits.needs),
-            "models of clients": algorithm.has_personal_models,
+            "personal models": algorithm.has_personal_models,
             "all clients in every round": not traits.partial,
             "all data at once": traits.deterministic,
             "mirror maps": traits.mirrored,

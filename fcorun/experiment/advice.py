@@ -1,8 +1,10 @@
 """Advice for a run that has ended above the optimum: the settings that would bring it closer."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, RunConditions
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule
@@ -71,7 +73,7 @@ def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: 
     exact_with_one_step = one_full_step and _trait_holds(experiment, traits.exact_with_one_step)
     if falling or exact_with_one_step or (exact and full_batch):
         return _MORE_ROUNDS
-    alternatives = _find_exact_algorithms(experiment, schedule, full_participation)
+    alternatives = suggest_algorithms(experiment, schedule)
     alternatives_clause = f", and {' or '.join(alternatives)} to the optimum" if alternatives else ""
     subject = "with minibatches it converges" if exact else f"{name} converges"
     return f"{subject} to another point than the optimum{alternatives_clause}"
@@ -85,16 +87,21 @@ def _trait_holds(experiment: Experiment, problems: str) -> bool:
     return problems != "" and _is_smooth(experiment)
 
 
-def _find_exact_algorithms(experiment: Experiment, schedule: Schedule, full_participation: bool) -> list[str]:
-    """Return the algorithms that reach the optimum of this problem with these cohorts and minibatches."""
+def suggest_algorithms(experiment: Experiment, schedule: Schedule) -> list[str]:
+    """Return the names of other algorithms that say that they reach the optimum of a run like this one."""
     if schedule.edge_rounds is not None:
         return []
-    full_batch = bool(schedule.full_batch_steps)
-    if _is_smooth(experiment):
-        return ["scaffold", "feddr"] if full_batch else ["feddr"]
-    applied_by = experiment.reg.applied_by
-    is_exact = {
-        "fedcomposite": full_participation and full_batch and applied_by == "both",
-        "feddr": applied_by != "client",
-    }
-    return [name for name, exact in is_exact.items() if exact and name != experiment.names["algo"]]
+    conditions = RunConditions(
+        smooth=_is_smooth(experiment),
+        full_batch=bool(schedule.full_batch_steps),
+        full_participation=schedule.cohort_size == len(schedule.sizes),
+        psi_applied_by=experiment.reg.applied_by,
+    )
+    names = sorted({algorithm.suggest_for(conditions) for algorithm in _all_subclasses(Algorithm)})
+    return [name for name in names if name not in ("", experiment.names["algo"])]
+
+
+def _all_subclasses(cls: type[Algorithm]) -> Iterator[type[Algorithm]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _all_subclasses(subclass)

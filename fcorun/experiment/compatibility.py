@@ -85,14 +85,14 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
                 )
     if is_tree and not hierarchy:
         raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
-                        "an algo for trees, such as fedavg, feddualavg or pfedmac_sh")  # fmt: skip
+                        "an algo that takes topology=tree: fcorun list algo shows which do")  # fmt: skip
     if hierarchy == "only" and not is_tree:
         raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
     if settings.frozen and not settings.start:
         raise UserError("frozen=true trains no server's model: give start=FOLDER, a record that has one")
     if settings.frozen and not algo.has_personal_models:
         raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, which has no personal models; "
-                        "choose apfl, ditto, local, pfedme or another algo that has")  # fmt: skip
+                        "choose an algo that has: fcorun list algo shows which have")  # fmt: skip
     if settings.frozen and is_tree:
         raise UserError("frozen=true leaves nothing to the edges: leave topology out")
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.advice import advise
-from fcorun.experiment.build import build_problem
+from fcorun.experiment.advice import advise, suggest_algorithms
+from fcorun.experiment.build import build_problem, build_schedule
 from fcorun.experiment.compatibility import are_convex
 from fcorun.experiment.convergence import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.experiment.experiment import Experiment
@@ -107,9 +107,10 @@ def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
     if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
         return ""
     if experiment.ignores_regularizer:
+        alternatives = suggest_algorithms(experiment, build_schedule(experiment, data))
+        advice = f", algo={' or '.join(alternatives)} reaches the minimum" if alternatives else ""
         return (f"algo={names['algo']} {IGNORES_PSI}: its solution does not minimise F + psi with "
-                f"reg={names['reg']}; reference=true measures how far it is above the minimum, algo=feddr reaches "
-                "the minimum")  # fmt: skip
+                f"reg={names['reg']}; reference=true measures how far it is above the minimum{advice}")  # fmt: skip
     return "how near the optimum it ended is not known, for its rates were given: reference=true measures it"
 
 

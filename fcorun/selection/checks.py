@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.algorithms.one_client import OneClient
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import check_classes
 from fcorun.engine.estimates import upload_bytes
@@ -84,8 +83,10 @@ def check_subsets(
                 "by=rows, or leave it out"
             )
         check_groups_within_clients(data)
-        if isinstance(experiment.algo, OneClient):
-            raise UserError("algo=one_client is another client wherever by=clients leaves some out: give by=rows")
+        if experiment.algo.picks_client:
+            raise UserError(
+                f"algo={experiment.names['algo']} is another client wherever by=clients leaves some out: give by=rows"
+            )
     for k, mask in enumerate(masks):
         check_classes(data, mask)
         _check_weights(data, mask, k + 1 if others_held_out else None)
@@ -117,7 +118,7 @@ def _refuse_absent_client(experiment: Experiment, client: str) -> None:
     names = experiment.names
     needs_all_clients = {
         f"algo={names['algo']} has a model for each client": experiment.algo.has_personal_models,
-        f"algo={names['algo']} goes by one client": isinstance(experiment.algo, OneClient),
+        f"algo={names['algo']} goes by one client": experiment.algo.picks_client,
         "reg.per_client has a value for each client": bool(experiment.reg.per_client),
         f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
     }

@@ -54,7 +54,7 @@ def find_path_parameter(experiment: Experiment) -> str:
     if isinstance(algo, Algorithm) and not algo.traits.psi_sides:
         raise UserError(
             f"algo={names['algo']} {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
-            "algo that applies psi, such as feddualavg or fedmid"
+            "algo that applies psi: fcorun list algo shows which do"
         )
     if param_name in (reg.per_client or {}):
         raise UserError(

@@ -5,6 +5,7 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
+from fcorun.algorithms import FedAvg
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.optimality_gap import _summarize_gap
@@ -88,7 +89,7 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
         (("algo=feddualavg_osp",), "feddualavg_osp converges to 0"),
         (
             ("algo=fedavg", "reg=none", "local_epochs=2"),
-            "fedavg converges to another point than the optimum, and scaffold or feddr to the ",
+            "fedavg converges to another point than the optimum, and feddr or scaffold to the ",
         ),
         (("algo=fedcomposite",), "more rounds may help"),
         (("algo=feddualavg",), "more rounds may help"),
@@ -99,6 +100,13 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
 def test_the_advice_fits_the_cause(overrides, expected, tmp_path):
     experiment = prepare(table(tmp_path, "reg=l1", *overrides))
     assert advise(experiment, load_data(experiment), falling=False).startswith(expected)
+
+
+def test_an_algorithm_says_itself_where_it_is_suggested(tmp_path, monkeypatch):
+    experiment = prepare(table(tmp_path, "reg=l1", "algo=fedmid", "clients_per_round=2"))
+    monkeypatch.setattr(FedAvg, "suggest_for", classmethod(lambda cls, conditions: "" if conditions.smooth else "mine"))
+    advice = advise(experiment, load_data(experiment), falling=False)
+    assert advice == "fedmid converges to another point than the optimum, and feddr or mine to the optimum"
 
 
 @pytest.mark.parametrize(("reg", "expected"), [("none", "makes steps longer"), ("l1", "makes another problem")])

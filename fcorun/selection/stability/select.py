@@ -104,7 +104,7 @@ def plan_stability(
     rng = random_stream(experiment.settings.seed, "stability", "halves")
     masks = list(draw_halves(data, options.subsamples // 2, options.by, rng))
     check_subsets(experiment, data, masks, options.by)
-    check_global_model(experiment, data, "stability looks at one of all: choose another algo, such as feddualavg")
+    check_global_model(experiment, data, "stability looks at one of all: choose another algo")
     no_rows = np.zeros(len(data.y), bool)
     restandardize = fits_own_scaling(experiment)
     subset_makers: dict[str, Callable[[], RowSubset]] = {}
