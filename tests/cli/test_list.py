@@ -64,7 +64,7 @@ def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
         ("algo", "feddualavg", "feddualavg *  Federated dual averaging  psi on clients and the server, mirror maps"),
         ("algo", "fedavg_subgradient", "needs the subgradient of reg"),
         ("algo", "pfedmac_sh", "personal models, needs topology=tree"),
-        ("algo", "fedadam", "Adam  ignores the regularizer psi  algorithm 2 of Reddi et al. (2021)"),
+        ("algo", "fedadam", "gradient  ignores the regularizer psi  algorithm 2 of Reddi et al. (2021)"),
         ("data", "table", "needs data.path, reads files  yours"),
         ("data", "lasso_8", "section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed"),
         ("data", "femnist", "reads files, downloads what is missing"),
