@@ -20,9 +20,8 @@ from fcorun.runs.batching import choose_devices, split_jobs
 from fcorun.runs.hosts.leader import build_on_all_hosts
 from fcorun.runs.job import Job, Watcher
 from fcorun.system.hosts import current_hosts
-from fcorun.system.interruption import check_interrupted
+from fcorun.system.interruption import check_interrupted, wait_for_first
 from fcorun.system.machine import available_cores, compute_policy, memory_limit
-from fcorun.system.polling import wait_for_first
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:

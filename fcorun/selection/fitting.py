@@ -36,9 +36,8 @@ from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batching import max_runs
 from fcorun.runs.job import RunHistory
 from fcorun.system.files import write_atomically
-from fcorun.system.interruption import defer_interruption
+from fcorun.system.interruption import defer_interruption, wait_for_first
 from fcorun.system.machine import available_cores, compute_policy
-from fcorun.system.polling import wait_for_first
 
 END_STATES = ("done", "falling", "diverged", "not certified")
 _COUNTS = ("rounds", "bytes_up", "bytes_down")

@@ -19,8 +19,7 @@ from queue import Empty, Queue
 from typing import Any
 
 from fcorun.errors import HostLost
-from fcorun.system.interruption import check_interrupted, is_interrupted
-from fcorun.system.polling import POLL_SECONDS
+from fcorun.system.interruption import POLL_SECONDS, check_interrupted, is_interrupted
 
 RERUN_HINT = "the same command resumes"
 _HEARTBEAT_SECONDS = 5.0  # between two signs of life
@@ -101,39 +100,44 @@ class Hosts:
             raise self.make_lost_error(rank, message["failed"])
         return message
 
-    def _next_message(self, rank: int, timeout: float | None = None) -> dict[str, Any]:
-        """Return the next message of a host, also one of failure; an empty one after ``timeout`` seconds."""
+    def _next_message(self, rank: int) -> dict[str, Any]:
+        """Return the next message of a host, also one of failure.
+
+        An interrupted leader raises KeyboardInterrupt, and ends all hosts after a round that all of them have computed.
+        An interrupted follower tells the leader.
+        """
         while True:
-            self._handle_interruption()
+            if not self.rank:
+                check_interrupted()
+            elif is_interrupted() and not self.interruption_sent:
+                self.interruption_sent = True
+                self.send(interrupted=True)
             try:
-                message = self.inboxes[rank].get(timeout=POLL_SECONDS if timeout is None else timeout)
+                message = self.inboxes[rank].get(timeout=POLL_SECONDS)
                 break
             except Empty:
-                if timeout is not None:
-                    return {}
+                continue
         if message is None:
             raise self.make_lost_error(rank)
         if "interrupted" in message:
             raise KeyboardInterrupt
         return message
 
-    def _handle_interruption(self) -> None:
-        """Raise KeyboardInterrupt on an interrupted leader; tell the leader of the interruption of a follower.
-
-        The leader ends all hosts after a round that all of them have computed.
-        """
-        if not self.rank:
-            check_interrupted()
-        elif is_interrupted() and not self.interruption_sent:
-            self.interruption_sent = True
-            self.send(interrupted=True)
-
     def all_failed(self, timeout: float) -> bool:
         """Return whether each follower reports a failure within ``timeout`` seconds; then all await a new command.
 
         Raises HostLost if a host is lost, KeyboardInterrupt if one was interrupted.
         """
-        return all("failed" in self._next_message(rank, timeout) for rank in self.connections)
+        deadline = time.monotonic() + timeout
+        unheard = set(self.connections)
+        while unheard and time.monotonic() < deadline:
+            for rank in list(unheard):
+                if not self.inboxes[rank].empty():
+                    if "failed" not in self._next_message(rank):
+                        return False
+                    unheard.remove(rank)
+            time.sleep(_POLL_OFTEN_SECONDS)
+        return not unheard
 
     def check_failures(self, timeout: float = 0.0) -> None:
         """Receive the messages that have arrived, or that arrive within ``timeout`` seconds: raises as ``receive``."""
@@ -188,7 +192,7 @@ class Hosts:
     def _exit_after_loss(self, rank: int) -> None:
         if not (self.closed or self.failure):
             print(f"fcorun: failed: {self.make_lost_error(rank)}", file=sys.stderr, flush=True)
-            os._exit(1)
+            self.close(1)  # the leader tells the others which host was lost
 
     def _exit_after_end(self, message: dict[str, Any]) -> None:
         if (message["code"] or message["why"]) and not self.closed:
@@ -216,7 +220,8 @@ class Hosts:
             time.sleep(_POLL_OFTEN_SECONDS)  # JAX ends the followers by abort() once the leader has ended
         if code:
             _exit(code)
-        atexit.register(_exit, 0)  # runs before JAX's own handler
+        else:
+            atexit.register(_exit, 0)  # runs before JAX's own handler
 
 
 def _exit(code: int) -> None:

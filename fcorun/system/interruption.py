@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+POLL_SECONDS = 0.5  # the length of a wait between two calls of ``check_interrupted``
 _DOUBLE_SIGNAL_SECONDS = 0.2  # within them a second signal counts as the first: ``timeout`` sends a process two
 
 
@@ -44,6 +46,15 @@ def check_interrupted() -> None:
 def is_interrupted() -> bool:
     """Return whether a signal has been noted."""
     return _STATE.noted
+
+
+def wait_for_first(running: set[Future]) -> tuple[set[Future], set[Future]]:
+    """Wait until at least one future is done; return the done futures and the others. Raises KeyboardInterrupt."""
+    while True:
+        check_interrupted()
+        done, others = wait(running, POLL_SECONDS, FIRST_COMPLETED)
+        if done:
+            return done, others
 
 
 @contextmanager

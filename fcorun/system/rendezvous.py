@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from fcorun.errors import UserError
 from fcorun.system.cluster import SECRET_VARIABLE, HostOptions
 from fcorun.system.hosts import Hosts, set_hosts
-from fcorun.system.polling import POLL_SECONDS
+from fcorun.system.interruption import POLL_SECONDS
 
 _PACKAGES = ("fcorun", "jax", "jaxlib")  # of which all hosts must have the same version
 _BACKLOG = 1000  # hosts that may call at once
@@ -73,8 +73,10 @@ def _gather_followers(options: HostOptions, greeting: dict) -> tuple[Hosts, str]
                 connection.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
         raise
     hosts = Hosts(0, [each["name"] for each in greetings], connections)
+    with socket.create_server(("", 0)) as server:
+        free_port = server.getsockname()[1]
     bracketed = f"[{host}]" if ":" in host else host
-    jax_address = f"{bracketed}:{_free_port()}"
+    jax_address = f"{bracketed}:{free_port}"
     hosts.broadcast("meet", names=hosts.names, address=jax_address)
     return hosts, jax_address
 
@@ -253,11 +255,6 @@ def _check_matching(greetings: Sequence[dict]) -> None:
             only_leader = " ".join(sorted(leader_command - follower_command)) or "nothing of it"
             raise UserError(f"{follower_name} is given {only_follower}, and {leader_name} {only_leader}: give all the "
                             "same command, but for hosts.rank")  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
 
 
 def _start_jax(options: HostOptions, address: str) -> None:

@@ -7,10 +7,8 @@ import sys
 import threading
 from typing import NoReturn
 
-from fcorun.errors import UserError
 from fcorun.system.hosts import RERUN_HINT
-from fcorun.system.interruption import SIGNALS
-from fcorun.system.polling import POLL_SECONDS
+from fcorun.system.interruption import POLL_SECONDS, SIGNALS
 
 _ABORT_MESSAGE = b"JAX distributed service detected fatal errors"  # printed by JAX before it ends a process by abort()
 
@@ -19,11 +17,8 @@ def continue_in_child() -> None:
     """Fork, and return in the child process alone; the parent ends with the child's messages and exit code.
 
     Used by followers: when the leader is lost, JAX ends the processes of all others by abort() and prints a stack
-    trace. The parent replaces that trace by a sentence. The child's standard output is discarded. Raises UserError on
-    a system without fork.
+    trace. The parent replaces that trace by a sentence. The child's standard output is discarded.
     """
-    if not hasattr(os, "fork"):
-        raise UserError("hosts.*: several hosts are for Linux and macOS")
     error_reader, error_writer = os.pipe()
     parent_alive_reader, parent_alive_writer = os.pipe()
     if child := os.fork():

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from queue import Queue
 
 import numpy as np
 import pytest
@@ -313,6 +314,18 @@ def test_a_failed_host_is_named_with_the_reason(two):
         first.check_failures(timeout=5)
 
 
+def test_a_lost_host_is_named_while_another_one_says_nothing(two):
+    first, second = two
+    silent = Queue()
+    first.connections = {2: first.connections[1], 1: first.connections[1]}
+    first.inboxes = {2: silent, 1: first.inboxes[1]}
+    hang_up(second)
+    start = time.monotonic()
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost"):
+        first.all_failed(20)
+    assert time.monotonic() < start + 10
+
+
 def test_a_failure_on_all_hosts_is_over_when_all_have_reported_it(two):
     first, second = two
     assert not first.all_failed(0.05)
@@ -376,6 +389,20 @@ def test_a_process_that_waits_for_a_lost_host_ends(monkeypatch, capsys):
     assert "fcorun: failed: host 1 (b) was lost; the same command resumes" in capsys.readouterr().err
     hosts._exit_after_loss(1)  # the main thread knows of the loss
     assert exit_codes == [1]
+
+
+def test_a_leader_that_waits_for_a_lost_host_tells_the_others(two, monkeypatch, capsys):
+    first, second = two
+    exit_codes = []
+    monkeypatch.setattr(hosts_module, "_END_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(hosts_module.os, "_exit", exit_codes.append)
+    second.closed = True  # so that only the leader ends
+    first.names.append("n2")
+    first._exit_after_loss(2)
+    assert exit_codes == [1]
+    message = second.receive()
+    assert (message["do"], message["code"]) == ("end", 1)
+    assert message["why"].startswith("host 2 (n2) was lost")
 
 
 def test_a_shutdown_without_other_hosts_does_nothing():

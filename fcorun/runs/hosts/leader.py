@@ -18,7 +18,7 @@ from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plugin_to_config
-from fcorun.system.hosts import Hosts, current_hosts
+from fcorun.system.hosts import current_hosts
 
 _RESOLVED_SECTIONS = ("algo", "reg")  # the sections in which fields are resolved to numbers
 _FAILURE_TIMEOUT = 5.0  # seconds in which the loss or the failure of a host becomes known
@@ -43,26 +43,21 @@ def load_on_all_hosts(experiment: Experiment) -> FederatedData:
         data = load_data(experiment)
     finally:
         answers = {rank: hosts.receive(rank) for rank in hosts.connections}
+    leader = hosts.describe_host(0)
     for rank, answer in answers.items():
-        _check_answer(experiment, hosts, answer, rank)
+        follower = hosts.describe_host(rank)
+        if "refused" in answer:
+            raise UserError(f"{follower}: {answer['refused']}")
+        if answer["fingerprint"] != experiment.fingerprint:
+            fingerprints = f"{answer['fingerprint'][:8]} and {experiment.fingerprint[:8]}"
+            raise UserError(f"{follower} has other data={experiment.names['data']} than {leader}, {fingerprints}: "
+                            "give all the same files")  # fmt: skip
+        if answer["identity"] != experiment.identity:
+            raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
         if answer["on_disk"] != data.on_disk:
             place = "stay on disk" if answer["on_disk"] else "are in memory"
-            raise UserError(f"the rows {place} on {hosts.describe_host(rank)}, and not on {hosts.describe_host(0)}: "
-                            "give data.resident")  # fmt: skip
+            raise UserError(f"the rows {place} on {follower}, and not on {leader}: give data.resident")
     return data
-
-
-def _check_answer(experiment: Experiment, hosts: Hosts, answer: dict[str, Any], rank: int) -> None:
-    """Refuse a follower whose experiment differs from the leader's. Raises UserError."""
-    follower, leader = hosts.describe_host(rank), hosts.describe_host(0)
-    if "refused" in answer:
-        raise UserError(f"{follower}: {answer['refused']}")
-    fingerprint, leader_fingerprint = answer["fingerprint"], experiment.fingerprint
-    if fingerprint != leader_fingerprint:
-        raise UserError(f"{follower} has other data={experiment.names['data']} than {leader}, {fingerprint[:8]} and "
-                        f"{leader_fingerprint[:8]}: give all the same files")  # fmt: skip
-    if answer["identity"] != experiment.identity:
-        raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
 
 
 def build_on_all_hosts(engine: Engine, experiment: Experiment) -> None:
