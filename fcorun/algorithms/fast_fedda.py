@@ -12,7 +12,8 @@ from fcorun.config import AUTO, AutoNonNegative, AutoPositive
 class FastFedDA(Algorithm):
     """Fast-FedDA: dual averaging with a memory of the iterates.
 
-    Each iterate enters its sum once; the released code adds it twice, which moves the fixed point.
+    Each iterate enters the sum of the iterates once. The released code adds each iterate twice, which moves the fixed
+    point.
 
     Attributes:
         mu: the strong convexity that the algorithm exploits; "auto" is l. With mu = 0 the algorithm is FedDualAvg with

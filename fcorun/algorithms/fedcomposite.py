@@ -13,9 +13,9 @@ from fcorun.config import AutoPositive, Positive
 class FedComposite(Algorithm):
     """Composite federated learning with heterogeneous data.
 
-    Clients decouple gradient and prox steps, and correct their drift without further communication. The first point is
-    w_0 itself instead of its prox, since the number of local steps is not yet known. All clients should take equally
-    many steps.
+    Clients decouple gradient and prox steps, and correct their drift without further communication. The first point P_0
+    is w_0 itself instead of its prox, since the number K of local steps is not yet known. All clients should take
+    equally many steps. Comments name the vectors of the paper, with eta~ = eta eta_g K.
 
     Attributes:
         client_lr: eta; "auto" is 1 / (eta_g K L), the bound of the theorem but for its constant.
@@ -45,25 +45,26 @@ class FedComposite(Algorithm):
         return server["x"]
 
     def local(self, problem, server, client, data):
-        length = client["length"]  # eta eta_g tau, known after the first round
-        start = problem.prox(server, length)
-        drift = (client["prox"] - server) / jnp.where(length > 0, length, 1)  # length 0: the server has not moved yet
-        correction = drift - client["gradients"]
+        total_step = client["length"]  # eta~, 0 in the first round
+        start = problem.prox(server, total_step)  # P_r = prox of eta~ psi at x_r
+        # the mean gradient of all clients in the last round, 0 in the first round
+        mean_gradient = (client["prox"] - server) / jnp.where(total_step > 0, total_step, 1)
+        correction = mean_gradient - client["gradients"]  # c_m
 
         def step(state, batch):
-            dual, primal, gradients, elapsed = state
-            g = problem.gradient(primal, batch)
+            dual, z, gradients, elapsed = state  # z^, z, the sum of the gradients, k eta
+            g = problem.gradient(z, batch)
             dual = dual - self.client_lr * (g + correction)
             elapsed = elapsed + self.client_lr
             return dual, problem.prox(dual, elapsed), gradients + g, elapsed
 
-        dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(length)))
-        mean = gradients * (self.client_lr / elapsed)
-        new_client = {"prox": start, "gradients": mean, "length": self.server_lr * elapsed}
+        dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(total_step)))
+        own_mean = gradients * (self.client_lr / elapsed)  # the client's mean gradient in this round
+        new_client = {"prox": start, "gradients": own_mean, "length": self.server_lr * elapsed}
         return {"dual": dual, "elapsed": elapsed}, new_client
 
     def server(self, problem, server, mean):
-        x = server["prox"] + self.server_lr * (mean["dual"] - server["prox"])
+        x = server["prox"] + self.server_lr * (mean["dual"] - server["prox"])  # x_(r+1)
         return {"x": x, "prox": problem.prox(x, self.server_lr * mean["elapsed"])}
 
     def output(self, problem, server):

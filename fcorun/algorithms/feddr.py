@@ -40,14 +40,14 @@ class FedDR(ProximalAlgorithm):
         return server["x"]
 
     def local(self, problem, server, client, data):
-        y = client["y"] + self.relaxation * (server - client["x"])  # line 7
-        x = self.prox(problem, data, y, self.step)  # line 8
-        reflected = 2 * x - y  # line 9
+        y = client["y"] + self.relaxation * (server - client["x"])
+        x = self.prox(problem, data, y, self.step)
+        reflected = 2 * x - y
         return reflected - client["reflected"], {"y": y, "x": x, "reflected": reflected}
 
     def server(self, problem, server, mean):
-        mean = server["mean"] + problem.share * mean  # line 12, over the latest vectors of all clients
-        return {"x": problem.prox(mean, self.step), "mean": mean}  # line 13
+        mean = server["mean"] + problem.share * mean  # of the latest reflected vectors of all clients
+        return {"x": problem.prox(mean, self.step), "mean": mean}
 
     def output(self, problem, server):
         return server["x"]

@@ -10,7 +10,7 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 @dataclass(frozen=True)
 class FedDualAvgOSP(TwoRateAlgorithm):
-    """FedDualAvg-OSP: FedDualAvg without the client's prox.
+    """FedDualAvg-OSP: FedDualAvg without the client's prox. Comments give the lines of algorithm 3.
 
     Gradients are taken at the unthresholded dual while the server's threshold grows without bound. The method therefore
     relies on early stopping: the output of a long run goes to zero.

@@ -33,7 +33,7 @@ class FedMiD(TwoRateAlgorithm):
         return {"update": w - server, "elapsed": elapsed}, client
 
     def server(self, problem, server, mean):
-        z = problem.to_dual(server) + self.server_lr * mean["update"]  # line 9
+        z = problem.to_dual(server) + self.server_lr * mean["update"]  # lines 9-10
         return problem.retrieve(z, self.server_lr * mean["elapsed"])  # line 10
 
     def output(self, problem, server):

@@ -10,7 +10,7 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 @dataclass(frozen=True)
 class FedMiDOSP(TwoRateAlgorithm):
-    """FedMiD-OSP: FedMiD without the client's prox."""
+    """FedMiD-OSP: FedMiD without the client's prox. Comments give the lines of algorithm 2."""
 
     source = "section 5 of @yuan2021"
     traits = Traits(psi_sides=("server",), mirrored=True, hierarchy="some", exact_with_one_step="composite")
@@ -29,7 +29,7 @@ class FedMiDOSP(TwoRateAlgorithm):
         return {"update": w - server, "elapsed": elapsed}, client
 
     def server(self, problem, server, mean):
-        z = problem.to_dual(server) + self.server_lr * mean["update"]  # line 9
+        z = problem.to_dual(server) + self.server_lr * mean["update"]  # lines 9-10
         return problem.retrieve(z, self.server_lr * mean["elapsed"])  # line 10
 
     def output(self, problem, server):

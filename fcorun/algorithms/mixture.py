@@ -1,4 +1,4 @@
-"""A mixture of global and local models."""
+"""L2GD: personal models that are pulled to their mean."""
 
 from dataclasses import dataclass
 
@@ -17,19 +17,23 @@ class Mixture(Algorithm):
 
     The algorithm minimises the mean of f_m(x_m) + lambda / 2 ||x_m - x||^2 with x the mean of the x_m. Clients share
     the flips of a coin: with probability p each x_m is pulled towards x, else each client takes a gradient step. A pull
-    after a step needs communication, so that a round is a sequence of steps and the pulls after them. The global model
-    is x.
+    after a step needs communication. A round is a sequence of steps, the communication, and the pulls after them. A
+    client computes these pulls when its next round starts, or when its personal model is evaluated.
 
     With a constant step the algorithm ends near the optimum. With ``variance_reduction``, as in L2SGD+ of the same
-    paper, it reaches the optimum: clients remember the last value of both parts of the gradient, and communicate the
-    means of two vectors.
+    paper, it reaches the optimum: a client stores the last value J of its gradient and the last value Psi of its pull,
+    and communicates the means of x_m and J.
+
+    ``personal`` returns x_m after the pulls. ``output`` returns the mean x before the pulls. Pulls leave x as it is, so
+    that ``output`` is the mean of the personal models. With ``variance_reduction`` each pull also moves x by the mean
+    of J, which is 0 at the optimum: until then ``output`` and the mean of the personal models differ.
 
     Attributes:
         lam: lambda; 0 is local training, and large values are consensus.
         step: alpha / n of the paper; "auto" is 1 / (2 max(L / (1 - p), lambda / p)), with variance reduction a third of
             that.
         probability: p; "auto" is lambda / (L + lambda), from 0.01 to 0.9999.
-        variance_reduction: true corrects each step by the remembered gradients.
+        variance_reduction: true corrects each step by J and Psi.
     """
 
     source = "algorithm 1 of @hanzely2020"
@@ -62,7 +66,7 @@ class Mixture(Algorithm):
         client = {"x": w0, "pulls": jnp.zeros((), jnp.int32)}
         if self.variance_reduction:
             server |= {"gradient": 0 * w0}
-            client |= {"gradient": 0 * w0, "pull": 0 * w0}
+            client |= {"gradient": 0 * w0, "pull": 0 * w0}  # J and Psi
         return server, client
 
     def apply_pulls(self, server, client):
@@ -71,32 +75,33 @@ class Mixture(Algorithm):
         if not self.variance_reduction:
             return client | {"x": server["x"] + (1 - rate) ** client["pulls"] * (client["x"] - server["x"])}
 
-        def step(_, state):
+        def apply_pull(_, state):
             client, mean = state
             pull = self.lam * (client["x"] - mean)
-            move = (pull - client["pull"]) / self.probability + client["gradient"] + client["pull"]
-            return client | {"x": client["x"] - self.step * move, "pull": pull}, mean - self.step * server["gradient"]
+            direction = (pull - client["pull"]) / self.probability + client["gradient"] + client["pull"]
+            client = client | {"x": client["x"] - self.step * direction, "pull": pull}
+            return client, mean - self.step * server["gradient"]
 
-        return jax.lax.fori_loop(0, client["pulls"], step, (client, server["x"]))[0]
+        return jax.lax.fori_loop(0, client["pulls"], apply_pull, (client, server["x"]))[0]
 
     def local(self, problem, server, client, data):
         step_probability = 1 - self.probability
         client = self.apply_pulls(server, client)
-        count = data.geometric_steps(self.probability)
-        pulls = data.geometric_steps(step_probability, draw=1)
+        n_steps = data.geometric_steps(self.probability)
+        n_pulls = data.geometric_steps(step_probability, draw=1)
         if not self.variance_reduction:
             loss = Subproblem(problem, data.whole, client["x"], weight=0.0)
-            x = gradient_descent(loss, client["x"], StoppingRule(count, -1.0), self.step / step_probability)
-            return {"x": x}, {"x": x, "pulls": pulls}
+            x = gradient_descent(loss, client["x"], StoppingRule(n_steps, -1.0), self.step / step_probability)
+            return {"x": x}, {"x": x, "pulls": n_pulls}
 
         def step(client):
             gradient = problem.gradient(client["x"], data.whole)
-            move = (gradient - client["gradient"]) / step_probability + client["gradient"] + client["pull"]
-            return client | {"x": client["x"] - self.step * move, "gradient": gradient}
+            direction = (gradient - client["gradient"]) / step_probability + client["gradient"] + client["pull"]
+            return client | {"x": client["x"] - self.step * direction, "gradient": gradient}
 
-        client = data.repeat(count, step, client)
+        client = data.repeat(n_steps, step, client)
         upload = {name: client[name] for name in server}
-        return upload, client | {"pulls": pulls}
+        return upload, client | {"pulls": n_pulls}
 
     def server(self, problem, server, mean):
         return mean

@@ -1,4 +1,4 @@
-"""Sparse personal models in a hierarchy of clients, edges and the cloud."""
+"""Sparse personal models in a hierarchy of clients, edges and the root."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ class PFedMacSH(PFedMacS):
     Attributes:
         lam, client_lr: lambda_1 and eta_1 of clients.
         edge_lam, edge_lr: lambda_2 and eta_2 of edges.
-        server_lr: beta of the cloud.
+        server_lr: beta of the root, the paper's cloud server.
     """
 
     source = "algorithm 1 of @li2021pfedmac"

@@ -42,16 +42,16 @@ class ProxSkip(Algorithm):
 
     def local(self, problem, server, client, data):
         prox_step = self.step / self.probability
-        h = client["h"] + (server - client["x"]) / prox_step  # line 10, for the communication that ended the last round
+        h = client["h"] + (server - client["x"]) / prox_step  # with the prox of the last round
 
         def step(x):
-            return x - self.step * (problem.gradient(x, data.whole) - h)  # line 4
+            return x - self.step * (problem.gradient(x, data.whole) - h)
 
         x = data.repeat(data.geometric_steps(self.probability), step, server)
         return x - prox_step * h, {"x": x, "h": h}
 
     def server(self, problem, server, mean):
-        return problem.prox(mean, self.step / self.probability)  # line 7
+        return problem.prox(mean, self.step / self.probability)
 
     def output(self, problem, server):
         return server

@@ -19,7 +19,7 @@ class Scaffold(Algorithm):
             clients, "auto" is a third of that, as for SAGA, the special case K = 1 (Defazio, Bach and Lacoste-Julien,
             2014).
         server_lr: eta_g.
-        option: the new control variate of a client (line 12): 1, the mean gradient of its minibatches at x; 2, the
+        option: the new control variate of a client, line 12: 1, the mean gradient of its minibatches at x; 2, the
             scaled sum of its steps.
     """
 
@@ -39,22 +39,22 @@ class Scaffold(Algorithm):
         return {"client_lr": auto_client_lr(constants, self.server_lr) / (3 if constants.partial_participation else 1)}
 
     def init(self, problem, w0):
-        return {"x": w0, "c": 0 * w0}, 0 * w0  # line 1
+        return {"x": w0, "c": 0 * w0}, 0 * w0  # lines 1-2
 
     def local(self, problem, server, client, data):
         x, c = server["x"], server["c"]
-        control = client
+        control = client  # c_i
 
         def step(state, batch):
-            y, at_start, count = state
+            y, gradients_at_x, count = state
             y = y - self.client_lr * (problem.gradient(y, batch) - control + c)  # lines 9-10
             if self.option == 1:
-                at_start = at_start + problem.gradient(x, batch)
-            return y, at_start, count + 1
+                gradients_at_x = gradients_at_x + problem.gradient(x, batch)
+            return y, gradients_at_x, count + 1
 
-        y, at_start, count = data.steps(step, (x, 0 * x, jnp.zeros((), x.dtype)))  # lines 7-8
-        moved = (x - y) / (count * self.client_lr)
-        new_control = at_start / count if self.option == 1 else control - c + moved  # line 12
+        y, gradients_at_x, count = data.steps(step, (x, 0 * x, jnp.zeros((), x.dtype)))  # lines 7-8
+        mean_step = (x - y) / (count * self.client_lr)
+        new_control = gradients_at_x / count if self.option == 1 else control - c + mean_step  # line 12
         return {"x": y - x, "c": new_control - control}, new_control  # line 13
 
     def server(self, problem, server, mean):
