@@ -7,7 +7,7 @@ features that were standardized: each subset standardizes them anew by its own r
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
@@ -76,6 +77,11 @@ class PathFit:
             return cls(groups["metrics"], groups["solution"], groups[""]["end"], groups["counts"])
         except READ_ERRORS:
             return None
+
+
+def find_runs(fits: Mapping[str, PathFit], state: str) -> Bool[np.ndarray, "S P"]:
+    """Return a mask of the runs of S fits at P values that ended in a state of END_STATES."""
+    return np.stack([fit.end_state for fit in fits.values()]) == END_STATES.index(state)
 
 
 class _RunResult(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,13 @@ from fcorun.tables.groups import draw_uniform_per_group
 from fcorun.tables.splits import DEFAULT_VALIDATION
 
 Mask = Bool[np.ndarray, " N"]
+
+
+class SubsetMasks(NamedTuple):
+    """Masks over all N training rows: the rows that a subset trains on, and those that its runs are evaluated on."""
+
+    train: Mask
+    validation: Mask
 
 
 def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:

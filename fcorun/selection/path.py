@@ -31,11 +31,13 @@ class RegularizationPath:
         param_name: "strength" or "radius".
         values: the values, from the simplest solution on, (P,).
         range_description: the origin of the least and the largest value, for messages.
+        begins_at_zero: True if all penalised coefficients are 0 at the first value, on all training rows.
     """
 
     param_name: str
     values: np.ndarray
     range_description: str
+    begins_at_zero: bool
 
 
 def find_path_parameter(experiment: Experiment) -> str:
@@ -94,7 +96,10 @@ def build_path(
         low = min_ratio * high
         description += f", and {min_ratio:g} of it"
     values = np.geomspace(low, high, points)
-    return RegularizationPath(param_name, values[::-1] if param_name == "strength" else values, description)
+    if param_name == "strength":
+        values = values[::-1]
+    begins_at_zero = param_name == "strength" and value_range is None
+    return RegularizationPath(param_name, values, description, begins_at_zero)
 
 
 def _largest_value(experiment: Experiment, data: FederatedData, param_name: str) -> tuple[float, str]:

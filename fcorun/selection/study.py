@@ -1,28 +1,40 @@
-"""Study: a path that runs on many subsets of the rows; its folder, its fits, and its description.
+"""Study: a path that runs on many subsets of the rows, with its folder, its fits, and its result.
 
-``fcorun select`` and ``fcorun stability`` are studies.
+``fcorun select`` and ``fcorun stability`` are studies. Both take these steps:
+
+1. ``prepare_study`` builds the experiment and loads the data; ``build_path`` gives the values of the path.
+2. The command draws subsets of the training rows; ``check_subsets`` refuses those on which a run would fail.
+3. ``Study.create`` names the study by all that its fits depend on; ``describe_study`` announces the study.
+4. Under ``Study.claim``, ``Study.compute_fits`` runs the path on each subset, or reads its fit from the folder.
+5. The command makes a ``StudyResult`` of the fits, and writes its files beside the study file
+   (``write_study_file``).
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.subset import RowSubset
+from fcorun.datasets.subset import RowSubset, take_subset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.errors import UserError
+from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import prepare
+from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import solver
 from fcorun.records import locks
 from fcorun.records.formats import json_text, read_json
+from fcorun.runs.batching import check_devices
 from fcorun.selection.fitting import PathFit, PathFitter
-from fcorun.selection.folds import describe_rows
-from fcorun.selection.path import RegularizationPath
+from fcorun.selection.folds import SubsetMasks, describe_rows, warn_filled_gaps
+from fcorun.selection.path import RegularizationPath, find_path_parameter
 from fcorun.system.files import write_atomically
 
 FITS = "fits"
@@ -30,14 +42,54 @@ Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
 
 
+def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, str]:
+    """Return the experiment of a configuration, its data, and the experiment's identity without the strength.
+
+    The path of a study replaces ``reg.strength``, so that the identity is that of the experiment at strength 1.
+
+    Raises:
+        UserError: the rows cannot be divided, or the machine has fewer devices than the configuration wants.
+    """
+    experiment = prepare(config)
+    check_devices([experiment])
+    settings = experiment.settings
+    parameter = find_path_parameter(experiment)
+    if settings.start:
+        raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
+    for name in settings.stop or {}:
+        if name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
+            raise UserError(
+                f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
+                "stop={change:1e-5}, or null"
+            )
+    if "suboptimality" in (settings.stop or {}):
+        raise UserError(
+            f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
+            "give stop={change:1e-5}, or null"
+        )
+    data = load_data(experiment)
+    if data.generated is not None:
+        raise UserError(
+            f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
+            "clients: choose a smaller data set"
+        )
+    if data.on_disk:
+        raise UserError(
+            f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
+            "disk: give data.resident=true where they fit, or fewer rows"
+        )
+    identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
+    experiment = bind_objective(experiment, data)
+    return experiment.with_resolved(settings=replace(settings, reference=False)), data, identity
+
+
 @dataclass(frozen=True)
 class Study:
     """Subsets of the rows, a path to run on each of them, and a folder for the fits.
 
     Attributes:
-        param_name, values: the field of the regularizer that varies, and its values, (P,).
-        subset_makers: by the name of a subset, the function that makes it.
-        max_client_rows: the largest number of rows that a client has in any subset.
+        path: the values that the runs of a subset differ in.
+        subsets: the rows of each subset, by its name.
         folder, study_file: the folder, and the name of the JSON file in it with the identity of the study.
         identity: a hash of all that the fits depend on.
         label: the command and its choices, for messages.
@@ -45,10 +97,8 @@ class Study:
 
     experiment: Experiment
     data: FederatedData
-    param_name: str
-    values: np.ndarray
-    subset_makers: Mapping[str, Callable[[], RowSubset]]
-    max_client_rows: int
+    path: RegularizationPath
+    subsets: Mapping[str, SubsetMasks]
     folder: Path
     study_file: str
     identity: str
@@ -61,26 +111,25 @@ class Study:
         experiment: Experiment,
         data: FederatedData,
         path: RegularizationPath,
+        subsets: Mapping[str, SubsetMasks],
         *,
-        without_strength: Experiment,
+        experiment_identity: str,
         dependencies: Any,
         row_arrays: Iterable[np.ndarray],
-        subset_makers: Mapping[str, Callable[[], RowSubset]],
-        max_client_rows: int,
         study_file: str,
         out: str | Path | None,
     ) -> "Study":
         """Create the study of a command, with its identity and its default folder.
 
-        The identity depends on ``without_strength``, the experiment at a strength that does not matter, on
-        ``dependencies``, such as options of the command, and on ``row_arrays``, the rows of the subsets. The rows are
-        needed, since the identity of a baseline does not depend on the seed that draws them.
+        The identity depends on ``experiment_identity``, which ``prepare_study`` returns, on ``dependencies``, such as
+        options of the command, and on ``row_arrays``, which tell the rows of the subsets. The rows are needed, since
+        the identity of a baseline does not depend on the seed that draws them.
         """
         names = experiment.names
         row_hashes = [hashlib.sha256(array.tobytes()).hexdigest() for array in row_arrays]
         content = [
             command,
-            without_strength.identity,
+            experiment_identity,
             experiment.settings.tail_rounds,
             RESULTS_VERSION,
             solver.VERSION,
@@ -92,10 +141,8 @@ class Study:
         return cls(
             experiment=experiment,
             data=data,
-            param_name=path.param_name,
-            values=path.values,
-            subset_makers=subset_makers,
-            max_client_rows=max_client_rows,
+            path=path,
+            subsets=subsets,
             folder=Path(out or default_folder),
             study_file=study_file,
             identity=identity,
@@ -104,10 +151,9 @@ class Study:
 
     def describe_progress(self) -> str:
         """Say how many fits exist and how many remain to be computed."""
-        n_fits = len(self.subset_makers)
-        n_existing = 0
+        n_fits, n_existing = len(self.subsets), 0
         if read_json(self.folder / self.study_file).get("identity") == self.identity:
-            n_existing = sum(PathFit.load(self._fit_file(name)) is not None for name in self.subset_makers)
+            n_existing = len(self._load_fits())
         return f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({self.folder})"
 
     @contextmanager
@@ -152,87 +198,64 @@ class Study:
         ``reduce_fit`` takes the name of a subset and its fit, and returns the fit without the arrays that are not
         needed later.
         """
-        fits = {}
-        for name in self.subset_makers:
-            fit = PathFit.load(self._fit_file(name))
-            if fit is not None:
-                fits[name] = fit
-        n_fits = len(self.subset_makers)
-        missing = [name for name in self.subset_makers if name not in fits]
+        fits = self._load_fits()
+        n_fits = len(self.subsets)
         if fits:
             log(f"{len(fits)} of {n_fits} fits exist: reused (force=true recomputes)")
+        missing = [name for name in self.subsets if name not in fits]
 
         def on_fit(i: int, fit: PathFit) -> None:
             name = missing[i]
             fits[name] = reduce_fit(name, fit)
             fits[name].save(self._fit_file(name))
             if len(missing) <= 10 or (i + 1) % (len(missing) // 10) == 0:
-                log(f"{i + 1} of {len(missing)} fits of {len(self.values)} runs each")
+                log(f"{i + 1} of {len(missing)} fits of {len(self.path.values)} runs each")
 
         if missing:
-            fitter = PathFitter(self.experiment, self.data, self.param_name, self.values, self.max_client_rows)
+            path, starts = self.path, self.data.offsets[:-1]  # starts: the first row of each client
+            row_counts = [np.add.reduceat(subset.train, starts, dtype=np.int64) for subset in self.subsets.values()]
+            fitter = PathFitter(self.experiment, self.data, path.param_name, path.values, int(np.max(row_counts)))
             try:
-                fitter.fit([self.subset_makers[name] for name in missing], on_fit)
+                fitter.fit([partial(self.take_subset, name) for name in missing], on_fit)
             except KeyboardInterrupt:
-                log(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; the same command resumes")
+                log(f"interrupted: {self.folder} keeps {len(fits)} of {n_fits} fits, and the same command goes on")
                 raise
-        return {name: fits[name] for name in self.subset_makers}
+        return {name: fits[name] for name in self.subsets}
+
+    def take_subset(self, name: str) -> RowSubset:
+        """Take the rows of a subset.
+
+        The training rows of a subset standardize its features anew, unless they are all rows, or the scaling is that
+        of a record.
+        """
+        subset = self.subsets[name]
+        has_given_scaling = getattr(self.experiment.data, "scaling", None) is not None
+        restandardize = not has_given_scaling and not subset.train.all()
+        return take_subset(self.data, subset.train, subset.validation, restandardize)
+
+    def _load_fits(self) -> dict[str, PathFit]:
+        """Read the fits that exist, by the name of their subset."""
+        fits = {name: PathFit.load(self._fit_file(name)) for name in self.subsets}
+        return {name: fit for name, fit in fits.items() if fit is not None}
 
     def _fit_file(self, name: str) -> Path:
         return self.folder / FITS / f"{name}.npz"
 
 
-def sum_costs(fits: Mapping[str, PathFit]) -> dict[str, int]:
-    """Return the runs, rounds, bytes_up and bytes_down of all fits together."""
-    cost = {"runs": sum(len(fit.end_state) for fit in fits.values())}
-    for name in ("rounds", "bytes_up", "bytes_down"):
-        cost[name] = int(sum(fit.counts[name].sum() for fit in fits.values()))
-    return cost
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyResult:
-    """Result of a study.
-
-    Attributes:
-        study: the study, with its folder.
-        path: the values of the path.
-        cost: runs, rounds, bytes_up and bytes_down, of all runs of the study.
-        warnings: a sentence each.
-    """
-
-    study: Study
-    path: RegularizationPath
-    cost: dict[str, int]
-    warnings: list[str]
-
-    @property
-    def folder(self) -> Path:
-        return self.study.folder
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.study.experiment
-
-    @property
-    def data(self) -> FederatedData:
-        return self.study.data
-
-
-def describe_study(study: Study, path: RegularizationPath, subsets: str, by: str, use: str) -> list[str]:
+def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterable[str]) -> list[str]:
     """Return the lines to print before a study begins.
 
     Args:
         subsets: the subsets in words, such as "5 folds".
         by: "rows", "clients", or "data.fold".
         use: the use of validation and test rows, which a study leaves aside.
+        notes: lines of the command, which precede those about the data.
     """
-    experiment = study.experiment
+    experiment, data, path = study.experiment, study.data, study.path
     lines = [
         f"{study.label}: {len(path.values)} values of {path.param_name} from {path.values[0]:.4g} to "
-        f"{path.values[-1]:.4g} ({path.range_description}), {subsets} by {by} of "
-        f"{describe_rows(experiment, study.data, use)}"
+        f"{path.values[-1]:.4g} ({path.range_description}), {subsets} by {by} of {describe_rows(experiment, data, use)}"
     ]
     if by != "clients" and experiment.data.dependence_warning:
         lines.append(f"data={experiment.names['data']}: {experiment.data.dependence_warning}")
-    return lines
+    return [*lines, *notes, *warn_filled_gaps(data), *data.warnings]

@@ -79,8 +79,8 @@ def test_maps_hold_what_was_measured(report):
 def test_a_selection_and_a_stability_selection_are_shown(report):
     for kind in ("chosen", "stable"):
         Path(kind).mkdir()
-    about = {"number": "strength", "label": "select algo=fedavg", "status": "running", "metric": "val_loss", "folds": 5}
-    about |= {"rule": "min", "by": "rows", "chosen": 0.01, "remarks": ["the least is at the edge"]}
+    about = {"param_name": "strength", "label": "select algo=fedavg", "status": "running", "metric": "val_loss"}
+    about |= {"folds": 5, "rule": "min", "by": "rows", "chosen": 0.01, "warnings": ["the least is at the edge"]}
     Path("chosen/selection.json").write_text(json.dumps(about))
     marks = {0.1: "one standard error", 0.01: "minimum", 0.001: ""}
     curve = [{"strength": s, "val_loss_mean": 1 + s, "val_loss_standard_error": 0.1, "mark": mark,
@@ -88,8 +88,8 @@ def test_a_selection_and_a_stability_selection_are_shown(report):
     Path("chosen/curve.csv").write_text(csv_text(curve))
     path = {"parameter": "weights", "feature": "age", "class": "", "strength=0.1": 0.0, "strength=0.01": -0.5}
     Path("chosen/path.csv").write_text(csv_text([path, path | {"parameter": "bias", "strength=0.1": 9.0}]))
-    about = {"number": "strength", "label": "stability", "status": "done", "threshold": 0.75, "stable": ["age"]}
-    Path("stable/stability.json").write_text(json.dumps(about | {"features": 1, "region": [0.1, 0.01], "remarks": []}))
+    about = {"param_name": "strength", "label": "stability", "status": "done", "threshold": 0.75, "stable": ["age"]}
+    Path("stable/stability.json").write_text(json.dumps(about | {"features": 1, "region": [0.1, 0.01], "warnings": []}))
     row = {"feature": "age", "stable": True, "frequency": 0.9, "strength=0.1": 0.4, "strength=0.01": 0.9}
     Path("stable/stability.csv").write_text(csv_text([row]))
     text = report("chosen", "stable")

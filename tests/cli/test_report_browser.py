@@ -46,11 +46,11 @@ def write_evil_record(folder):
     (record.folder / "coefficients.csv").write_text(csv_text([line]))
     (record.folder / "scores.csv").write_text(csv_text([{"set": EVIL, "model": EVIL, "client": "", "n": 3}]))
     values = {
-        "number": EVIL,
+        "param_name": EVIL,
         "label": EVIL,
         "status": EVIL,
         "metric": EVIL,
-        "remarks": [EVIL],
+        "warnings": [EVIL],
         "rule": EVIL,
         "by": EVIL,
     }

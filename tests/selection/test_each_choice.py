@@ -27,7 +27,7 @@ def no_refit(monkeypatch):
         prepare(config)
         return SimpleNamespace(status={})
 
-    monkeypatch.setattr("fcorun.selection.cross_validation.select.run", prepare_only)
+    monkeypatch.setattr("fcorun.selection.cross_validation.refit.run", prepare_only)
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_every_penalty_has_a_path(reg):
     fast = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix_data, *fast, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
     plan = plan_selection(settings, SelectOptions(folds=2, points=3), "out")
-    study = replace(plan.study, subset_makers={"fold1": plan.study.subset_makers["fold1"]})
+    study = replace(plan.study, subsets={"fold1": plan.study.subsets["fold1"]})
     with study.claim():
         (fit,) = study.compute_fits(lambda _, fit: fit, print).values()
     scores = fit.metrics[plan.metric]

@@ -166,8 +166,8 @@ def test_groups_are_whole_in_folds_and_halves():
     assert planned.options.fold_weights == "rows"
     stable = plan_stable(settings, Halves(subsamples=6, points=2), "st")
     for study in (planned.study, stable.study):
-        for name, make in study.subset_makers.items():
-            subset = make()
+        for name in study.subsets:
+            subset = study.take_subset(name)
             if name != "all":
                 others = np.setdiff1d(np.arange(60), subset.train_rows)
                 assert not set(patient[subset.train_rows]) & set(patient[others])

@@ -20,8 +20,9 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.cross_validation import picture
-from fcorun.selection.cross_validation.choice import choose, warn_unfinished_refit
+from fcorun.selection.cross_validation.choice import choose
 from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.refit import warn_unfinished_refit
 from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.cross_validation.terminal import describe_selection
 
@@ -120,7 +121,7 @@ def test_warnings_of_a_selection():
     output = "\n".join(describe_selection(selection))
     assert "the choice is of unfinished runs: " in output
     assert "of the refit, not finished: over the last 2 evaluations" in output
-    assert selection.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
+    assert selection.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["warnings"]
     text = " ".join(selection.warnings)
     assert "falling: " in text
     assert "the minimum lies at the end of the path" in text
@@ -159,7 +160,8 @@ def test_choice_equals_one_by_hand():
     levels = np.array([[1.4, 1.0, 1.1], [9.5, 9.0, 9.2]])
     assert choose(levels, "one_se", higher_is_better=False).one_se_index == 0
     assert choose(levels, "one_se", higher_is_better=False, paired=True).one_se_index == 1
-    assert choose(levels, "min", higher_is_better=False, weights=np.array([3.0, 1.0])).mean[0] == pytest.approx(3.425)
+    weighted = choose(levels, "min", higher_is_better=False, fold_weights=np.array([3.0, 1.0]))
+    assert weighted.mean[0] == pytest.approx(3.425)
 
 
 @pytest.mark.parametrize("algo", ["local", "ditto"])
@@ -259,14 +261,14 @@ def test_a_path_of_personal_models_begins_where_all_are_zero(monkeypatch):
     table()
     settings = config("algo=local", "data.validation=0", "rounds=400")
     planned = plan_selection(settings, SelectOptions(points=3, folds=2))
-    assert "for each client alone" in planned.path.range_description
+    assert "for each client alone" in planned.study.path.range_description
     with monkeypatch.context() as patch:  # it is stored, like the strength of a global model
         patch.setattr("fcorun.problem.strength_max.make_strength_max", lambda *_: pytest.fail("computed again"))
         assert (
-            plan_selection(settings, SelectOptions(points=3, folds=2)).path.values.tolist()
-            == planned.path.values.tolist()
+            plan_selection(settings, SelectOptions(points=3, folds=2)).study.path.values.tolist()
+            == planned.study.path.values.tolist()
         )
     for factor, some in ((1.001, False), (0.97, True)):
-        strength = float(planned.path.values[0] * factor)
+        strength = float(planned.study.path.values[0] * factor)
         record = run({**settings, "reg": {**settings["reg"], "strength": strength}})
         assert (np.abs(record.personal["weights"]) > 1e-6).any() == some

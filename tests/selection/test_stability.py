@@ -20,10 +20,10 @@ from fcorun.experiment.prepare import prepare
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.folds import draw_halves
 from fcorun.selection.stability import picture
-from fcorun.selection.stability.files import describe_stability
 from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.scores import compute_jaccard, score_features
 from fcorun.selection.stability.select import plan_stability, select_stable_features, warn_about_region
+from fcorun.selection.stability.terminal import describe_stability
 from fcorun.system.random_streams import random_stream
 
 RNG = np.random.default_rng(5)
@@ -64,14 +64,14 @@ def test_bound_equals_one_by_hand():
     chosen[:3, 1:, 1] = True
     chosen[0, 2, 2:] = True
     chosen[1, 1, 3] = True  # not at the next strength: q counts the union
-    scores = score_features(chosen, threshold=0.75, errors=1.0)
+    scores = score_features(chosen, threshold=0.75, max_errors=1.0)
     assert scores.q.tolist() == [1, (2 + 3 + 2 + 1) / 4, (8 + 3 + 2 + 1) / 4]
     np.testing.assert_allclose(scores.bound, scores.q**2 / (0.5 * 8))
     assert scores.region_length == 2
     assert scores.stable.tolist() == [True, True, *[False] * 6]
     assert scores.max_frequency[3] == 0.25
-    assert score_features(chosen, threshold=1.0, errors=1.0).stable.tolist() == [True, *[False] * 7]
-    assert score_features(chosen, threshold=0.75, errors=1e-9).region_length == 1
+    assert score_features(chosen, threshold=1.0, max_errors=1.0).stable.tolist() == [True, *[False] * 7]
+    assert score_features(chosen, threshold=0.75, max_errors=1e-9).region_length == 1
 
 
 def test_jaccard_indices():
@@ -83,7 +83,7 @@ def test_jaccard_indices():
 
 @pytest.mark.drawn
 def test_files_of_a_stability_selection(monkeypatch):
-    options = StabilityOptions(subsamples=10, points=6, errors=2)
+    options = StabilityOptions(subsamples=10, points=6, max_errors=2)
     result = select_stable_features(config("algo=centralized"), options, "out")
     assert {"stability.csv", "clients.csv", "stability.png", "stability.json"} < {p.name for p in Path("out").iterdir()}
     assert check_pdf("out/stability.pdf") == pytest.approx(STYLES["paper"].page_width, rel=0.02)
@@ -108,7 +108,7 @@ def test_files_of_a_stability_selection(monkeypatch):
     # another threshold computes nothing
     monkeypatch.setattr("fcorun.selection.fitting.PathFitter.fit", lambda *_: pytest.fail("computed again"))
     slides = config("algo=centralized", "style=slides")
-    more = select_stable_features(slides, StabilityOptions(subsamples=10, points=6, errors=9, threshold=0.9), "out")
+    more = select_stable_features(slides, StabilityOptions(subsamples=10, points=6, max_errors=9, threshold=0.9), "out")
     assert check_pdf("out/stability.pdf") == pytest.approx(STYLES["slides"].page_width, rel=0.02)
     assert more.scores.region_length >= result.scores.region_length
 
@@ -156,7 +156,7 @@ def texts(monkeypatch, module, draws):
 
 def test_the_picture_names_the_most_frequent(monkeypatch):
     result = select_stable_features(
-        config("algo=centralized"), StabilityOptions(subsamples=4, points=8, errors=0.3), "out"
+        config("algo=centralized"), StabilityOptions(subsamples=4, points=8, max_errors=0.3), "out"
     )
     assert result.scores.stable.sum() < 3
     labels, (left, *_) = texts(monkeypatch, picture, lambda: picture.draw_stability(result))
@@ -168,7 +168,7 @@ def test_the_picture_names_the_most_frequent(monkeypatch):
     assert result.client_similarity is not None
     assert {f"{index:.2f}" for index in result.client_similarity.ravel() if np.isfinite(index)} <= set(labels)
     (warning,) = warn_about_region(result.path, replace(result.scores, region_length=3), 1.0)
-    assert "errors=1 allows 3 of 8 values of the path: a larger errors= loosens the bound" in warning
+    assert "max_errors=1 allows 3 of 8 values of the path: a larger max_errors= loosens the bound" in warning
 
 
 def test_bad_options_are_refused():
@@ -187,8 +187,8 @@ def test_a_path_that_begins_too_late():
         config("algo=centralized"), StabilityOptions(subsamples=4, points=3, range=[1e-3, 1e-2]), "out"
     )
     assert result.scores.region_length == 1
-    assert any("too many for errors=1" in line for line in result.warnings)
-    assert "more than errors=1" in "\n".join(describe_stability(result))
+    assert any("too many for max_errors=1" in line for line in result.warnings)
+    assert "more than max_errors=1" in "\n".join(describe_stability(result))
 
 
 def test_features_without_penalty_are_not_chosen():

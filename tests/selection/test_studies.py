@@ -173,16 +173,15 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     selection = select(new, SelectOptions(folds=3, points=4), "out")
     before = not_none(selection.record).status["identity"]
     index = (selection.choice.chosen_index + 1) % 4
-    monkeypatch.setattr(
-        "fcorun.selection.cross_validation.select.choose", lambda *_: replace(selection.choice, chosen_index=index)
-    )
+    other_choice = replace(selection.choice, chosen_index=index)
+    monkeypatch.setattr("fcorun.selection.cross_validation.select.choose", lambda *_, **__: other_choice)
     config_before = Path("out/refit/config.yaml").read_text()
 
     def broken(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.selection.cross_validation.select.run", broken)
+        patch.setattr("fcorun.selection.cross_validation.refit.run", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
     assert Path("out/refit/config.yaml").read_text() == config_before
@@ -203,7 +202,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     Path("out/refit").rename("out/refit.next")
     Path("out/refit").mkdir()
     Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
-    monkeypatch.setattr("fcorun.selection.cross_validation.select.choose", lambda *_: selection.choice)
+    monkeypatch.setattr("fcorun.selection.cross_validation.select.choose", lambda *_, **__: selection.choice)
     last = select(new, SelectOptions(folds=3, points=4), "out")
     assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == before
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fcorun.cli.commands.study import run_study
 
-_KEYS = "subsamples=100, points=20, by=rows|clients, threshold=0.75, errors=1"
+_KEYS = "subsamples=100, points=20, by=rows|clients, threshold=0.75, max_errors=1"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -17,8 +17,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parts():
-    from fcorun.selection.stability.files import describe_stability
     from fcorun.selection.stability.options import StabilityOptions
     from fcorun.selection.stability.select import plan_stability
+    from fcorun.selection.stability.terminal import describe_stability
 
     return StabilityOptions, plan_stability, describe_stability

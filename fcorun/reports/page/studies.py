@@ -101,7 +101,7 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / SELECTION_FILE)
     if "metric" not in about:
         return _describe_unfinished(about)
-    number, metric, curve = str(about.get("number")), str(about.get("metric")), read_csv(folder / "curve.csv")
+    number, metric, curve = str(about.get("param_name")), str(about.get("metric")), read_csv(folder / "curve.csv")
     charts = []
     if curve:
         charts.append(_add_cross_validation_chart(page, about, curve))
@@ -119,7 +119,7 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
         f"selection-{len(page.sections)}",
         f"Selection {name}",
         chart_grid(*filter(None, charts)),
-        bullet_list([str(line) for line in about.get("remarks", ())]),
+        bullet_list([str(line) for line in about.get("warnings", ())]),
         scores,
     )
     text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
@@ -129,7 +129,7 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
 
 def _add_cross_validation_chart(page: Page, about: dict[str, Any], curve: Sequence[dict[str, Any]]) -> str:
     """Add a chart of the held-out scores of a selection, and return its element."""
-    number, metric = str(about.get("number")), str(about.get("metric"))
+    number, metric = str(about.get("param_name")), str(about.get("metric"))
     is_paired = about.get("one_standard_error_of") == "the paired differences"
     error_column = f"{metric}_difference_standard_error" if is_paired else f"{metric}_standard_error"
     x = [parse_float(row.get(number)) for row in curve]
@@ -182,7 +182,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / STABILITY_FILE)
     if "threshold" not in about:
         return _describe_unfinished(about)
-    number, features = str(about.get("number")), read_csv(folder / "stability.csv")
+    number, features = str(about.get("param_name")), read_csv(folder / "stability.csv")
     threshold = parse_float(about.get("threshold"))
     region = about.get("region") or [float("nan")]
     chart = _add_path_chart(
@@ -202,7 +202,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     page.add_section(
         f"stability-{len(page.sections)}",
         f"Stability {name}",
-        bullet_list([str(line) for line in about.get("remarks", ())]),
+        bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
         chart,
         _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
     )

@@ -1,19 +1,15 @@
 """The choice of a strength by cross-validation, and warnings about it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.convergence import describe_remaining_descent
-from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.optimality_gap import OptimalityGap
-from fcorun.selection.fitting import END_STATES, PathFit
+from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE
+from fcorun.selection.fitting import PathFit, find_runs
 from fcorun.selection.path import RegularizationPath
+from fcorun.selection.result import warn_unconverged
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,11 @@ class CrossValidationChoice:
     paired: bool = False
 
     @property
+    def rule_indices(self) -> dict[str, int]:
+        """The position that each rule chooses."""
+        return {"min": self.best_index, "one_se": self.one_se_index}
+
+    @property
     def rule_labels(self) -> dict[str, str]:
         """The name of each rule in messages."""
         return {"min": "maximum" if self.higher_is_better else "minimum", "one_se": "one standard error"}
@@ -54,19 +55,19 @@ def choose(
     scores: Float[np.ndarray, "K P"],
     rule: str,
     higher_is_better: bool,
-    weights: Float[np.ndarray, " K"] | None = None,
+    fold_weights: Float[np.ndarray, " K"] | None = None,
     paired: bool = False,
 ) -> CrossValidationChoice:
     """Choose a value of a path by the scores of K folds at P values, ordered from the simplest solution.
 
-    Without ``weights`` all folds count alike. Folds share training rows, so that the standard errors of
+    Without ``fold_weights`` all folds count alike. Folds share training rows, so that the standard errors of
     ``compute_weighted_mean`` are a rule of thumb (Hastie, Tibshirani and Friedman, The Elements of Statistical
     Learning, 2009, section 7.10).
 
     Raises:
         UserError: each value has a fold whose score is not finite.
     """
-    weights = np.ones(len(scores)) if weights is None else weights
+    weights = np.ones(len(scores)) if fold_weights is None else fold_weights
     mean, standard_error = compute_weighted_mean(scores, weights)
     if not np.isfinite(mean).any():
         raise UserError(
@@ -104,25 +105,6 @@ def compute_weighted_mean(
     return mean, np.sqrt(n_folds / (n_folds - 1) * (share**2 * (values - mean) ** 2).sum(axis=0))
 
 
-def warn_unfinished_refit(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the refit, whose ``summary`` is given, had not converged.
-
-    The runs of the path had the same rounds and rates, so that the choice is one of unconverged runs, too.
-    """
-    certificate = summary.get("certificate") or {}
-    descent = summary.get("unfinished")
-    if certificate.get("near") is False:
-        reason = OptimalityGap(**certificate).describe(experiment, data, falling=bool(descent))
-    elif descent:
-        reason = describe_remaining_descent(descent)
-    else:
-        return []
-    return [
-        "the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
-        f"it; of the refit, {reason}"
-    ]
-
-
 def warn_about_choice(
     choice: CrossValidationChoice, path: RegularizationPath, fits: dict[str, PathFit], rounds: int
 ) -> list[str]:
@@ -137,8 +119,7 @@ def warn_about_choice(
             f"the best may lie beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
         )
     if choice.best_index == 0:
-        begins_at_zero = path.range_description.startswith("the smallest")
-        beginning = "where no penalised coefficient is left" if begins_at_zero else "the simplest of the path"
+        beginning = "where no penalised coefficient is left" if path.begins_at_zero else "the simplest of the path"
         warnings.append(
             f"the {best_label} lies at the beginning of the path, {path.param_name}={path.values[0]:.4g}, "
             f"{beginning}: these rows do not show that a feature helps, or the path begins too late"
@@ -151,18 +132,12 @@ def warn_about_choice(
         )
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):
         warnings.append("all strengths are tied")
-    end_states = np.stack([fit.end_state for fit in fits.values()])
-    advice = {
-        "diverged": f"its {path.param_name} is left out of the choice; smaller rates of algo may help",
-        "falling": "the objective was still falling at the end, so that the curve depends on "
-        f"rounds={rounds}; more rounds or larger rates may help",
-        "not certified": "a larger algo.max_iterations may help",
-    }
-    for state, sentence in advice.items():
-        runs = end_states == END_STATES.index(state)
-        if runs.any():
-            at_choice = ""
-            if state != "diverged":
-                at_choice = f", {runs[:, choice.chosen_index].sum()} of {len(end_states)} at the choice"
-            warnings.append(f"{state}: {runs.sum()} of {runs.size} runs{at_choice}: {sentence}")
-    return warnings
+    diverged = find_runs(fits, "diverged")
+    if diverged.any():
+        warnings.append(
+            f"diverged: {diverged.sum()} of {diverged.size} runs: its {path.param_name} is left out of the choice; "
+            "smaller rates of algo may help"
+        )
+    falling_advice = f"the objective was still falling at the end, so that the curve depends on rounds={rounds}; "
+    falling_advice += MORE_ROUNDS_ADVICE
+    return warnings + warn_unconverged(fits, falling_advice, choice.chosen_index)

@@ -5,22 +5,20 @@ from typing import Any
 import numpy as np
 
 from fcorun.models.coefficients import COLUMNS, Coefficients
-from fcorun.records.formats import csv_text, frame_csv, json_text
-from fcorun.records.record import SELECTION_FILE
+from fcorun.records.formats import csv_text, frame_csv
 from fcorun.selection.cross_validation.options import ALL_ROWS, Selection
 from fcorun.selection.cross_validation.picture import draw_selection
 from fcorun.selection.fitting import END_STATES
-from fcorun.selection.folds import count_rows, list_marked_folds
+from fcorun.selection.folds import list_marked_folds
+from fcorun.selection.result import write_study_file
 from fcorun.system.files import write_atomically
-
-STUDY_FILE = SELECTION_FILE
 
 
 def write(selection: Selection) -> None:
     """Write all files but those of the refit.
 
     selection.csv has a row for each value and fold, and one for all training rows; curve.csv a row for each value;
-    path.csv a row for each coefficient. selection.json says "running" until ``mark_done``.
+    path.csv a row for each coefficient. selection.json says "running".
     """
     folder = selection.folder
     coefficients = selection.coefficients
@@ -28,30 +26,21 @@ def write(selection: Selection) -> None:
     write_atomically(folder / "curve.csv", csv_text(_tabulate_curve(selection, coefficients)))
     if coefficients is not None:
         write_atomically(folder / "path.csv", frame_csv(_tabulate_coefficients(selection, coefficients)))
-    _write_study_file(selection, "running")
+    write_summary(selection)
     for name, picture in draw_selection(selection, coefficients).items():
         write_atomically(folder / name, picture)
 
 
-def mark_done(selection: Selection, seconds: float) -> None:
-    """Write selection.json with the status "done" and the seconds that the selection took, its refit included."""
-    _write_study_file(selection, "done", seconds=seconds)
-
-
-def _write_study_file(selection: Selection, status: str, **entries: Any) -> None:
+def write_summary(selection: Selection, seconds: float | None = None) -> None:
+    """Write selection.json: "running", or "done" with the ``seconds`` that the selection and its refit took."""
     choice, path, data = selection.choice, selection.path, selection.data
     folds = [name for name in selection.fits if name != ALL_ROWS]
     content: dict[str, Any] = {
-        "identity": selection.study.identity,
-        "label": selection.study.label,
-        "status": status,
-        "number": path.param_name,
-        "range": path.range_description,
         "metric": selection.metric,
         "rule": selection.options.rule,
         "chosen": float(path.values[choice.chosen_index]),
     }
-    for rule, index in {"min": choice.best_index, "one_se": choice.one_se_index}.items():
+    for rule, index in choice.rule_indices.items():
         content[rule] = {
             path.param_name: float(path.values[index]),
             "mean": float(choice.mean[index]),
@@ -67,13 +56,10 @@ def _write_study_file(selection: Selection, status: str, **entries: Any) -> None
     if data.group is not None:
         content["group"] = selection.experiment.data.group  # type: ignore[attr-defined]
     content["fold_weights"] = selection.options.fold_weights
-    content["fold_weight"] = dict(zip(folds, selection.weights.tolist(), strict=True))
+    content["fold_weight"] = dict(zip(folds, selection.fold_weights.tolist(), strict=True))
     if selection.held_out_clients:
         content["held_out"] = selection.held_out_clients
-    content["rows"] = count_rows(data)
-    content["cost"] = selection.cost
-    content["remarks"] = [*selection.warnings, *selection.refit_warnings]
-    write_atomically(selection.folder / STUDY_FILE, json_text(content | entries))
+    write_study_file(selection, content, [*selection.warnings, *selection.refit_warnings], seconds)
 
 
 def _tabulate_fits(selection: Selection) -> list[dict[str, Any]]:
@@ -96,7 +82,6 @@ def _tabulate_fits(selection: Selection) -> list[dict[str, Any]]:
 def _tabulate_curve(selection: Selection, coefficients: Coefficients | None) -> list[dict[str, Any]]:
     """Return a row for each value: the metric averaged over the folds, nonzero coefficients, and the choices."""
     choice, metric = selection.choice, selection.metric
-    rule_indices = {"min": choice.best_index, "one_se": choice.one_se_index}
     nonzeros = None if coefficients is None else count_nonzeros(selection, coefficients)
     rows = []
     for p, value in enumerate(selection.path.values):
@@ -109,7 +94,8 @@ def _tabulate_curve(selection: Selection, coefficients: Coefficients | None) -> 
         }
         if nonzeros is not None:
             row["nonzeros"] = int(nonzeros[p])
-        row["mark"] = " and ".join(label for rule, label in choice.rule_labels.items() if p == rule_indices[rule])
+        rules = [rule for rule, index in choice.rule_indices.items() if index == p]
+        row["mark"] = " and ".join(choice.rule_labels[rule] for rule in rules)
         row["chosen"] = p == choice.chosen_index
         rows.append(row)
     return rows

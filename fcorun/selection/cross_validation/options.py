@@ -12,8 +12,7 @@ from fcorun.models.coefficients import Coefficients, coefficients_from
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import Record
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
-from fcorun.selection.fitting import PathFit
-from fcorun.selection.study import StudyResult
+from fcorun.selection.result import StudyResult
 
 ALL_ROWS = "all"  # the name of the fit of all training rows, among those of the folds
 DEFAULT_FOLDS = 5
@@ -84,8 +83,7 @@ class Selection(StudyResult):
     Attributes:
         options: the options of the command, resolved.
         metric: the metric that chooses.
-        weights: the weight of each fold in the mean, (K,).
-        fits: the fits of all rows and of each fold, by name.
+        fold_weights: the weight of each fold in the mean, (K,).
         choice: the strength or radius that the folds choose.
         record: the record of the refit on all rows.
         refit_warnings: one sentence for each way in which the refit has not converged.
@@ -95,8 +93,7 @@ class Selection(StudyResult):
 
     options: SelectOptions
     metric: str
-    weights: np.ndarray
-    fits: dict[str, PathFit]
+    fold_weights: np.ndarray
     choice: CrossValidationChoice
     record: Record | None = None
     refit_warnings: Sequence[str] = ()

@@ -1,12 +1,12 @@
 """Lines that ``fcorun select`` prints."""
 
-import math
 from collections.abc import Iterator
 
 from fcorun.algorithms.base import Baseline
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
-from fcorun.selection.cross_validation.files import STUDY_FILE, count_nonzeros
+from fcorun.selection.cross_validation.files import count_nonzeros
 from fcorun.selection.cross_validation.options import Selection
+from fcorun.selection.result import format_cost
 
 _MAX_NAMED_CLIENTS = 20  # in a line
 
@@ -15,7 +15,7 @@ def describe_selection(selection: Selection) -> Iterator[str]:
     """Yield the two choices, the one that was taken, warnings, the cost, and the files."""
     choice, path, folder = selection.choice, selection.path, selection.folder
     coefficients = selection.coefficients
-    for rule, index in {"min": choice.best_index, "one_se": choice.one_se_index}.items():
+    for rule, index in choice.rule_indices.items():
         marker = "* " if rule == selection.options.rule else "  "
         size = ""
         if coefficients:
@@ -31,7 +31,7 @@ def describe_selection(selection: Selection) -> Iterator[str]:
             folds = [f"{name} {', '.join(clients)}" for name, clients in selection.held_out_clients.items()]
             yield "held out: " + "; ".join(folds)
         else:
-            yield f"{folder}/{STUDY_FILE} names the clients that each fold holds out (held_out)"
+            yield f"{folder}/{selection.study.study_file} names the clients that each fold holds out (held_out)"
     yield from selection.warnings
     yield f"the choice cost {format_cost(selection.cost)}"
     status = selection.record.status if selection.record else {}
@@ -60,7 +60,7 @@ def _describe_average(selection: Selection) -> str:
         rounds = f" (of the last {selection.experiment.settings.tail_rounds} rounds at most)"
     weighting = "weighed equally"
     if selection.options.fold_weights == "rows":
-        share = selection.weights / selection.weights.sum()
+        share = selection.fold_weights / selection.fold_weights.sum()
         weighting = f"weighed by its rows (from {share.min():.2g} to {share.max():.2g} of the mean)"
     error = "standard error"
     if selection.choice.paired:
@@ -70,16 +70,3 @@ def _describe_average(selection: Selection) -> str:
         "a rule of thumb; the score of what was chosen is a little too good; coefficients are counted in the model of "
         "all training rows"
     )
-
-
-def format_cost(cost: dict[str, int]) -> str:
-    """Return runs, rounds and bytes as text."""
-    text = f"{cost['runs']} runs, {cost['rounds']:,} rounds"
-    if cost["bytes_up"]:
-        text += f", {_format_bytes(cost['bytes_up'])} up and {_format_bytes(cost['bytes_down'])} down"
-    return text
-
-
-def _format_bytes(count: float) -> str:
-    power = min(int(math.log10(max(count, 1))) // 3, 4)
-    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

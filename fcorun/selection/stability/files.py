@@ -1,60 +1,49 @@
-"""Files of a stability selection, and the lines that ``fcorun stability`` prints."""
+"""Files of a stability selection: tables, a picture, and stability.json."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from fcorun.records.formats import frame_csv, json_text
-from fcorun.records.record import STABILITY_FILE
-from fcorun.selection.cross_validation.terminal import format_cost
-from fcorun.selection.folds import count_rows
+from fcorun.records.formats import frame_csv
+from fcorun.selection.result import write_study_file
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.picture import draw_stability
 from fcorun.system.files import write_atomically
 
-STUDY_FILE = STABILITY_FILE
 
-
-_MAX_NAMED_FEATURES = 20  # in a line
-
-
-def write(result: StabilityResult, seconds: float) -> None:
-    """Write stability.csv, clients.csv, stability.json, and the picture.
+def write(result: StabilityResult) -> None:
+    """Write stability.csv, clients.csv, stability.json, which says "running", and the picture.
 
     stability.csv has a row for each feature, from the most to the least frequent; features without penalty come last.
     clients.csv has the similarity of the clients' own supports.
     """
-    folder, path, scores = result.folder, result.path, result.scores
+    folder = result.folder
     write_atomically(folder / "stability.csv", frame_csv(_tabulate_features(result)))
     if result.client_similarity is not None:
         write_atomically(folder / "clients.csv", frame_csv(_tabulate_clients(result)))
+    write_summary(result)
+    for name, picture in draw_stability(result).items():
+        write_atomically(folder / name, picture)
+
+
+def write_summary(result: StabilityResult, seconds: float | None = None) -> None:
+    """Write stability.json: "running", or "done" with the ``seconds`` that the study took."""
+    path, scores = result.path, result.scores
     last = scores.region_length - 1
     content = {
-        "identity": result.study.identity,
-        "label": result.study.label,
-        "status": "done",
-        "number": path.param_name,
-        "range": path.range_description,
         "region": [float(path.values[0]), float(path.values[last])],
         "threshold": result.options.threshold,
         "subsamples": result.options.subsamples,
         "by": result.options.by,
-        "rows": count_rows(result.data),
         "features": int((~scores.unpenalised).sum()),
         "unpenalised": list_unpenalised(result),
         "q": float(scores.q[last]),
         "bound": float(scores.bound[last]),
+        "bound_statement": state_bound(result),
         "stable": [name for name, stable in zip(result.features, scores.stable, strict=True) if stable],
         "jaccard": average_similarity(result.client_similarity),
-        "cost": result.cost,
-        "remarks": [*state_bound(result), *result.warnings],
-        "seconds": seconds,
     }
-    write_atomically(folder / STUDY_FILE, json_text(content | {"status": "running"}))
-    for name, picture in draw_stability(result).items():
-        write_atomically(folder / name, picture)
-    write_atomically(folder / STUDY_FILE, json_text(content))
+    write_study_file(result, content, result.warnings, seconds)
 
 
 def list_unpenalised(result: StabilityResult) -> list[str]:
@@ -70,36 +59,6 @@ def average_similarity(similarity: np.ndarray | None) -> float | None:
     return float(np.nanmean(pairs)) if np.isfinite(pairs).any() else None
 
 
-def describe_stability(result: StabilityResult) -> Iterator[str]:
-    """Yield the stable features, the bound and its assumptions, clients, warnings, the cost, and the files."""
-    scores, names, path = result.scores, result.features, result.path
-    order = np.argsort(-scores.max_frequency, kind="stable")
-    stable = [f"{names[j]} ({scores.max_frequency[j]:.2f})" for j in order if scores.stable[j]]
-    listing = ", ".join(stable[:_MAX_NAMED_FEATURES]) or "none"
-    if len(stable) > _MAX_NAMED_FEATURES:
-        listing += f", and {len(stable) - _MAX_NAMED_FEATURES} more"
-    unpenalised = list_unpenalised(result)
-    yield (
-        f"{len(stable)} of {len(names) - len(unpenalised)} features are stable, chosen on at least "
-        f"{result.options.threshold:g} of the halves: {listing}"
-    )
-    if unpenalised:
-        yield f"not penalised (reg.factors), so neither chosen nor counted: {', '.join(unpenalised)}"
-    yield from state_bound(result)
-    mean = average_similarity(result.client_similarity)
-    if mean is not None:
-        yield (
-            f"clients by themselves, {path.param_name}={path.values[scores.region_length - 1]:.4g}: two of "
-            f"them share {mean:.2f} of what either chooses (Jaccard index, mean over pairs)"
-        )
-    yield from result.warnings
-    yield f"this cost {format_cost(result.cost)}"
-    files = ["stability.csv", "stability.png and .pdf"]
-    if result.client_similarity is not None:
-        files.insert(1, "clients.csv")
-    yield f"{result.folder}/ holds {', '.join(files)}"
-
-
 def state_bound(result: StabilityResult) -> list[str]:
     """Return two sentences: the bound on false selections, and its assumptions."""
     scores, options, path = result.scores, result.options, result.path
@@ -107,7 +66,7 @@ def state_bound(result: StabilityResult) -> list[str]:
     q, bound = scores.q[last], scores.bound[last]
     units = "rows" if result.data.group is None or options.by == "clients" else "groups of rows"
     strata = "within each client" if options.by == "rows" else "among the clients"
-    excess = f" (more than errors={options.errors:g})" if bound > options.errors else ""
+    excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
     return [
         f"bound: q^2 / ((2 threshold - 1) d) = {bound:.3g}{excess}, with q = {q:.3g} of "
         f"d = {int((~scores.unpenalised).sum())} features chosen on a half, for {path.param_name} from "

@@ -8,8 +8,8 @@ import numpy as np
 from fcorun.config import Count, Positive
 from fcorun.errors import UserError
 from fcorun.models.coefficients import feature_names
+from fcorun.selection.result import StudyResult
 from fcorun.selection.stability.scores import StabilityScores
-from fcorun.selection.study import StudyResult
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class StabilityOptions:
         points: the number of values of the path, at least 2.
         by: "rows" halves the rows of each client, "clients" the clients.
         threshold: the share of the halves on which a stable feature is chosen, over 1/2.
-        errors: the largest expected number of false selections; the path is followed as far as this bound holds.
+        max_errors: the largest expected number of false selections; the path is followed as far as this bound holds.
         range: the least and the largest strength or radius; None: computed from the data.
     """
 
@@ -29,7 +29,7 @@ class StabilityOptions:
     points: Count = 20
     by: Literal["rows", "clients"] = "rows"
     threshold: float = 0.75
-    errors: Positive = 1.0
+    max_errors: Positive = 1.0
     range: list[float] | None = None
 
     def __post_init__(self):

@@ -64,7 +64,7 @@ def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
     format_path_axis(ax, result.path)
     ax.set(
         ylim=(-0.03, 1.03),
-        xlabel=f"{PARAMETER_LABELS[result.path.param_name]}\nthick: stable; white: bound ≤ {options.errors:g}",
+        xlabel=f"{PARAMETER_LABELS[result.path.param_name]}\nthick: stable; white: bound ≤ {options.max_errors:g}",
         ylabel=f"share of {options.subsamples} halves\non which a feature is chosen",
     )
     ax.margins(x=0)

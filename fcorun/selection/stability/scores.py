@@ -42,17 +42,17 @@ class StabilityScores:
 def score_features(
     chosen: Bool[np.ndarray, "S P d"],
     threshold: float,
-    errors: float,
+    max_errors: float,
     unpenalised: Bool[np.ndarray, " d"] | None = None,
 ) -> StabilityScores:
     """Score features by their selection on S halves at P values, ordered from the simplest solution.
 
     A feature is stable if, at some value of the region, the share of halves that choose it is at least ``threshold``,
     which must exceed 1/2. The region is the longest beginning of the path for which q^2 / ((2 threshold - 1) d),
-    theorem 1 of Meinshausen and Buehlmann, is at most ``errors``; the region has at least one value. By theorem 1 of
-    Shah and Samworth the same number bounds, without further assumptions, the expected number of stable features whose
-    probability of being chosen on a half is at most q / d. ``unpenalised`` features always have a coefficient: they are
-    neither chosen nor counted in d and q.
+    theorem 1 of Meinshausen and Buehlmann, is at most ``max_errors``; the region has at least one value. By theorem 1
+    of Shah and Samworth the same number bounds, without further assumptions, the expected number of stable features
+    whose probability of being chosen on a half is at most q / d. ``unpenalised`` features always have a coefficient:
+    they are neither chosen nor counted in d and q.
     """
     unpenalised = np.zeros(chosen.shape[2], bool) if unpenalised is None else unpenalised
     n_penalised = int((~unpenalised).sum())
@@ -60,7 +60,7 @@ def score_features(
     chosen_so_far = np.logical_or.accumulate(chosen[:, :, ~unpenalised], axis=1)
     q = chosen_so_far.sum(axis=2).mean(axis=0)
     bound = q**2 / ((2 * threshold - 1) * n_penalised)
-    region_length = max(int((bound <= errors).sum()), 1)  # q grows along the path
+    region_length = max(int((bound <= max_errors).sum()), 1)  # q grows along the path
     max_frequency = frequency[:region_length].max(axis=0)
     return StabilityScores(
         frequency=frequency,

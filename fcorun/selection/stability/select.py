@@ -1,8 +1,8 @@
 """Stability selection: a path on random halves of the rows, and the features that most halves choose."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,27 +10,23 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.subset import RowSubset, take_subset
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.compatibility import are_convex
+from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE
 from fcorun.experiment.experiment import Experiment
 from fcorun.objectives.base import is_linear_model
-from fcorun.selection.checks import (
-    check_global_model,
-    check_subsets,
-    fits_own_scaling,
-    prepare_study,
-    warn_few_evaluations,
-)
-from fcorun.selection.fitting import END_STATES, PathFit
-from fcorun.selection.folds import draw_halves, warn_filled_gaps
+from fcorun.records.record import STABILITY_FILE
+from fcorun.selection.checks import check_global_model, check_subsets
+from fcorun.selection.fitting import PathFit, find_runs
+from fcorun.selection.folds import SubsetMasks, draw_halves
 from fcorun.selection.path import RegularizationPath, build_path
+from fcorun.selection.result import warn_few_evaluations, warn_unconverged
 from fcorun.selection.stability import files
 from fcorun.selection.stability.options import StabilityOptions, StabilityResult
 from fcorun.selection.stability.per_client import fit_client_supports
 from fcorun.selection.stability.scores import StabilityScores, compute_jaccard, score_features
-from fcorun.selection.study import Log, Study, describe_study, sum_costs
+from fcorun.selection.study import Log, Study, describe_study, prepare_study
 from fcorun.system.random_streams import random_stream
 
 MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
@@ -42,35 +38,42 @@ class StabilityPlan:
 
     options: StabilityOptions
     study: Study
-    path: RegularizationPath
     messages: list[str]
 
     def run(self, log: Log = lambda line: None) -> StabilityResult:
         """Compute the missing fits, score the features, and write the files. Raises UserError."""
         study = self.study
-        experiment, data = study.experiment, study.data
         began = time.perf_counter()
         with study.claim():
-            fits = study.compute_fits(partial(_reduce_fit, data, experiment.settings.cutoff), log)
-            path, chosen, warnings = _drop_diverged(self.path, fits, experiment)
-            factors = build_problem(experiment, data).regularizer.factors or {}
-            unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
-            scores = score_features(chosen, self.options.threshold, self.options.errors, unpenalised)
-            similarity, client_warnings = _compare_clients(experiment, data, path, scores)
-            warnings += client_warnings
-            warnings += warn_about_region(path, scores, self.options.errors)
-            warnings += warn_few_evaluations(experiment)
-            result = StabilityResult(
-                study=study,
-                options=self.options,
-                path=path,
-                scores=scores,
-                client_similarity=similarity,
-                cost=sum_costs(fits),
-                warnings=warnings,
-            )
-            files.write(result, time.perf_counter() - began)
+            find_support = partial(_find_support, study.data, study.experiment.settings.cutoff)
+            result = self.score_features(study.compute_fits(find_support, log))
+            files.write(result)
+            files.write_summary(result, seconds=time.perf_counter() - began)
         return result
+
+    def score_features(self, fits: dict[str, PathFit]) -> StabilityResult:
+        """Score the features by the fits of the halves, compare the clients, and warn about both."""
+        study, experiment, data = self.study, self.study.experiment, self.study.data
+        path, chosen, warnings = _drop_diverged(study.path, fits)
+        falling_advice = f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: "
+        warnings += warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE)
+        factors = build_problem(experiment, data).regularizer.factors or {}
+        unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
+        max_errors = self.options.max_errors
+        scores = score_features(chosen, self.options.threshold, max_errors, unpenalised)
+        similarity, client_warnings = _compare_clients(experiment, data, path, scores)
+        warnings += client_warnings
+        warnings += warn_about_region(path, scores, max_errors)
+        warnings += warn_few_evaluations(experiment)
+        return StabilityResult(
+            study=study,
+            path=path,
+            fits=fits,
+            warnings=warnings,
+            options=self.options,
+            scores=scores,
+            client_similarity=similarity,
+        )
 
 
 def select_stable_features(
@@ -94,7 +97,7 @@ def plan_stability(
     config: Mapping[str, Any], options: StabilityOptions, out: str | Path | None = None
 ) -> StabilityPlan:
     """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError."""
-    experiment, data, without_strength = prepare_study(config, "stability")
+    experiment, data, experiment_identity = prepare_study(config, "stability")
     if not is_linear_model(type(experiment.objective)):
         raise UserError(
             f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
@@ -103,51 +106,47 @@ def plan_stability(
     path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
     rng = random_stream(experiment.settings.seed, "stability", "halves")
     masks = list(draw_halves(data, options.subsamples // 2, options.by, rng))
-    check_subsets(experiment, data, masks, options.by)
-    check_global_model(experiment, data, "stability looks at one of all: choose another algo")
     no_rows = np.zeros(len(data.y), bool)
-    restandardize = fits_own_scaling(experiment)
-    subset_makers: dict[str, Callable[[], RowSubset]] = {}
-    for s, mask in enumerate(masks):
-        subset_makers[f"half{s + 1}"] = partial(take_subset, data, mask, no_rows, restandardize)
-    fit_options = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
+    halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
+    check_subsets(experiment, data, halves, options.by)
+    check_global_model(experiment, data, "stability looks at one of all: choose another algo")
+    fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
     study = Study.create(
         "stability",
         experiment,
         data,
         path,
-        without_strength=without_strength,
+        halves,
+        experiment_identity=experiment_identity,
         dependencies=[experiment.settings.cutoff, fit_options],
         row_arrays=masks,
-        subset_makers=subset_makers,
-        max_client_rows=max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks),
-        study_file=files.STUDY_FILE,
+        study_file=STABILITY_FILE,
         out=out,
     )
-    messages = describe_study(study, path, f"{options.subsamples} halves", options.by, "take no part")
+    notes = []
     if data.fold is not None:
-        messages.append("data.fold defines the folds of fcorun select, and has no effect on halves")
+        notes.append("data.fold defines the folds of fcorun select, and has no effect on halves")
     n_distinct = len({mask.tobytes() for mask in masks})
     if n_distinct < len(masks) and options.by == "clients":
-        messages.append(
+        notes.append(
             f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out"
         )
-    return StabilityPlan(options, study, path, [*messages, *warn_filled_gaps(data), *data.warnings])
+    messages = describe_study(study, f"{options.subsamples} halves", options.by, "take no part", notes)
+    return StabilityPlan(options, study, messages)
 
 
-def _reduce_fit(data: FederatedData, cutoff: float, _: str, fit: PathFit) -> PathFit:
+def _find_support(data: FederatedData, cutoff: float, _: str, fit: PathFit) -> PathFit:
     """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class."""
     weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), data.x.shape[1], -1)
     return replace(fit, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
 
 
 def _drop_diverged(
-    path: RegularizationPath, fits: Mapping[str, PathFit], experiment: Experiment
+    path: RegularizationPath, fits: Mapping[str, PathFit]
 ) -> tuple[RegularizationPath, np.ndarray, list[str]]:
-    """Return the path without values at which a run diverged, the chosen features, (S, P, d), and warnings."""
-    end_states = np.stack([fit.end_state for fit in fits.values()])
+    """Return the path without values at which a run diverged, the chosen features, (S, P, d), and a warning."""
     chosen = np.stack([fit.solution["chosen"] for fit in fits.values()])
-    diverged = (end_states == END_STATES.index("diverged")).any(axis=0)
+    diverged = find_runs(fits, "diverged").any(axis=0)
     if diverged.all():
         raise UserError(
             "no strength is without a half on which the run diverged: a smaller algo.client_lr or "
@@ -156,18 +155,9 @@ def _drop_diverged(
     warnings = []
     if diverged.any():
         warnings.append(
-            f"diverged: runs at {diverged.sum()} of {len(diverged)} values of {path.param_name}, which are left out; "
+            f"diverged: runs at {diverged.sum()} of {diverged.size} values of {path.param_name}, which are left out; "
             "smaller rates of algo may help"
         )
-    advice = {
-        "falling": f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: more "
-        "rounds or larger rates may help",
-        "not certified": "a larger algo.max_iterations may help",
-    }
-    for state, sentence in advice.items():
-        n_runs = int((end_states == END_STATES.index(state)).sum())
-        if n_runs:
-            warnings.append(f"{state}: {n_runs} of {end_states.size} runs: {sentence}")
     return replace(path, values=path.values[~diverged]), chosen[:, ~diverged], warnings
 
 
@@ -197,12 +187,13 @@ def _compare_clients(
     return similarity, warnings
 
 
-def warn_about_region(path: RegularizationPath, scores: StabilityScores, errors: float) -> list[str]:
+def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_errors: float) -> list[str]:
     """Return a warning if the bound allows too little of the path, or the whole path and more."""
-    if scores.bound[0] > errors:
+    if scores.bound[0] > max_errors:
         return [
             f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
-            f"errors={errors:g}: begin sooner by range, allow more errors, or take a psi that makes coefficients 0"
+            f"max_errors={max_errors:g}: begin sooner by range, allow more errors, or take a psi that makes "
+            "coefficients 0"
         ]
     if scores.region_length == len(path.values):
         low, high = min(path.values), max(path.values)
@@ -218,7 +209,7 @@ def warn_about_region(path: RegularizationPath, scores: StabilityScores, errors:
         ]
     if scores.region_length < len(path.values) / 2:
         return [
-            f"errors={errors:g} allows {scores.region_length} of {len(path.values)} values of the path: a larger "
-            "errors= loosens the bound and follows the path further, with more false selections expected"
+            f"max_errors={max_errors:g} allows {scores.region_length} of {len(path.values)} values of the path: a "
+            "larger max_errors= loosens the bound and follows the path further, with more false selections expected"
         ]
     return []

@@ -1,0 +1,87 @@
+"""The refit: one run on all training rows with the chosen strength, in a folder beside the files of the selection."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.convergence import describe_remaining_descent
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.optimality_gap import OptimalityGap
+from fcorun.experiment.prepare import prepare
+from fcorun.records.folder import RunFolder
+from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record
+from fcorun.runs.job import Watcher
+from fcorun.runs.run import run
+from fcorun.selection.cross_validation.choice import CrossValidationChoice
+from fcorun.selection.path import RegularizationPath
+from fcorun.system.files import remove_path
+
+
+def apply_choice(config: Mapping[str, Any], path: RegularizationPath, choice: CrossValidationChoice) -> dict[str, Any]:
+    """Return the configuration of the refit, with the chosen value.
+
+    The refit has no ``metric``, since its own rows may not measure the metric of the folds.
+    """
+    reg = dict(config["reg"]) | {path.param_name: float(path.values[choice.chosen_index])}
+    if "relative" in reg and path.param_name == "strength":
+        reg["relative"] = None
+    return {**deepcopy(dict(config)), "reg": reg, "metric": None}
+
+
+def refit(config: Mapping[str, Any], folder: Path, watch: Watcher | None = None) -> Record:
+    """Return the record of a configuration in FOLDER/refit.
+
+    If FOLDER/refit has the record of another choice, the new record is made beside it, in FOLDER/refit.next, and
+    replaces it once it is complete. Raises UserError as ``run`` does.
+    """
+    identity = prepare(config).identity
+    final, staged = folder / REFIT_FOLDER, folder / f"{REFIT_FOLDER}.next"
+    final_identity, staged_identity = _read_identity(final), _read_identity(staged)
+    interrupted_move = not final_identity and staged_identity
+    if final_identity in ("", identity) and not interrupted_move:
+        record = run(config, final, watch)
+        _remove_record(staged)
+        return record
+    if staged_identity not in ("", identity):
+        _remove_record(staged)
+    run(config, staged, watch)
+    _remove_record(final)
+    final.mkdir(exist_ok=True)
+    for path in sorted(staged.iterdir(), key=lambda path: path.name == "status.json"):  # last, as it makes a record
+        path.replace(final / path.name)
+    staged.rmdir()
+    return Record(final)
+
+
+def _read_identity(folder: Path) -> str:
+    """Return the identity of the record in a folder; empty if the folder has no record."""
+    return Record(folder).status.get("identity", "")
+
+
+def _remove_record(folder: Path) -> None:
+    """Remove the record in a folder, or the files that an interrupted move left."""
+    if identity := _read_identity(folder):
+        RunFolder(folder, identity).remove()
+    for name in RECORD_FILES:
+        remove_path(folder / name)
+
+
+def warn_unfinished_refit(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the refit, whose ``summary`` is given, had not converged.
+
+    The runs of the path had the same rounds and rates, so that the choice is one of unconverged runs, too.
+    """
+    certificate = summary.get("certificate") or {}
+    descent = summary.get("unfinished")
+    if certificate.get("near") is False:
+        reason = OptimalityGap(**certificate).describe(experiment, data, falling=bool(descent))
+    elif descent:
+        reason = describe_remaining_descent(descent)
+    else:
+        return []
+    return [
+        "the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
+        f"it; of the refit, {reason}"
+    ]

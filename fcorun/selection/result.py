@@ -1,0 +1,118 @@
+"""Result of a study: the study file, warnings about the runs, and their cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fcorun.algorithms.base import Baseline
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.convergence import MIN_EVALUATIONS
+from fcorun.experiment.experiment import Experiment
+from fcorun.records.formats import json_text
+from fcorun.selection.fitting import PathFit, find_runs
+from fcorun.selection.folds import count_rows
+from fcorun.selection.path import RegularizationPath
+from fcorun.selection.study import Study
+from fcorun.system.files import write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """Result of a study.
+
+    Attributes:
+        study: the study, with its folder.
+        path: the values of the path that the result is about.
+        fits: the fit of each subset, by name.
+        warnings: a sentence each.
+    """
+
+    study: Study
+    path: RegularizationPath
+    fits: Mapping[str, PathFit]
+    warnings: Sequence[str]
+
+    @property
+    def folder(self) -> Path:
+        return self.study.folder
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.study.experiment
+
+    @property
+    def data(self) -> FederatedData:
+        return self.study.data
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """The runs, rounds, bytes_up and bytes_down of all fits together."""
+        cost = {"runs": sum(len(fit.end_state) for fit in self.fits.values())}
+        for name in ("rounds", "bytes_up", "bytes_down"):
+            cost[name] = int(sum(fit.counts[name].sum() for fit in self.fits.values()))
+        return cost
+
+
+def write_study_file(
+    result: StudyResult, content: Mapping[str, Any], warnings: Sequence[str], seconds: float | None
+) -> None:
+    """Write the study file, with the ``content`` of the command beside what all studies have.
+
+    The file has the status "running" until the ``seconds`` are known that the study took.
+    """
+    study, path = result.study, result.path
+    common = {
+        "identity": study.identity,
+        "label": study.label,
+        "status": "running" if seconds is None else "done",
+        "param_name": path.param_name,
+        "range": path.range_description,
+    }
+    end = {"rows": count_rows(study.data), "cost": result.cost, "warnings": [*warnings]}
+    if seconds is not None:
+        end["seconds"] = seconds
+    write_atomically(study.folder / study.study_file, json_text({**common, **content, **end}))
+
+
+def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: int | None = None) -> list[str]:
+    """Return a warning about the runs whose objective was still falling, and about those without a certificate.
+
+    Pass ``index``, a position of the path, to count the runs at this value, too.
+    """
+    warnings = []
+    for state, advice in (
+        ("falling", falling_advice),
+        ("not certified", "a larger algo.max_iterations may help"),
+    ):
+        runs = find_runs(fits, state)
+        if runs.any():
+            at_choice = "" if index is None else f", {runs[:, index].sum()} of {len(runs)} at the choice"
+            warnings.append(f"{state}: {runs.sum()} of {runs.size} runs{at_choice}: {advice}")
+    return warnings
+
+
+def warn_few_evaluations(experiment: Experiment) -> list[str]:
+    """Return a warning if runs have too few evaluations for a judgement of their convergence."""
+    settings = experiment.settings
+    evaluations = -(-settings.rounds // settings.eval_every) + 1
+    if isinstance(experiment.algo, Baseline) or evaluations >= MIN_EVALUATIONS:
+        return []
+    return [
+        f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: a smaller "
+        "eval_every gives more"
+    ]
+
+
+def format_cost(cost: Mapping[str, int]) -> str:
+    """Return runs, rounds and bytes as text."""
+    text = f"{cost['runs']} runs, {cost['rounds']:,} rounds"
+    if cost["bytes_up"]:
+        text += f", {_format_bytes(cost['bytes_up'])} up and {_format_bytes(cost['bytes_down'])} down"
+    return text
+
+
+def _format_bytes(count: float) -> str:
+    power = min(int(math.log10(max(count, 1))) // 3, 4)
+    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -1,0 +1,41 @@
+"""Lines that ``fcorun stability`` prints."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fcorun.selection.result import format_cost
+from fcorun.selection.stability.files import average_similarity, list_unpenalised, state_bound
+from fcorun.selection.stability.options import StabilityResult
+
+_MAX_NAMED_FEATURES = 20  # in a line
+
+
+def describe_stability(result: StabilityResult) -> Iterator[str]:
+    """Yield the stable features, the bound and its assumptions, clients, warnings, the cost, and the files."""
+    scores, names, path = result.scores, result.features, result.path
+    order = np.argsort(-scores.max_frequency, kind="stable")
+    stable = [f"{names[j]} ({scores.max_frequency[j]:.2f})" for j in order if scores.stable[j]]
+    listing = ", ".join(stable[:_MAX_NAMED_FEATURES]) or "none"
+    if len(stable) > _MAX_NAMED_FEATURES:
+        listing += f", and {len(stable) - _MAX_NAMED_FEATURES} more"
+    unpenalised = list_unpenalised(result)
+    yield (
+        f"{len(stable)} of {len(names) - len(unpenalised)} features are stable, chosen on at least "
+        f"{result.options.threshold:g} of the halves: {listing}"
+    )
+    if unpenalised:
+        yield f"not penalised (reg.factors), so neither chosen nor counted: {', '.join(unpenalised)}"
+    yield from state_bound(result)
+    mean = average_similarity(result.client_similarity)
+    if mean is not None:
+        yield (
+            f"clients by themselves, {path.param_name}={path.values[scores.region_length - 1]:.4g}: two of "
+            f"them share {mean:.2f} of what either chooses (Jaccard index, mean over pairs)"
+        )
+    yield from result.warnings
+    yield f"this cost {format_cost(result.cost)}"
+    files = ["stability.csv", "stability.png and .pdf"]
+    if result.client_similarity is not None:
+        files.insert(1, "clients.csv")
+    yield f"{result.folder}/ holds {', '.join(files)}"
