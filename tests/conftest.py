@@ -6,15 +6,12 @@ import mmap
 import os
 import sys
 from contextlib import suppress
-from copy import deepcopy
 from pathlib import Path
 
 import jax
 import jaxlib
 import pytest
-import yaml
-from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource as Packages
-from hydra._internal.hydra import Hydra
+from fast_composition import speed_up_composition
 from shape_checks import check_shapes
 
 
@@ -42,41 +39,7 @@ check_shapes()
 gc.set_threshold(50_000)  # as in the command: tracing creates many objects that stay
 
 
-def parse_once(parse):
-    """Return ``yaml.load`` with a cache by a file's text: composing reads some twenty files for each test."""
-    cache = {}
-
-    def load(stream, Loader):
-        if not hasattr(stream, "read"):
-            return parse(stream, Loader)
-        key = (stream.read(), Loader.__name__)
-        stream.seek(0)
-        if key not in cache:
-            cache[key] = parse(stream, Loader)
-        return deepcopy(cache[key])
-
-    return load
-
-
-yaml.load = parse_once(yaml.load)
-
-
-def look_up_once(look_up):
-    """Return a method that caches whether a package has a configuration file, as Hydra asks thirty times a test."""
-    cache = {}
-
-    def cached(self, config_path):
-        if (self.path, config_path) not in cache:
-            cache[self.path, config_path] = look_up(self, config_path)
-        return cache[self.path, config_path]
-
-    return cached
-
-
-Packages.is_config, Packages.is_group = map(look_up_once, (Packages.is_config, Packages.is_group))
-
-# Hydra composes each command one more time to read hydra.mode, which no test sets.
-Hydra.get_mode = lambda *_, **__: None
+speed_up_composition()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,87 @@
+"""Composition with caches: Hydra reads and merges some twenty files a configuration, and tests compose thousands."""
+
+from copy import copy, deepcopy
+from functools import cache
+from pathlib import Path
+
+import hydra._internal.config_loader_impl as loader
+import omegaconf.base
+import yaml
+from hydra._internal.defaults_list import Overrides
+from hydra._internal.hydra import Hydra
+
+from fcorun.configuration.search_path import packaged_config_dir
+
+
+def speed_up_composition() -> None:
+    """Reuse what Hydra and OmegaConf read, parse and merge for equal files and equal choices."""
+    Hydra.get_mode = lambda *_, **__: None  # composes each command once more to read hydra.mode, which no test sets
+    Loader = loader.ConfigLoaderImpl
+    Loader._process_config_searchpath = _only_if_set(Loader._process_config_searchpath)
+    Loader._compose_config_from_defaults_list = _merge_once(Loader._compose_config_from_defaults_list)
+    loader.create_defaults_list = _choose_once(loader.create_defaults_list)
+    yaml.load = _parse_once(yaml.load)
+    omegaconf.base.parse = cache(omegaconf.base.parse)  # of interpolations
+
+
+def _only_if_set(process):
+    """Return a method that reads the main file for a search path only if the file or an override may set one."""
+
+    def process_if_set(self, config_name, overrides, repo):
+        if _other_files(repo) or any(override.is_hydra_override() for override in overrides):
+            process(self, config_name, overrides, repo)
+
+    return process_if_set
+
+
+def _choose_once(create_list):
+    """Return a function that finds the files of the choices of groups once."""
+    lists = {}
+
+    def create_once(repo, config_name, overrides_list, **options):
+        values = Overrides(repo=repo, overrides_list=overrides_list).config_overrides
+        choices = tuple(override.input_line for override in overrides_list if override not in values)
+        key = (_other_files(repo), config_name, choices, *options.values())
+        if key not in lists:
+            lists[key] = create_list(repo=repo, config_name=config_name, overrides_list=overrides_list, **options)
+        result = copy(lists[key])
+        result.config_overrides = values
+        return result
+
+    return create_once
+
+
+def _merge_once(merge):
+    """Return a method that merges files once."""
+    merged = {}
+
+    def merge_once(self, defaults, repo):
+        key = (_other_files(repo), repr(defaults))
+        if key not in merged:
+            merged[key] = merge(self, defaults=defaults, repo=repo)
+        return deepcopy(merged[key])
+
+    return merge_once
+
+
+def _parse_once(parse):
+    """Return ``yaml.load`` with a cache by a file's text."""
+    parsed = {}
+
+    def parse_once(stream, Loader):
+        if not hasattr(stream, "read"):
+            return parse(stream, Loader)
+        key = (stream.read(), Loader.__name__)
+        stream.seek(0)
+        if key not in parsed:
+            parsed[key] = parse(stream, Loader)
+        return deepcopy(parsed[key])
+
+    return parse_once
+
+
+def _other_files(repo):
+    """Return the configuration files that are not fcorun's own, with their content."""
+    folders = [source.path for source in repo.get_sources() if source.scheme() == "file"]
+    files = [file for folder in folders if folder != packaged_config_dir() for file in Path(folder).rglob("*.yaml")]
+    return tuple((str(file), file.read_bytes()) for file in sorted(files))
