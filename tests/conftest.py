@@ -13,6 +13,7 @@ import jaxlib
 import pytest
 from fast_composition import speed_up_composition
 from shape_checks import check_shapes
+from shared_programs import share_programs
 
 
 def known_flags(flags: list[str]) -> list[str]:
@@ -40,6 +41,7 @@ gc.set_threshold(50_000)  # as in the command: tracing creates many objects that
 
 
 speed_up_composition()
+share_programs()
 
 
 @pytest.fixture(scope="session")
