@@ -75,7 +75,7 @@ def test_the_table_has_the_least_times_and_their_ratios(peers):
     assert "do not agree" not in page
     assert "Other work" not in page
     page = peers.table.table([{**ABOUT, "load_before": 3.0}, row("fcorun", round_ms=4)])
-    assert "Times are left out: other work ran" in page
+    assert "Times are omitted, because other work ran" in page
     assert "| fcorun | 0.1.0 | none | | | | | | | 2 |" in page
 
 
@@ -92,9 +92,9 @@ def test_the_table_says_who_failed_and_why(peers):
     failed += [{"peer": "numpy", "method": "feddualavg", "clients": 10, "reason": "not done after 600 s"}]
     page = peers.table.table([ABOUT, row("fcorun"), *failed])
     assert "- Flower: not installed: no such wheel\n" in page
-    assert "- NumPy, by hand, FedDualAvg with 10 clients, and what came after: not done after 600 s\n" in page
+    assert "- NumPy, by hand, FedDualAvg with 10 clients, and all later runs: not done after 600 s\n" in page
     assert "| Flower |  | none | | | | none | | | |" in page
-    assert all(f"- {name}: " in page for name in peers.environments.ELSEWHERE)
+    assert all(f"- {name}: " in page for name in peers.environments.NOT_COMPARED)
 
 
 def test_each_script_is_compared_with_pinned_packages(peers):
@@ -118,8 +118,8 @@ def test_a_failure_is_told_in_its_last_line(peers, tmp_path):
     peers.export.export("feddualavg", 3, 20, *SMALL).write(tmp_path / "task.npz")
     (tmp_path / "idle.py").write_text("")
     idle = peers.environments.Peer("Idle", str(tmp_path / "idle.py"))
-    found = peers.compare.measured(idle, Path(sys.executable), tmp_path / "task.npz", 60)
-    assert found == {"reason": "it left nothing"}
+    found = peers.compare.measure(idle, Path(sys.executable), tmp_path / "task.npz", 60)
+    assert found == {"reason": "it wrote no result"}
 
 
 def test_an_unknown_competitor_is_one_sentence():

@@ -1,6 +1,7 @@
 """Compare fcorun with other frameworks on LASSO I: equal data, rounds and minibatches; round times and objectives.
 
-Makes an environment for each framework, hands out the tasks in turn, several times, and writes docs/peers.md.
+The script makes an environment for each framework, runs the tasks alternately, several times, and writes
+docs/peers.md.
 """
 
 import argparse
@@ -27,28 +28,30 @@ ROOT = Path(__file__).resolve().parents[2]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "fcorun-peers")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"whom, of {', '.join(PEERS)}; default: all of them")
-    parser.add_argument("--rounds", type=int, default=100, help="of each run, at least 20")
-    parser.add_argument("--repetitions", type=int, default=3, help="runs of each; the least time counts")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"the frameworks to compare, of {', '.join(PEERS)}; default: all"
+    )
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of each run, at least 20")
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each framework; the minimum time counts")
     parser.add_argument("--limit", type=float, default=600, help="seconds that an installation or a run may take")
     parser.add_argument("--venvs", type=Path, default=cache, help=f"folder of the environments; default: {cache}")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "peers.md", help="the table")
-    asked = parser.parse_args()
-    names = asked.names or list(PEERS)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "peers.md", help="the page")
+    arguments = parser.parse_args()
+    names = arguments.names or list(PEERS)
     for name in names:
         if name not in PEERS:
             parser.exit(2, f"there is no competitor '{name}' (valid: {', '.join(PEERS)})\n")
-    if asked.rounds < 20 or asked.repetitions < 1:
-        parser.exit(2, "give at least --rounds 20, for the first tenth is not timed, and --repetitions 1\n")
+    if arguments.rounds < 20 or arguments.repetitions < 1:
+        parser.exit(2, "give at least --rounds 20, because the first tenth is not timed, and --repetitions 1\n")
     chosen = {name: PEERS[name] for name in names}
-    rows, file = [], asked.venvs / "rows.jsonl"
-    asked.venvs.mkdir(parents=True, exist_ok=True)
-    for row in compare(chosen, asked.rounds, asked.repetitions, asked.venvs, asked.limit):
+    rows, file = [], arguments.venvs / "rows.jsonl"
+    arguments.venvs.mkdir(parents=True, exist_ok=True)
+    for row in compare(chosen, arguments.rounds, arguments.repetitions, arguments.venvs, arguments.limit):
         rows.append(row)
         print(json.dumps(row), flush=True)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # the first row is updated
-    asked.out.write_text(table(rows), encoding="utf-8")
-    print(f"{asked.out}, from {file}")
+    arguments.out.write_text(table(rows), encoding="utf-8")
+    print(f"{arguments.out}, from {file}")
 
 
 def compare(
@@ -73,26 +76,26 @@ def compare(
             export(*task, rounds).write(file)
         for method, clients in tasks * repetitions:
             for name in list(pythons):
-                found = measured(peers[name], pythons[name], files[method, clients], limit)
-                if "reason" in found:  # a second attempt would fail, too
+                result = measure(peers[name], pythons[name], files[method, clients], limit)
+                if "reason" in result:  # a second attempt would fail, too
                     del pythons[name]
                 about["load_after"] = os.getloadavg()[1]
-                yield {"peer": name, "method": method, "clients": clients, **found}
+                yield {"peer": name, "method": method, "clients": clients, **result}
 
 
-def measured(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any]:
+def measure(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any]:
     """Return milliseconds for a round, other seconds of the process, and the final objective; or a failure's reason."""
-    out, begun = file.with_name("out.npz"), time.perf_counter()
+    out, start = file.with_name("out.npz"), time.perf_counter()
     out.unlink(missing_ok=True)
     reason = run(peer, python, file, out, limit)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     if reason or not out.exists():
-        return {"reason": reason or "it left nothing"}
+        return {"reason": reason or "it wrote no result"}
     task = Task.read(file)
-    with np.load(out) as left:
-        each = steady(left["marks"], left["marked"], warm=task.rounds // 10)
-        value = objective(task, left["weights"], left["bias"])
-        nonzeros = int(np.count_nonzero(left["weights"]))
+    with np.load(out) as result:
+        each = steady(result["marks"], result["marked"], warm=task.rounds // 10)
+        value = objective(task, result["weights"], result["bias"])
+        nonzeros = int(np.count_nonzero(result["weights"]))
     return {"round_ms": 1e3 * each, "rest_s": seconds - each * task.rounds, "objective": value, "nonzeros": nonzeros}
 
 

@@ -36,7 +36,7 @@ PEERS = {
     "fedml": Peer("FedML", "with_fedml.py", ("fedml==0.9.6", TORCH, "setuptools<81")),
     "flower": Peer("Flower", "with_flower.py", ("flwr[simulation]==1.41.0",)),
 }
-ELSEWHERE = {  # frameworks that are not compared, with the reason and the way to install them
+NOT_COMPARED = {  # frameworks that are not compared, with the reason and the way to install them
     "fl-sim": "not in the package index: `git clone https://github.com/wenh06/fl-sim && pip install ./fl-sim`",
     "PFLlib": "not in the package index, and no package: `git clone https://github.com/TsingZ0/PFLlib`",
 }
@@ -45,7 +45,8 @@ ELSEWHERE = {  # frameworks that are not compared, with the reason and the way t
 def install(peer: Peer, folder: Path, limit: float) -> tuple[Path, str]:
     """Return the interpreter of a peer's environment, created in ``folder`` if missing, and the failure's reason or "".
 
-    What was installed is noted beside it, so that it is made anew only when the needs change.
+    The file installed.txt in the environment lists the installed packages. The environment is made again only if the
+    list changes.
     """
     if not peer.needs:
         return Path(sys.executable), ""
@@ -67,8 +68,8 @@ def run(peer: Peer, python: Path, task: Path, out: Path, limit: float) -> str:
 def version(peer: Peer, python: Path) -> str:
     """Return the version of the first package; for JAX, NumPy and fcorun, the version in this process."""
     name = peer.needs[0].split("==")[0].split("[")[0] if peer.needs else peer.script[len("with_") : -len(".py")]
-    asked = f"from importlib.metadata import version; print(version({name!r}))"
-    return subprocess.run([python, "-c", asked], capture_output=True, encoding="utf-8", check=False).stdout.strip()
+    code = f"from importlib.metadata import version; print(version({name!r}))"
+    return subprocess.run([python, "-c", code], capture_output=True, encoding="utf-8", check=False).stdout.strip()
 
 
 def call(command: list, limit: float, own: bool = False) -> str:

@@ -1,6 +1,6 @@
-"""Make the page docs/peers.md from the JSON lines that compare.py collects; the first line is about the machine.
+"""The page docs/peers.md, made from the JSON lines that compare.py collects; the first line describes the machine.
 
-``python scripts/peers/table.py ROWS.jsonl`` prints it again.
+``python scripts/peers/table.py ROWS.jsonl`` prints the page.
 """
 
 import ast
@@ -10,32 +10,32 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from environments import ELSEWHERE, HERE, PEERS
+from environments import HERE, NOT_COMPARED, PEERS
 from task import METHODS
 
 AGREE = 1e-5  # relative; float32 sums in another order differ by 1e-6
 
-HEAD = """# Beside other frameworks
+HEAD = """# Comparison with other frameworks
 
-LASSO I of the FCO paper (64 clients with 128 rows, 1024 features), {rounds} rounds, minibatches of 10 rows, one epoch
-a round, client rate 0.0005, server rate 1, l1 strength 0.1. Everybody is given the same rows, cohorts and minibatches,
-so the final objectives must agree; they are computed by one function, in float64, from the w that each one leaves.
+The task is LASSO I of the FCO paper (64 clients with 128 rows, 1024 features): {rounds} rounds, minibatches of 10 rows,
+one epoch in each round, client rate 0.0005, server rate 1, l1 strength 0.1. All frameworks get the same rows, cohorts
+and minibatches, so their final objectives must agree. One function computes the objectives in float64 from all w.
 
-- **ms a round** is the mean over the rounds after the first tenth, without start-up and compiling: the least of
-  {repetitions} runs or more, taken in turn. **Ratio** is to fcorun's.
-- **Else** is all other seconds of the process in that least run: imports, start-up, compiling, ending. fcorun keeps
-  compiled programs from one run to the next, makes its data, evaluates every tenth round, which counts as its rounds',
-  draws a picture and leaves a record; the others read a file and leave w.
-- **F + ψ** is the final objective. The methods are not tuned and {rounds} rounds are few: they say that all compute
-  the same thing, and not which method is better.
-- A client's steps are small, 13 on 10 x 1024 numbers, so most of what is measured is what a framework does around them.
-  With larger models that part is less; this page says nothing of those.
-- Clients run one after another but in fcorun and in the round by hand (all at once) and in Flower (a process a core).
+- **ms per round** is the mean over the rounds after the first tenth, without start-up and compilation. The table shows
+  the minimum of {repetitions} or more alternating runs. **Ratio** is the time divided by fcorun's time.
+- **Other, s** is the rest of the seconds of the process in that run: imports, start-up, compilation, end. fcorun stores
+  compiled programs between runs. It also generates its data, evaluates every tenth round within the timed rounds, draws
+  a picture and writes a record. The other frameworks read a file and write w.
+- **F + ψ** is the final objective. The rates are not tuned and {rounds} rounds are few: the objectives show that all
+  frameworks compute the same steps, and not which method is better.
+- A client takes 13 small steps, on 10 x 1024 numbers each, so a framework's own work takes most of the time. This work
+  is a smaller part for larger models, which were not measured.
+- fcorun and the round by hand compute all clients of a round at once, Flower one client on each core. The other
+  frameworks compute one client after another.
 
 Measured on {date} by `{command}`: {processor}, {cores} cores, no accelerator used; {system}.{load}
 
-A run here is one run. What fcorun is made for is many at once, as one program; [Measurements](measurements.md) say what
-that takes.
+The comparison measures single runs. fcorun also computes many runs as one program: see [Measurements](measurements.md).
 """
 
 
@@ -45,36 +45,36 @@ def table(rows: list[dict[str, Any]]) -> str:
     measured = Counter((row["peer"], row["method"], row["clients"]) for row in runs if "round_ms" in row)
     text = HEAD.format(**about, load=load(about), repetitions=min(measured.values(), default=0))
     for clients in sorted({row["clients"] for row in runs if "clients" in row}):
-        text += f"\n## {clients} of 64 clients a round\n\n" + figures(about, runs, clients)
-    return f"{text}\n{agreement(runs)}\n{left_out(runs)}\n{modifications()}"
+        text += f"\n## {clients} of 64 clients in each round\n\n" + figures(about, runs, clients)
+    return f"{text}\n{agreement(runs)}\n{list_missing(runs)}\n{modifications()}"
 
 
 def busy(about: dict[str, Any]) -> bool:
-    """Return whether other work ran on the cores, so that times say nothing."""
-    return about["load_before"] >= 0.5  # afterwards it is the comparison's own
+    """Return whether other work ran on the cores, which makes the times useless."""
+    return about["load_before"] >= 0.5  # the load after the comparison is its own
 
 
 def load(about: dict[str, Any]) -> str:
-    """Return a sentence on what else ran; empty if nothing did."""
+    """Return a sentence on the other work that ran; empty if none did."""
     if not busy(about):
         return ""
     return (
-        f"\n**Times are left out: other work ran on these cores** (load average {about['load_before']:.1f} before). "
-        "The same command on\nquiet cores measures them."
+        f"\n**Times are omitted, because other work ran on these cores** (load average {about['load_before']:.1f} before). "
+        "The same command\non quiet cores measures them."
     )
 
 
 def best(runs: list[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None:
     """Return the minimum time over runs of this kind."""
-    found = [row for row in runs if "round_ms" in row and all(row.get(k) == v for k, v in wanted.items())]
-    return min(found, key=lambda row: row["round_ms"], default=None)
+    matching = [row for row in runs if "round_ms" in row and all(row.get(k) == v for k, v in wanted.items())]
+    return min(matching, key=lambda row: row["round_ms"], default=None)
 
 
 def figures(about: dict[str, Any], runs: list[dict[str, Any]], clients: int) -> str:
-    """Return the times and objectives of all frameworks with so many clients in a round."""
+    """Return the times and objectives of all frameworks with this number of clients in a round."""
     lines = ["| | version |", "| --- | --- |"]
     for title in METHODS.values():
-        lines[0] += f" {title}: ms a round | ratio | else, s | F + ψ |"
+        lines[0] += f" {title}: ms per round | ratio | other, s | F + ψ |"
         lines[1] += " ---: | ---: | ---: | ---: |"
     for name in dict.fromkeys(row["peer"] for row in runs):
         line = f"| {PEERS[name].title} | {about.get('versions', {}).get(name, '')} |"
@@ -100,18 +100,19 @@ def digits(value: float) -> str:
 
 def agreement(runs: list[dict[str, Any]]) -> str:
     """Report whether all objectives of a method and a cohort agree, and which frameworks deviate."""
-    largest, apart = 0.0, []
+    largest, deviations = 0.0, []
     for row in runs:
         ours = best(runs, peer="fcorun", method=row.get("method"), clients=row.get("clients"))
         if "objective" in row and ours:
-            off = abs(row["objective"] / ours["objective"] - 1)
-            if off < AGREE:
-                largest = max(largest, off)
+            deviation = abs(row["objective"] / ours["objective"] - 1)
+            if deviation < AGREE:
+                largest = max(largest, deviation)
             else:  # nan deviates, too
-                apart.append(f"{PEERS[row['peer']].title}, {task_of(row)}: {off:.1e}")
-    text = f"Objectives agree with fcorun's to {largest:.0e}, relatively: what float32 leaves."
-    if apart:
-        text = f"**Objectives that do not agree with fcorun's**, relatively: {'; '.join(dict.fromkeys(apart))}.\n{text}"
+                deviations.append(f"{PEERS[row['peer']].title}, {task_of(row)}: {deviation:.1e}")
+    text = f"Objectives agree with fcorun's to {largest:.0e}, relatively, the rounding of float32."
+    if deviations:
+        listed = "; ".join(dict.fromkeys(deviations))
+        text = f"**Objectives that do not agree with fcorun's**, relatively: {listed}.\n{text}"
     return text + "\n"
 
 
@@ -119,25 +120,25 @@ def task_of(row: dict[str, Any]) -> str:
     return f"{METHODS[row['method']]} with {row['clients']} clients"
 
 
-def left_out(runs: list[dict[str, Any]]) -> str:
+def list_missing(runs: list[dict[str, Any]]) -> str:
     """List the frameworks with missing measurements, with the reasons."""
     lines = ["## Not measured\n"]
     for row in runs:
         if "reason" in row:
-            task = f", {task_of(row)}, and what came after" if "method" in row else ""
+            task = f", {task_of(row)}, and all later runs" if "method" in row else ""
             lines.append(f"- {PEERS[row['peer']].title}{task}: {row['reason']}")
-    lines += [f"- {name}: {why}" for name, why in ELSEWHERE.items()]
+    lines += [f"- {name}: {why}" for name, why in NOT_COMPARED.items()]
     return "\n".join(lines) + "\n"
 
 
 def modifications() -> str:
     """Describe each script by the first paragraph and the list of its docstring."""
-    text = "## What each one runs\n\nOne script each, in `scripts/peers/`. What was changed or chosen:\n"
+    text = "## The scripts\n\nEach framework has a script in `scripts/peers/`, with these modifications and choices:\n"
     for peer in PEERS.values():
-        says = ast.get_docstring(ast.parse((HERE / peer.script).read_text(encoding="utf-8"))) or ""
-        what, changes = says.replace("``", "`").split("\n\nModifications:\n")
+        docstring = ast.get_docstring(ast.parse((HERE / peer.script).read_text(encoding="utf-8"))) or ""
+        summary, changes = docstring.replace("``", "`").split("\n\nModifications:\n")
         needs = f" Installed: {', '.join(f'`{need}`' for need in peer.needs)}." if peer.needs else ""
-        text += f"\n### {peer.title}\n\n`{peer.script}`. {what}{needs}\n\n{changes}\n"
+        text += f"\n### {peer.title}\n\n`{peer.script}`. {summary}{needs}\n\n{changes}\n"
     return text
 
 

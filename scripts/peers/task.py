@@ -1,7 +1,7 @@
-"""The input and output of every competitor, with NumPy alone, since each runs in an environment of its own.
+"""The input and output of every competitor. The module needs NumPy alone: each competitor has its own packages.
 
-A task is one file: the rows of all clients, who takes part in which round, and with which minibatches. So every
-competitor takes the very same steps, and where the objectives differ by more than rounding, something is wrong.
+A task is one file: the rows of all clients, and the cohort and the minibatches of each round. Therefore every
+competitor takes the same steps, and objectives that differ by more than rounding show a mistake.
 """
 
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 METHODS = {"fedavg_subgradient": "FedAvg(∂)", "feddualavg": "FedDualAvg"}
-State = list[np.ndarray]  # weights (d,), bias (), elapsed (): float32, what travels between server and clients
+State = list[np.ndarray]  # weights (d,), bias (), elapsed (): float32, exchanged by server and clients
 
 
 @dataclass
@@ -22,14 +22,14 @@ class Task:
     """A method on the rows of M clients, T rounds of S clients, and K minibatches of at most B rows for each client.
 
     Attributes:
-        x, y: rows (N, d) and targets (N,), float32; client m owns the rows ``offsets[m]:offsets[m + 1]``.
+        x, y: rows (N, d) and targets (N,), float32; client m has the rows ``offsets[m]:offsets[m + 1]``.
         cohort: the clients of each round, (T, S).
-        rows: of each minibatch, (T, S, K, B), -1 for none.
+        rows: the rows of each minibatch, (T, S, K, B), -1 for none.
         method: one of METHODS, with server rate 1.
-        strength: of the l1 norm, which spares the bias.
+        strength: the strength of the l1 norm, which does not act on the bias.
         client_lr: eta_c.
-        path: of the file that it was read from.
-        marks: when each round ended, in seconds; the rounds of each in ``marked``.
+        path: the file of the task.
+        marks: the times in seconds that ``record_time`` recorded; ``marked`` has the number of rounds at each time.
     """
 
     x: np.ndarray
@@ -53,8 +53,8 @@ class Task:
 
     @classmethod
     @lru_cache
-    def once(cls, path: str) -> "Task":
-        """The rows, read once in each process."""
+    def load_cached(cls, path: str) -> "Task":
+        """Return the task of a file, which is read once in each process."""
         return cls.read(path)
 
     def write(self, path: str | Path) -> None:
@@ -76,8 +76,8 @@ class Task:
 
     def batches(self, number: int, client: int) -> Iterator[np.ndarray]:
         """Return the row numbers of each minibatch of a client in a round, counted from 0."""
-        place = int(np.flatnonzero(self.cohort[number] == client)[0])
-        for rows in self.rows[number, place]:
+        position = int(np.flatnonzero(self.cohort[number] == client)[0])
+        for rows in self.rows[number, position]:
             yield rows[rows >= 0]
 
     def soft(self, weights: np.ndarray, elapsed: np.ndarray | float) -> np.ndarray:
@@ -103,17 +103,17 @@ class Task:
         weights, bias, elapsed = state
         return (self.soft(weights, elapsed) if self.dual else weights), bias
 
-    def mark(self, number: int | None = None) -> None:
-        """Record the time at the end of the next round, or of so many rounds in total."""
+    def record_time(self, number: int | None = None) -> None:
+        """Record the time at the end of the next round, or after ``number`` rounds in total."""
         self.marks.append(time.perf_counter())
         self.marked.append(len(self.marks) if number is None else number)
 
-    def leave(self, weights: np.ndarray, bias: np.ndarray | float, path: str | Path) -> None:
+    def save_result(self, weights: np.ndarray, bias: np.ndarray | float, path: str | Path) -> None:
         """Write the solution and the end time of each round."""
         np.savez(path, weights=weights, bias=bias, marks=self.marks, marked=self.marked)
 
 
-def given() -> tuple[Task, Path]:
+def load_task() -> tuple[Task, Path]:
     """Return the task and the output file that the command line names."""
     if len(sys.argv) != 3:
         sys.exit(f"usage: {Path(sys.argv[0]).name} TASK.npz OUT.npz; compare.py makes the task and calls this script")

@@ -1,21 +1,21 @@
 # pyright: reportMissingImports=false
-"""FedJAX: an algorithm of its own kind, by ``for_each_client`` and its tree functions.
+"""FedJAX: an algorithm built by ``for_each_client`` and FedJAX's tree functions.
 
 Modifications:
-- ``fedjax.algorithms.fed_avg`` knows no prox and no subgradient of psi, so both methods are written as its
-  guide to own algorithms says, with ``client_init``, ``client_step`` and ``client_final``.
-- Cohorts and minibatches are those of the task, in place of ``UniformGetClientSampler`` and ``shuffle_repeat_batch``.
-- The backend is its default, ``jit``, a program for each step; ``pmap`` has a client a device, and a CPU is one.
-- JAX and Haiku are those of July 2023, when the last release of FedJAX was made.
+- ``fedjax.algorithms.fed_avg`` supports neither the prox nor the subgradient of psi. Therefore both methods are written
+  as FedJAX's guide to custom algorithms describes, with ``client_init``, ``client_step`` and ``client_final``.
+- The task's cohorts and minibatches replace ``UniformGetClientSampler`` and ``shuffle_repeat_batch``.
+- The backend is the default, ``jit``, with a program for each step. ``pmap`` would need a device for each client.
+- JAX and Haiku are the versions of July 2023, the date of FedJAX's last release.
 """
 
 import fedjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from task import given
+from task import load_task
 
-task, out = given()
+task, out = load_task()
 rate, strength = task.client_lr, task.strength
 
 
@@ -48,5 +48,5 @@ for number, cohort in enumerate(task.cohort):
     ends = for_each_client(state, clients)
     state = fedjax.tree_util.tree_mean((end, float(sizes[client])) for client, end in ends)
     jax.block_until_ready(state)
-    task.mark()
-task.leave(*task.solution([np.asarray(state[name]) for name in ("weights", "bias", "elapsed")]), out)
+    task.record_time()
+task.save_result(*task.solution([np.asarray(state[name]) for name in ("weights", "bias", "elapsed")]), out)

@@ -2,12 +2,13 @@
 """FedLab: its standalone simulation, ``StandalonePipeline``, with the handler and the serial trainer of its FedAvg.
 
 Modifications:
-- The trainer's ``train`` takes the steps of the method, for its own knows neither psi nor a loss but cross entropy.
-- ``sample_clients`` and the minibatches are those of the task, in place of data loaders that shuffle.
-- What its FedAvg averages is, for FedDualAvg, the dual state: with server rate 1 the method is just that mean.
-- ``evaluate``, which the pipeline calls after each round, notes the time and nothing else.
-- It is of October 2022, and runs with a PyTorch of today. An empty module stands in for torchvision, which its
-  data sets of images import.
+- The trainer's ``train`` takes the steps of the method, because FedLab's own supports neither psi nor another loss than
+  cross entropy.
+- The task's cohorts and minibatches replace ``sample_clients`` and shuffling data loaders.
+- For FedDualAvg, FedAvg averages the dual states: with server rate 1 the method is this mean.
+- ``evaluate``, which the pipeline calls after each round, only records the time.
+- FedLab's release is of October 2022, and runs with a current PyTorch. An empty module replaces torchvision, which
+  FedLab's image data sets import.
 """
 
 import without_torchvision  # noqa: F401
@@ -16,10 +17,10 @@ import without_torchvision  # noqa: F401
 import torch
 from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
 from fedlab.core.standalone import StandalonePipeline
-from task import given
+from task import load_task
 from torch_model import Linear
 
-task, out = given()
+task, out = load_task()
 x, y = torch.from_numpy(task.x), torch.from_numpy(task.y)
 
 
@@ -46,10 +47,10 @@ class Clients(FedAvgSerialClientTrainer):
 
 class Pipeline(StandalonePipeline):
     def evaluate(self):
-        task.mark()
+        task.record_time()
 
 
 model = Linear(task)
 server = Server(model, global_round=task.rounds, sample_ratio=task.cohort.shape[1] / (len(task.offsets) - 1))
 Pipeline(server, Clients(model, num_clients=len(task.offsets) - 1)).main()
-task.leave(*task.solution(server._model.state), out)
+task.save_result(*task.solution(server._model.state), out)

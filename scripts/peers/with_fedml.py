@@ -2,14 +2,15 @@
 """FedML: the FedAvg of its simulation in one process, ``FedAvgAPI``.
 
 Modifications:
-- The model trainer is one of its kind, a ``ClientTrainer`` that takes the steps of the method, for its own knows no
-  psi, and losses of classification only.
-- ``get_model_params`` copies. That of its own trainers does not: on a CPU, each client of the first round then begins
-  where the one before it ended, and other objectives come out.
-- ``_client_sampling`` is overridden: cohort and minibatches are those of the task.
-- What its FedAvg averages is, for FedDualAvg, the dual state: with server rate 1 the method is just that mean.
-- Its tests on all clients are left out, and so are its tracking and ``fedml.init``, which asks its makers' server.
-- An empty module stands in for torchvision, which it imports for its models of images.
+- The model trainer is a ``ClientTrainer`` that takes the steps of the method, because FedML's own trainers support
+  neither psi nor regression.
+- ``get_model_params`` copies the parameters. FedML's own trainers do not copy: on a CPU each client of the first round
+  then starts where the previous client ended, and the objectives differ.
+- ``_client_sampling`` is overridden: cohorts and minibatches are those of the task.
+- For FedDualAvg, FedAvg averages the dual states: with server rate 1 the method is this mean.
+- FedML's tests on all clients are omitted, and so are its tracking and ``fedml.init``, which contacts the vendor's
+  server.
+- An empty module replaces torchvision, which FedML imports for its image models.
 """
 
 import without_torchvision  # noqa: F401
@@ -22,10 +23,10 @@ import torch
 from fedml.core import ClientTrainer
 from fedml.core.mlops import MLOpsStore
 from fedml.simulation.sp.fedavg import FedAvgAPI
-from task import given
+from task import load_task
 from torch_model import Linear
 
-task, out = given()
+task, out = load_task()
 x, y = torch.from_numpy(task.x), torch.from_numpy(task.y)
 
 
@@ -47,7 +48,7 @@ class Drawn(FedAvgAPI):
 
     def _aggregate(self, w_locals):
         found = super()._aggregate(w_locals)
-        task.mark()
+        task.record_time()
         return found
 
     def _local_test_on_all_clients(self, round_idx):
@@ -71,4 +72,4 @@ simulation.model_trainer = Trainer(model, args)
 for client in simulation.client_list:
     client.model_trainer = simulation.model_trainer
 simulation.train()
-task.leave(*task.solution(model.state), out)
+task.save_result(*task.solution(model.state), out)

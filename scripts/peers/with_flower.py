@@ -2,10 +2,10 @@
 """Flower: its simulation with Ray, its message API, its strategy ``FedAvg``.
 
 Modifications:
-- ``configure_train`` is overridden: the cohort is the task's, and a message names the client whose rows its node has.
-- Clients compute in NumPy, for Flower asks for no library; ``num_cpus`` is 1 a client, so that all cores have work.
-- What ``FedAvg`` averages is, for FedDualAvg, the dual state: with server rate 1 the method is just that mean.
-- Evaluation by clients is off, its log is silenced, and neither it nor Ray reports home (``FLWR_TELEMETRY_ENABLED=0``).
+- ``configure_train`` is overridden: the cohort is the task's, and a message names the client whose rows the node uses.
+- Clients compute in NumPy, because Flower requires no library. ``num_cpus`` is 1 for each client, so all cores work.
+- For FedDualAvg, ``FedAvg`` averages the dual states: with server rate 1 the method is this mean.
+- Evaluation on clients, logging, and the telemetry of Flower and Ray (``FLWR_TELEMETRY_ENABLED=0``) are turned off.
 """
 
 import logging
@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from task import Task, given
+from task import Task, load_task
 
 client_app, server_app = ClientApp(), ServerApp()
 
@@ -25,7 +25,7 @@ client_app, server_app = ClientApp(), ServerApp()
 @client_app.train()
 def train(message, context):
     config = message.content["config"]
-    task = Task.once(config["task"])
+    task = Task.load_cached(config["task"])
     ended = task.local(message.content["arrays"].to_numpy_ndarrays(), config["server-round"] - 1, config["client"])
     size = int(np.diff(task.offsets)[config["client"]])
     content = {"arrays": ArrayRecord(ended), "metrics": MetricRecord({"num-examples": size})}
@@ -45,7 +45,7 @@ class Drawn(FedAvg):
 
     def aggregate_train(self, server_round, replies):
         found = super().aggregate_train(server_round, replies)
-        task.mark()
+        task.record_time()
         return found
 
 
@@ -53,11 +53,11 @@ class Drawn(FedAvg):
 def serve(grid, context):
     strategy = Drawn(fraction_evaluate=0.0)
     result = strategy.start(grid, ArrayRecord(task.start()), num_rounds=task.rounds)
-    task.leave(*task.solution(result.arrays.to_numpy_ndarrays()), out)
+    task.save_result(*task.solution(result.arrays.to_numpy_ndarrays()), out)
 
 
 if __name__ == "__main__":
-    task, out = given()
+    task, out = load_task()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     run_simulation(
         server_app,

@@ -1,16 +1,16 @@
-"""No framework: a loop of NumPy over the clients, one after another.
+"""No framework: a NumPy loop over the clients, one after another.
 
 Modifications:
-- None. It is what a first script looks like.
+- None. The script is what one would write first.
 """
 
 import numpy as np
-from task import given
+from task import load_task
 
-task, out = given()
+task, out = load_task()
 state = task.start()
 for number, cohort in enumerate(task.cohort):
     ends = [task.local(state, number, client) for client in cohort]
     state = [np.mean(parts, axis=0) for parts in zip(*ends, strict=True)]
-    task.mark()
-task.leave(*task.solution(state), out)
+    task.record_time()
+task.save_result(*task.solution(state), out)

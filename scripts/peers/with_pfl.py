@@ -2,12 +2,12 @@
 """pfl-research: its simulated backend, its algorithm ``FederatedAveraging`` and its PyTorch model.
 
 Modifications:
-- ``train_one_user`` gives its own loop over minibatches, ``do_multiple_epochs_of``, the step of the method, for its
-  own step knows no psi.
-- Users are sampled as the task says, and a user's rows come in the order of its minibatches, which it does not shuffle.
-- What it averages is, for FedDualAvg, the update of the dual state: with server rate 1 the method is just that mean.
-- It never evaluates on users (``evaluation_frequency`` is the number of rounds, and the first one is not timed),
-  and prints no metrics.
+- ``train_one_user`` passes the step of the method to ``do_multiple_epochs_of``, the framework's loop over minibatches,
+  because the framework's own step does not support psi.
+- Users are sampled as in the task. A user's rows are in the order of the task's minibatches, and are not shuffled.
+- For FedDualAvg, the algorithm averages the updates of the dual state: with server rate 1 the method is this mean.
+- Users are never evaluated (``evaluation_frequency`` is the number of rounds, and the first round is not timed), and no
+  metrics are printed.
 """
 
 import torch
@@ -20,10 +20,10 @@ from pfl.data.federated_dataset import FederatedDataset
 from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from task import given
+from task import load_task
 from torch_model import Linear
 
-task, out = given()
+task, out = load_task()
 
 
 class Model(Linear):
@@ -47,7 +47,7 @@ class Method(FederatedAveraging):
 
 class Marks(TrainingProcessCallback):
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        task.mark()
+        task.record_time()
         return False, Metrics()
 
 
@@ -69,4 +69,4 @@ Method().run(
     callbacks=[Marks()],
     send_metrics_to_platform=False,
 )
-task.leave(*task.solution(model.state), out)
+task.save_result(*task.solution(model.state), out)

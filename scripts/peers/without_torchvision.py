@@ -1,6 +1,6 @@
-"""An empty module in place of torchvision, for frameworks that import it for images: there are none here.
+"""An empty module in place of torchvision, for frameworks that import torchvision for data sets of images.
 
-Its wheels go with one build of PyTorch each. Import this first.
+Each wheel of torchvision works with one build of PyTorch only. Import this module first.
 """
 
 import sys
