@@ -58,9 +58,10 @@ def load(about: dict[str, Any]) -> str:
     """Return a sentence on the other work that ran; empty if none did."""
     if not busy(about):
         return ""
+    average = f"load average {about['load_before']:.1f} before"
     return (
-        f"\n**Times are omitted, because other work ran on these cores** (load average {about['load_before']:.1f} before). "
-        "The same command\non quiet cores measures them."
+        f"\n**Times are omitted, because other work ran on these cores** ({average}). The same command on quiet cores\n"
+        "measures them."
     )
 
 
