@@ -184,7 +184,7 @@ class FcorunLauncher(Launcher):
 
     def _find_composition(self, overrides: list[str]) -> Any:
         """Return the configuration and plain values of overrides that differ in numbers only, or the error."""
-        from fcorun.configuration.sweep_jobs import compose_with_defaults
+        from fcorun.configuration.compose import compose_with_defaults
 
         numbers, key = self._split(overrides)
         if key not in self.compositions:

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The requirements and abilities of an algorithm. fcorun.experiment.compatibility refuses every other combination.
+    """The requirements and abilities of an algorithm. fcorun.experiment.prepare refuses every other combination.
 
     Attributes:
         needs: the optional methods of the regularizer that the algorithm calls. A regularizer without them is refused.

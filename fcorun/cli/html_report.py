@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fcorun.cli.key_docs import read_choice, read_root_keys
+from fcorun.config import SECTIONS
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 from fcorun.records.record import Record, load_records
-from fcorun.sections import SECTIONS
 from fcorun.system.files import write_atomically
 
 REPORT_FILE = "report.html"

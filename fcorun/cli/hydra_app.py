@@ -15,10 +15,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.cli.error_report import report_error
-from fcorun.configuration.compose import HYDRA_1_3, PreparedOnce, register_resolvers, to_plain_values
+from fcorun.configuration.compose import (
+    HYDRA_1_3,
+    PreparedOnce,
+    compose_with_defaults,
+    register_resolvers,
+    to_plain_values,
+)
 from fcorun.configuration.overrides import normalize_overrides, override_key
 from fcorun.configuration.search_path import packaged_config_dir
-from fcorun.configuration.sweep_jobs import compose_with_defaults
 from fcorun.errors import UserError
 from fcorun.system.interruption import interruptible_at_once
 

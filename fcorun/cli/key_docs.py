@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal, Union
 
 import yaml
 
-from fcorun.config import Settings, locate_user_class, type_hints
+from fcorun.config import SECTIONS, Settings, locate_user_class, type_hints
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir
 from fcorun.errors import UserError
-from fcorun.sections import SECTIONS
 from fcorun.sources.catalogue import read_source
 
 # The section that holds the keys of each config group.

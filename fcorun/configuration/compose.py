@@ -1,7 +1,7 @@
 """Composition of files and overrides to a plain configuration. With the command, the only code that uses Hydra."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,9 @@ from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError
 from yaml import YAMLError
 
 from fcorun.config import build_plugin, import_classes, keys_outside_identity
-from fcorun.configuration.hydra_errors import describe_hydra_error
+from fcorun.configuration.hydra_errors import describe_hydra_error, find_key_of_class
 from fcorun.configuration.overrides import normalize_overrides
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
-from fcorun.configuration.sweep_jobs import compose_with_defaults
 from fcorun.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,6 +56,22 @@ def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictCon
             )
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise UserError(describe_hydra_error(error)) from error
+
+
+def compose_with_defaults(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:
+    """Return ``compose(overrides)``, with keys added that a section's class has but its file does not.
+
+    Raises what Hydra raises.
+    """
+    current = list(overrides)
+    while True:
+        try:
+            return compose(current)
+        except Exception as error:
+            key = find_key_of_class(error)
+            if key is None or f"++{key}" in (text.partition("=")[0] for text in current):
+                raise
+            current = [f"++{text}" if text.partition("=")[0] == key else text for text in current]
 
 
 def to_plain_values(config: DictConfig) -> dict[str, Any]:

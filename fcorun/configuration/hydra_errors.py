@@ -8,10 +8,9 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from fcorun.config import locate_user_class
+from fcorun.config import SECTIONS, locate_user_class
 from fcorun.configuration.overrides import quote_for_shell
 from fcorun.errors import UserError, suggest_name
-from fcorun.sections import SECTIONS
 
 _INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from fcorun.config import SECTIONS
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError, suggest_name
-from fcorun.sections import SECTIONS
 
 _GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from fcorun.errors import UserError
-from fcorun.plugin_packages import find_plugin_packages
+from fcorun.trust import find_plugin_packages
 
 _USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", default=None)
 

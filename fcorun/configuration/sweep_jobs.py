@@ -8,12 +8,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fcorun.config import build_plugin, import_classes
-from fcorun.configuration.hydra_errors import find_key_of_class, find_unknown_key
+from fcorun.config import GRID_SECTIONS, build_plugin, import_classes
+from fcorun.configuration.hydra_errors import find_unknown_key
 from fcorun.configuration.overrides import override_key
 from fcorun.errors import UserError
 from fcorun.experiment.convergence import IGNORES_PSI
-from fcorun.sections import GRID_SECTIONS
 
 ComposeFunction = Callable[[list[str]], DictConfig]  # raises what Hydra raises
 
@@ -48,22 +47,6 @@ class SweepJob:
             keys = ", ".join(self.ignored_keys)
             lines.append(f"algo={choice_of('algo')} {IGNORES_PSI}: run once for all values of {keys}")
         return lines
-
-
-def compose_with_defaults(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:
-    """Return ``compose(overrides)``, with keys added that a section's class has but its file does not.
-
-    Raises what Hydra raises.
-    """
-    current = list(overrides)
-    while True:
-        try:
-            return compose(current)
-        except Exception as error:
-            key = find_key_of_class(error)
-            if key is None or f"++{key}" in (text.partition("=")[0] for text in current):
-                raise
-            current = [f"++{text}" if text.partition("=")[0] == key else text for text in current]
 
 
 def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction) -> list[SweepJob]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.algorithms.local_data import tree_bytes
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.segments.evaluation_blocks import block_length
 from fcorun.engine.segments.row_fetching import bytes_per_round

@@ -19,8 +19,7 @@ from jax import lax
 
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.algorithms.local_data import tree_bytes
-from fcorun.communication.base import Uplink
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity, Uplink
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import (
     DeviceRows,

@@ -6,12 +6,14 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from fcorun.algorithms.base import Algorithm, ProblemConstants
+import numpy as np
+
+from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants
 from fcorun.config import AUTO, numeric_fields
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.engine.arrays import SubsetView
 from fcorun.engine.engine import Engine
-from fcorun.engine.evaluate import Evaluation, objective_weights
+from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, first_line, suggest_name
@@ -22,11 +24,10 @@ from fcorun.experiment.bind_regularizer import (
     resolve_factors,
     warn_of_feature_order,
 )
-from fcorun.experiment.compatibility import check_data
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import explain_unmeasured
 from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
-from fcorun.objectives.base import Objective
+from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
+from fcorun.objectives.base import LinearModel, Objective
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.regularizers.none import NoRegularizer
@@ -48,6 +49,64 @@ def load_data(experiment: Experiment) -> FederatedData:
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
 
 
+def check_data(experiment: Experiment, data: FederatedData) -> None:
+    """Refuse data that do not fit the objective, and cohorts that do not fit the data or the algorithm.
+
+    Raises UserError.
+    """
+    names, tasks = experiment.names, experiment.objective.tasks
+    if data.task not in tasks:
+        raise UserError(
+            f"objective={names['objective']} is for {' and '.join(tasks)} targets, and "
+            f"data={names['data']} has {data.task} ones; choose another objective"
+            + (" or data.task" if hasattr(experiment.data, "task") else "")
+        )
+    try:
+        held_out = [targets for targets in (data.y_val, data.y_test) if targets is not None]
+        experiment.objective.check_targets(data.y, np.concatenate([data.y[:0], *held_out]))
+    except ValueError as error:
+        raise UserError(f"objective={names['objective']}: {error}") from error
+    if data.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
+        raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
+                        "none or one a class: leave it out")  # fmt: skip
+    resolve_factors(experiment.reg, experiment.objective, data)
+    if data.generated is not None:
+        _check_generated_clients(experiment, data.generated.n_clients)
+    cohort_size = experiment.settings.clients_per_round
+    if cohort_size is None or not isinstance(experiment.algo, Algorithm):
+        return
+    if cohort_size > data.n_clients:
+        raise UserError(
+            f"clients_per_round={cohort_size} is more than the {data.n_clients} clients of "
+            f"data={names['data']}; lower it, or set it to null for all of them"
+        )
+    if cohort_size < data.n_clients and not experiment.algo.traits.partial:
+        raise UserError(
+            f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
+            "algo that takes a part of them"
+        )
+
+
+def _check_generated_clients(experiment: Experiment, n_clients: int) -> None:
+    """Refuse what needs all rows, or numbers for each client, where rows are generated and not stored.
+
+    Raises UserError.
+    """
+    names, algo = experiment.names, experiment.algo
+    alternatives = " and ".join(getattr(algo, "curvature_alternatives", []))
+    obstacles = {
+        f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
+        f"auto of algo={names['algo']} takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
+        "reference=true solves the problem on all rows": experiment.settings.reference,
+        f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
+        "reg.per_client gives each client numbers": bool(experiment.reg.per_client),
+    }
+    for obstacle, applies in obstacles.items():
+        if applies:
+            raise UserError(f"data={names['data']} makes the rows of {n_clients:,} clients when a round needs them and "
+                            f"stores none, but {obstacle}; choose a smaller data set")  # fmt: skip
+
+
 def check_metric_measured(experiments: Iterable[Experiment], metric: str | None) -> None:
     """Refuse a metric that none of these experiments will measure, as far as their data tell. Raises UserError."""
     if not metric or metric in ("objective", "suboptimality"):
@@ -63,6 +122,26 @@ def check_metric_measured(experiments: Iterable[Experiment], metric: str | None)
         reasons.append(reason)
     if reasons:
         raise UserError(f"metric={metric} would not be measured: {'; '.join(dict.fromkeys(reasons))}; choose another")
+
+
+def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
+    """Return why runs of an experiment on these data will not measure a metric; empty if they may."""
+    name, names = metric.removeprefix(PERSONAL_PREFIX), experiment.names
+    if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
+        return f"data={names['data']} have no validation rows"
+    if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
+        return f"algo={names['algo']} makes no model for all clients"
+    objective_metrics = {metric.name for metric in experiment.objective.metrics}
+    classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
+    if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
+        return f"objective={names['objective']} has no accuracy"
+    if name in RANKING_METRICS.values() and name.removeprefix("val_") not in objective_metrics:
+        reason = why_unranked(data)
+        if reason:
+            return f"of data={names['data']} nothing is ranked, since {reason}"
+    if name.startswith(("support_", "recovery_")) and not (data.truth or data.client_truths):
+        return f"data={names['data']} have no true model to compare with"
+    return ""
 
 
 def build_problem(experiment: Experiment, data: FederatedData) -> Problem:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.communication.base import Topology
-from fcorun.config import AUTO, Settings, identity_fields, numeric_fields
+from fcorun.config import AUTO, GRID_SECTIONS, IDENTITY_SECTIONS, Settings, identity_fields, numeric_fields
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
@@ -22,7 +22,6 @@ from fcorun.plugin_code import PluginCode, code_identifier, find_code
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.sections import GRID_SECTIONS, IDENTITY_SECTIONS
 from fcorun.trackers.base import Tracker
 
 

@@ -11,9 +11,9 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.advice import advise, suggest_algorithms
 from fcorun.experiment.build import build_problem, build_schedule
-from fcorun.experiment.compatibility import are_convex
 from fcorun.experiment.convergence import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import are_convex
 from fcorun.experiment.reference import gather_rows
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver

@@ -1,25 +1,19 @@
 """The way from a plain configuration to an experiment: checked plug-ins that fit each other."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from fcorun.config import Settings, build, build_plugin
-from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import why_unranked
+from fcorun.algorithms.base import Baseline
+from fcorun.config import IDENTITY_SECTIONS, SECTIONS, Settings, build, build_plugin, check_value, type_hints
 from fcorun.errors import UnknownMetric, UserError, suggest_name
-from fcorun.experiment.compatibility import (
-    check_compatibility,
-    check_optimum,
-    check_start,
-    check_stop,
-    full_batch_settings,
-)
+from fcorun.experiment.convergence import RELATIVE_CHANGE
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS, TEST_METRIC_REFUSAL, TEST_PREFIX
+from fcorun.metrics import PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
+from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
-from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
 
 
 def prepare(config: Mapping[str, Any]) -> Experiment:
@@ -76,26 +70,6 @@ def check_metric(metric: str | None, experiment: Experiment) -> None:
         raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
-def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
-    """Return why runs of an experiment on these data will not measure a metric; empty if they may."""
-    name, names = metric.removeprefix(PERSONAL_PREFIX), experiment.names
-    if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
-        return f"data={names['data']} have no validation rows"
-    if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
-        return f"algo={names['algo']} makes no model for all clients"
-    objective_metrics = {metric.name for metric in experiment.objective.metrics}
-    classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
-    if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
-        return f"objective={names['objective']} has no accuracy"
-    if name in RANKING_METRICS.values() and name.removeprefix("val_") not in objective_metrics:
-        reason = why_unranked(data)
-        if reason:
-            return f"of data={names['data']} nothing is ranked, since {reason}"
-    if name.startswith(("support_", "recovery_")) and not (data.truth or data.client_truths):
-        return f"data={names['data']} have no true model to compare with"
-    return ""
-
-
 def _build_settings(values: dict[str, Any]) -> Settings:
     """Build the settings, in which one of ``local_epochs`` and ``local_steps`` is None. Raises UserError."""
     settings = build(Settings, values)
@@ -121,3 +95,195 @@ def plugin_to_config(plugin: Any, name: str, section_config: Mapping[str, Any]) 
     if isinstance(plugin, Regularizer) and plugin.relative_or_none is not None:
         del fields["strength"]
     return config | fields
+
+
+def full_batch_settings(settings: Settings, algo: str) -> Settings:
+    """Return the settings of an algorithm whose clients take all their data at once and count their own steps.
+
+    Raises UserError if ``local_steps`` or ``local_epochs`` is set.
+    """
+    if settings.local_steps is not None or settings.local_epochs != 1:
+        raise UserError(f"algo={algo} takes all data of a client and counts its own steps: leave local_epochs and "
+                        "local_steps out, and see the keys of algo")  # fmt: skip
+    return replace(settings, batch_size=None)
+
+
+def are_convex(*plugins: Objective | Regularizer) -> bool:
+    """Return whether the objective and the regularizer both declare that they are convex."""
+    return all(_declared_convexity(plugin) for plugin in plugins)
+
+
+def _declared_convexity(plugin: Objective | Regularizer) -> bool | None:
+    """Return the ``convex`` that the plug-in's class itself declares, not a base class; None if it declares none."""
+    return vars(type(plugin)).get("convex")
+
+
+def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse a baseline, a reference or a relative strength where the problem has no certified optimum.
+
+    Raises UserError.
+    """
+    is_baseline = isinstance(plugins["algo"], Baseline)
+    has_relative_strength = plugins["reg"].relative_or_none is not None
+    if is_baseline:
+        option, convex_sections = f"algo={names['algo']}", ("objective", "reg")
+    elif settings.reference:
+        option, convex_sections = "reference=true", ("objective", "reg")
+    elif has_relative_strength:
+        option, convex_sections = "reg.relative", ("objective",)
+    else:
+        return
+    for section in convex_sections:
+        convex = _declared_convexity(plugins[section])
+        if not convex:
+            problem = "is not convex; leave it out"
+            if convex is None:
+                problem = "does not say whether it is convex: leave it out, or give its class convex = True, if it is"
+            raise UserError(f"{option} needs one optimum, and {section}={names[section]} {problem}")
+    if not plugins["mirror"].domain_contains(plugins["reg"]) and not has_relative_strength:
+        raise UserError(
+            f"{option} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
+            "not; choose reg=nonneg, l1_nonneg or simplex"
+        )
+
+
+def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse a topology that the algorithm does not support, and ``start`` or ``frozen`` without effect.
+
+    Raises UserError.
+    """
+    algo = plugins["algo"]
+    is_tree, hierarchy = plugins["topology"].edge_rounds is not None, algo.traits.hierarchy
+    if isinstance(algo, Baseline):
+        unused = {"start": settings.start, "frozen": settings.frozen, "topology": is_tree}
+        for key, given in unused.items():
+            if given:
+                raise UserError(
+                    f"algo={names['algo']} solves the problem on all rows in one place, from any start: leave {key} out"
+                )
+    if is_tree and not hierarchy:
+        raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
+                        "an algo that takes topology=tree: fcorun list algo shows which do")  # fmt: skip
+    if hierarchy == "only" and not is_tree:
+        raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
+    if settings.frozen and not settings.start:
+        raise UserError("frozen=true trains no server's model: give start=FOLDER, a record that has one")
+    if settings.frozen and not algo.has_personal_models:
+        raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, which has no personal models; "
+                        "choose an algo that has: fcorun list algo shows which have")  # fmt: skip
+    if settings.frozen and is_tree:
+        raise UserError("frozen=true leaves nothing to the edges: leave topology out")
+
+
+def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
+    """Refuse plug-ins that cannot work with each other. Raises UserError."""
+    algo, reg, mirror = plugins["algo"], plugins["reg"], plugins["mirror"]
+    traits = algo.traits
+    if not traits.mirrored and not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
+    _check_curvature(plugins, names)
+    for piece in traits.needs:
+        if not hasattr(reg, piece):
+            raise UserError(
+                f"algo={names['algo']} needs the {piece} of the regularizer, which reg={names['reg']} does "
+                "not have; choose another algo or another reg"
+            )
+    if not mirror.supports(reg):
+        supported = ", ".join(sorted(_to_snake_case(cls.__name__) for cls in mirror.retrieve_functions))
+        raise UserError(
+            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows none, {supported}: "
+            "choose one of them, or mirror=euclidean, which takes any"
+        )
+    if reg.apply_to == []:
+        raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
+    psi_sides = () if isinstance(algo, Baseline) else traits.psi_sides
+    if reg.applied_by != "both" and psi_sides and reg.applied_by not in psi_sides:
+        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {psi_sides[0]} "
+                        "only; give both")  # fmt: skip
+    if reg.applied_by != "both" and len(psi_sides) == 2 and traits.exact:
+        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
+                        "apply psi; give both")  # fmt: skip
+    _check_factors(reg, names["reg"], "" if isinstance(mirror, Euclidean) else names["mirror"])
+    for name, values in (reg.per_client or {}).items():
+        if name not in reg.across_clients:
+            allowed = ", ".join(reg.across_clients) or "none"
+            raise UserError(
+                f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {allowed} can"
+            )
+        for value in values:
+            check_value(value, type_hints(type(reg))[name], f"reg.per_client.{name}")
+    if reg.relative_or_none is not None and not hasattr(reg, "strength_max"):
+        raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
+                        "give reg.strength")  # fmt: skip
+
+
+def _to_snake_case(class_name: str) -> str:
+    """Return a class's name as conf/ spells it: L1Box, l1_box."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()
+
+
+def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
+    """Refuse steps that are "auto" where the losses have no curvature bounds to resolve them from. Raises UserError."""
+    objective, mirror = plugins["objective"], plugins["mirror"]
+    alternatives = " and ".join(plugins["algo"].curvature_alternatives)
+    if not alternatives:
+        return
+    if not objective.has_curvature_bound:
+        without, ceiling = "", ""
+        if hasattr(objective, "ceiling"):
+            without = " without a ceiling"
+            ceiling = ", or objective.ceiling, the largest mean (for gamma: ratio to the mean) that you expect"
+        raise UserError(f"algo={names['algo']} needs bounds on the curvature of the losses, which "
+                        f"objective={names['objective']} does not have{without}; "
+                        f"give {alternatives}{ceiling}")  # fmt: skip
+    if not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
+                        f"mirror={names['mirror']}, give {alternatives}")  # fmt: skip
+
+
+def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
+    """Refuse ``factors`` without a sum over features or with a mirror map, and strengths that are given twice.
+
+    Args:
+        name: of the regularizer.
+        mirror: the name of the mirror map; empty for the Euclidean one.
+    """
+    if reg.per_client and reg.relative_or_none is not None:
+        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+    if reg.factors and not vars(type(reg)).get("separable"):
+        raise UserError(f"reg.factors weighs the penalties of single features, of which reg={name} is no sum: "
+                        "choose l1, elastic_net, l2 or group_lasso")  # fmt: skip
+    if reg.factors and mirror:
+        raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={mirror} knows no factors: leave "
+                        "one of them out")  # fmt: skip
+
+
+def check_stop(experiment: Experiment) -> None:
+    """Refuse targets of ``stop`` that are unknown, or that this run does not measure. Raises UserError."""
+    stop, names = experiment.settings.stop, experiment.names
+    if stop is None or isinstance(experiment.algo, Baseline):  # a baseline ends by its certificate
+        return
+    if not stop:
+        raise UserError("stop={} names no target: give stop={suboptimality:1e-6}, or null")
+    reasons = {}  # why this run does not measure a metric, by its name
+    if not experiment.settings.reference:
+        reasons["suboptimality"] = "give reference=true"
+    if not hasattr(experiment.reg, "violation"):
+        reasons["violation"] = f"reg={names['reg']} is no constraint"
+    for name, target in stop.items():
+        if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
+            raise UserError(f"stop.{name} is refused: {TEST_METRIC_REFUSAL}")
+        if name != RELATIVE_CHANGE and name not in experiment.metrics.comparable:
+            raise UserError(
+                f"stop: '{name}' is not a choice: "
+                f"{suggest_name(name, [RELATIVE_CHANGE, *experiment.metrics.comparable])}"
+            )
+        if name == RELATIVE_CHANGE and target < 0:
+            raise UserError(f"stop.change={target:g} must be non-negative")
+        if name.startswith(PERSONAL_PREFIX):
+            if not experiment.algo.has_personal_models:
+                reasons[name] = f"algo={names['algo']} has no personal models"
+        elif name != RELATIVE_CHANGE and not experiment.has_shared_model:
+            reasons[name] = f"algo={names['algo']} makes no model for all clients"
+        if name in reasons:
+            raise UserError(f"stop: this run does not measure {name}: {reasons[name]}")

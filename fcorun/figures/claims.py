@@ -13,7 +13,7 @@ from fcorun.figures.rounds_to_target import RoundsToTarget, find_rounds_to_targe
 from fcorun.figures.spec import Claim, Figure
 from fcorun.metrics import is_baseline_row
 from fcorun.records.record import Record
-from fcorun.reports.pictures.axis import x_values
+from fcorun.reports.pictures.layout import x_values
 from fcorun.reports.run_table import DataFrame, RunTable
 from fcorun.reports.seed_bands import seed_band
 

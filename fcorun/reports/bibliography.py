@@ -7,11 +7,10 @@ from typing import Any
 
 from yaml import YAMLError
 
-from fcorun.config import locate
+from fcorun.config import IDENTITY_SECTIONS, SECTIONS, locate
 from fcorun.errors import UserError
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
-from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
 from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, read_source
 from fcorun.trust import is_free_to_import
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.config import LABEL_KEYS, keys_outside_identity
+from fcorun.config import IDENTITY_SECTIONS, LABEL_KEYS, keys_outside_identity
 from fcorun.experiment.convergence import NEAR_OPTIMUM
 from fcorun.metrics import COUNTERS, MetricCatalogue, aggregate, from_summaries, is_baseline_row
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, column_values
-from fcorun.sections import IDENTITY_SECTIONS
 
 _KINDS = ("final", "best", "tail")
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
+from fcorun.config import IDENTITY_SECTIONS
 from fcorun.experiment.convergence import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS
 from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
 from fcorun.records.formats import frame_csv
@@ -19,7 +20,6 @@ from fcorun.reports.grid_edges import find_grid_edges
 from fcorun.reports.pictures.sweep_pictures import draw_sweep
 from fcorun.reports.run_table import SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
-from fcorun.sections import IDENTITY_SECTIONS
 from fcorun.system.files import write_atomically
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")

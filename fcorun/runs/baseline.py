@@ -13,8 +13,7 @@ from fcorun.experiment.build import build_problem
 from fcorun.problem import solver
 from fcorun.problem.problem import Problem
 from fcorun.runs.finish import finish_run
-from fcorun.runs.job import Job, Watcher
-from fcorun.runs.progress import Progress
+from fcorun.runs.job import Job, Progress, Watcher
 
 
 def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:

@@ -19,8 +19,7 @@ from fcorun.experiment.convergence import measure_remaining_descent
 from fcorun.experiment.optimality_gap import assess_gap, can_assess_gap
 from fcorun.runs.finish import finish_run
 from fcorun.runs.hosts.leader import run_rounds
-from fcorun.runs.job import Job, Watcher
-from fcorun.runs.progress import Progress
+from fcorun.runs.job import Job, Progress, Watcher
 from fcorun.system.interruption import check_interrupted
 
 _MIN_RUNS_TO_SPLIT = 4  # with fewer runs, splitting a batch for an idle thread does not pay

@@ -1,9 +1,12 @@
-"""A run in progress, and the watchers that follow it."""
+"""A run in progress, the watchers that follow it, and the progress that its folder shows."""
 
 import contextlib
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
 from fcorun.experiment.convergence import describe_met_target, explain_growth, minimised_metric
@@ -11,6 +14,9 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import COUNTERS, PERSONAL_PREFIX
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FINISHED_STATUSES, Record
+
+_PAUSE = 1.0  # seconds between two lines of progress
+_SHARE = 0.05  # the largest share of the time that writing progress takes
 
 
 class Watcher:
@@ -205,3 +211,50 @@ class Job(RunHistory):
             self.end_status = "failed"
             with contextlib.suppress(OSError):
                 self.run_folder.mark_failed(error, self.label)
+
+
+@dataclass
+class Progress:
+    """The progress of the runs of a batch, written to their folders: to run.log, and to status.json.
+
+    Attributes:
+        due: the earliest time of the next lines, by ``time.monotonic``.
+    """
+
+    due: float = 0.0
+
+    def log_progress(self, jobs: Sequence[Job], seconds_left: float | None, last: bool = False) -> None:
+        """Log the last evaluation of each job, unless the lines before are recent; a ``last`` evaluation always."""
+        started = time.monotonic()
+        if started < self.due and not last:
+            return
+        for job in jobs:
+            progress, time_left = _describe(job, seconds_left)
+            job.run_folder.log(f"{progress}: {job.headline()}{time_left}")
+            if not last:  # the final status is about to be written
+                job.run_folder.mark_running(job.label, f"{progress}{time_left}", round=job.rows[-1]["round"])
+        ended = time.monotonic()
+        self.due = ended + max(_PAUSE, (ended - started) / _SHARE)
+
+
+def _describe(job: Job, seconds_left: float | None) -> tuple[str, str]:
+    """Return the rounds that a run has done, and the time left as text; a baseline's is unknown."""
+    rounds_done, rounds = job.rows[-1]["round"], job.experiment.settings.rounds
+    if not isinstance(job.experiment.algo, Algorithm):
+        return f"iteration {rounds_done}", ""
+    percent = f" ({100 * rounds_done / rounds:.0f} %)" if rounds else ""
+    time_left = "" if seconds_left is None else f", about {format_duration(seconds_left)} left"
+    return f"round {rounds_done} of {rounds}{percent}", time_left
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time in the unit that suits its size.
+
+    >>> format_duration(0.4), format_duration(59), format_duration(200), format_duration(20_000)
+    ('0 s', '59 s', '3 min', '5.6 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from fcorun.config import Count, CurveAxis, FigureStyle
+from fcorun.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import CATALOGUE, aggregate
@@ -17,7 +17,6 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.reports.build_table import build_table
-from fcorun.sections import IDENTITY_SECTIONS
 
 
 @dataclass

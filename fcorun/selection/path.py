@@ -11,9 +11,9 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment import reference
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.compatibility import are_convex
 from fcorun.experiment.convergence import IGNORES_PSI
 from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import are_convex
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer

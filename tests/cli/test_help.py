@@ -8,7 +8,7 @@ from helpers import choice_names
 
 from fcorun.cli.commands import main
 from fcorun.cli.key_docs import GROUPS, read_choice, read_root_keys
-from fcorun.sections import SECTIONS
+from fcorun.config import SECTIONS
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from helpers import SMALL, fails
 from fcorun import compose, load_records
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
+from fcorun.config import GRID_SECTIONS
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.figures.reproduce import _list_seed_jobs
 from fcorun.figures.spec import Figure
 from fcorun.reports.build_table import build_table
-from fcorun.sections import GRID_SECTIONS
 
 SOURCE = """
 from dataclasses import dataclass

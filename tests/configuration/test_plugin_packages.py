@@ -12,7 +12,7 @@ from helpers import SMALL, fails
 from markdown_blocks import blocks
 
 from fcorun import compose, load_records
-from fcorun.plugin_packages import find_plugin_packages
+from fcorun.trust import find_plugin_packages
 
 __all__ = ["fcorun"]
 

@@ -7,8 +7,8 @@ from figure_checks import draw_best_points, draw_checked_view, legend_of
 from fcorun import UserError, load_records
 from fcorun.metrics import COUNTERS
 from fcorun.reports.pictures import structure
-from fcorun.reports.pictures.axis import x_values
 from fcorun.reports.pictures.best_curves import choose_sweep_panels
+from fcorun.reports.pictures.layout import x_values
 
 # ---------------------------------------------------------------- best points
 

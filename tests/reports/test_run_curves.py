@@ -9,8 +9,7 @@ from helpers import small
 from fcorun import UserError, run
 from fcorun.metrics import CATALOGUE, Metric
 from fcorun.reports.pictures import run_curves
-from fcorun.reports.pictures.axis import choose_unit, x_values
-from fcorun.reports.pictures.layout import COLOURS
+from fcorun.reports.pictures.layout import COLOURS, choose_unit, x_values
 from fcorun.reports.pictures.run_curves import draw_run
 
 # ---------------------------------------------------------------- one run

@@ -28,8 +28,8 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table
 from fcorun.reports.sweep_report import write_sweep_report
+from fcorun.runs.finish import summarize
 from fcorun.runs.job import Job
-from fcorun.runs.summary import summarize
 
 
 def test_columns_and_their_order():

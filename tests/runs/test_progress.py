@@ -8,7 +8,7 @@ from helpers import Stop, small
 
 from fcorun import Record, Watcher, run
 from fcorun.cli.commands import main as command
-from fcorun.runs import progress
+from fcorun.runs import job
 
 RUN = ("rounds=8", "eval_every=2", "checkpoint_every=0")
 
@@ -19,8 +19,8 @@ def lines() -> list[str]:
 
 
 def test_each_evaluation_is_a_line_of_the_log(monkeypatch):
-    monkeypatch.setattr(progress, "_PAUSE", 0)
-    monkeypatch.setattr(progress, "_SHARE", float("inf"))
+    monkeypatch.setattr(job, "_PAUSE", 0)
+    monkeypatch.setattr(job, "_SHARE", float("inf"))
     run(small(*RUN), "here")
     progress_of_lines = [line.partition(":")[0] for line in lines()]
     assert progress_of_lines == [f"round {done} of 8 ({25 * done // 2} %)" for done in (0, 2, 4, 6, 8)]
@@ -28,7 +28,7 @@ def test_each_evaluation_is_a_line_of_the_log(monkeypatch):
 
 
 def test_a_fast_run_writes_of_its_first_and_its_last_evaluation_only(monkeypatch):
-    monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(job.time, "monotonic", lambda: 100.0)
     run(small(*RUN), "here")
     assert [line.partition(" of")[0] for line in lines()] == ["round 0", "round 8"]
 
@@ -44,8 +44,8 @@ def test_results_tell_how_far_a_run_has_come(monkeypatch, capsys):
             if row["round"] == 6:  # of which nothing is noted yet
                 assert command(["results", "here"]) == 0
 
-    monkeypatch.setattr(progress, "_PAUSE", 0)
-    monkeypatch.setattr(progress, "_SHARE", float("inf"))
+    monkeypatch.setattr(job, "_PAUSE", 0)
+    monkeypatch.setattr(job, "_SHARE", float("inf"))
     run(small(*RUN), "here", Asking())
     shown = capsys.readouterr().out
     assert re.search(r"running, round 4 of 8 \(50 %\), about \d+ s left +4 ", shown)

@@ -17,7 +17,8 @@ from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.prepare import prepare
 from fcorun.records.sweep_settings import load_settings
-from fcorun.runs import batch, execute
+from fcorun.runs import batch
+from fcorun.runs import run as run_module
 from fcorun.runs.job import Watcher
 
 
@@ -187,7 +188,7 @@ def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
 def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, monkeypatch):
     """With the numbers of an undisturbed run; and a thread that has nothing to do is given some of another's runs."""
     axes = ("algo.client_lr=1e-3,2e-3,3e-3,4e-3,5e-3,50,60,70,80,90", "algo.server_lr=1,1000", "rounds=40")
-    monkeypatch.setattr(execute, "available_cores", lambda: batches)
+    monkeypatch.setattr(run_module, "available_cores", lambda: batches)
     monkeypatch.setattr(CompiledPrograms, "estimated_recompile_seconds", 0.0)
     assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 0
     records = {

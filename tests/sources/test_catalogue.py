@@ -16,7 +16,7 @@ from helpers import fails
 
 import fcorun
 from fcorun.algorithms import FedDualAvg
-from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
+from fcorun.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.sources import catalogue as sources
 from fcorun.sources.catalogue import UNPUBLISHED, BibEntry, Source, load_catalogue, parse_source, read_source
 

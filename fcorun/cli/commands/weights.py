@@ -20,12 +20,13 @@ from fcorun.cli.commands.common import (
 )
 from fcorun.errors import UserError
 from fcorun.models.coefficients import (
+    coefficient_files,
     format_by_client,
     load_client_coefficients,
     load_coefficients,
     no_coefficients_reason,
+    weights_image,
 )
-from fcorun.models.nifti_images import coefficient_files, weights_image
 from fcorun.records.record import Record
 from fcorun.reports.coefficient_summary import stability_warnings, summarize_coefficients
 from fcorun.reports.pictures.brain import draw_brain

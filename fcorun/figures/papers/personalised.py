@@ -17,8 +17,7 @@ from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Batch
 from fcorun.problem.vector import Vector
-from fcorun.reports.pictures.axis import choose_unit, x_values
-from fcorun.reports.pictures.layout import DASHES, make_figure
+from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, x_values
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band

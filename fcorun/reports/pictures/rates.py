@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.axis import set_y_scale
 from fcorun.reports.pictures.heat_map import (
     CLIENT_LR,
     MAX_HORIZONTAL_TICKS,
@@ -18,7 +17,7 @@ from fcorun.reports.pictures.heat_map import (
     label_missing_rates,
     ring_marker,
 )
-from fcorun.reports.pictures.layout import add_legend, make_figure
+from fcorun.reports.pictures.layout import add_legend, make_figure, set_y_scale
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import current_style, pt
 from fcorun.reports.run_table import SEED_KEYS, DataFrame

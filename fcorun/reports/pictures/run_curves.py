@@ -5,8 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.metrics import CATALOGUE, PERSONAL_PREFIX, Metric, MetricCatalogue, is_baseline_row
-from fcorun.reports.pictures.axis import choose_unit, set_x_ticks, set_y_scale, x_values
-from fcorun.reports.pictures.layout import count_panel_columns, curve_style, make_figure, render_figure, set_y_label
+from fcorun.reports.pictures.layout import (
+    choose_unit,
+    count_panel_columns,
+    curve_style,
+    make_figure,
+    render_figure,
+    set_x_ticks,
+    set_y_label,
+    set_y_scale,
+    x_values,
+)
 from fcorun.reports.pictures.style import style_context
 
 Evaluations = Sequence[dict[str, float]]

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 
 from fcorun.metrics import PERSONAL_PREFIX, global_name, is_baseline_row
-from fcorun.reports.pictures.axis import choose_unit, set_x_ticks, set_y_scale, x_values
-from fcorun.reports.pictures.layout import CurveStyle, add_legend, count_panel_columns, make_figure, set_y_label
+from fcorun.reports.pictures.layout import (
+    CurveStyle,
+    add_legend,
+    choose_unit,
+    count_panel_columns,
+    make_figure,
+    set_x_ticks,
+    set_y_label,
+    set_y_scale,
+    x_values,
+)
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree

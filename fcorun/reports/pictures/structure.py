@@ -3,8 +3,7 @@
 from typing import Any
 
 from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
-from fcorun.reports.pictures.axis import set_y_scale
-from fcorun.reports.pictures.layout import add_legend, make_figure, set_y_label
+from fcorun.reports.pictures.layout import add_legend, make_figure, set_y_label, set_y_scale
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import DataFrame

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, suggest_name
+from fcorun.experiment.build import explain_unmeasured
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import explain_unmeasured
 from fcorun.metrics import PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
 
 

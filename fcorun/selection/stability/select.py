@@ -12,9 +12,9 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.compatibility import are_convex
 from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE
 from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import are_convex
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import STABILITY_FILE
 from fcorun.selection.checks import check_global_model, check_subsets
