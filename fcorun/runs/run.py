@@ -1,4 +1,4 @@
-"""Run experiments: one, or several that differ in numbers only, each into a record of its own."""
+"""Run experiments, each into a record of its own: those that differ in numbers only by one program, in batches."""
 
 import itertools
 import time
@@ -102,7 +102,7 @@ def run_grid(
 def run_experiments(
     experiments: Sequence[Experiment], folders: Sequence[str | Path | None], watch: Watcher | None = None
 ) -> list[FittedRecord]:
-    """Run experiments that are prepared, as ``run_grid`` runs configurations."""
+    """Run experiments that are prepared, as ``run_grid`` runs configurations, in groups of equal ``batch_key``."""
     paths = []
     for experiment, folder in zip(experiments, folders, strict=True):
         paths.append(Path(folder or experiment.default_folder))
@@ -113,34 +113,26 @@ def run_experiments(
         if experiment_of[path].identity != experiment.identity:
             raise UserError(f"{path} is given to two different runs; give each a folder of its own")
     with_pictures = len(experiment_of) == 1  # a point of a grid gets no pictures
-    jobs = []
-    for path, experiment in experiment_of.items():
-        jobs.append(Job(experiment, RunFolder(path, experiment.identity), with_pictures))
-    errors = _run_groups(jobs, watch or Watcher())
-    for job in jobs:
-        if job.end_status == "locked":
-            raise UserError(f"{job.run_folder.path} {IN_USE}")
-    for error in errors:
-        raise error
-    return [FittedRecord(path) for path in paths]
-
-
-def _run_groups(jobs: list[Job], watch: Watcher) -> list[BaseException]:
-    """Run jobs in groups that differ in numbers and seed only, and return all errors. Raises KeyboardInterrupt."""
     groups: dict[str, list[Job]] = {}
-    for job in jobs:
-        groups.setdefault(job.experiment.batch_key, []).append(job)
+    for path, experiment in experiment_of.items():
+        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures)
+        groups.setdefault(experiment.batch_key, []).append(job)
     errors: list[BaseException] = []
     for group in groups.values():
         try:
-            run_jobs(group, watch)
+            run_jobs(group, watch or Watcher())
         except UserError as error:  # no job of this group was started
             errors.append(error)
         errors += [job.error for job in group if job.error is not None]
         for error in errors:
             if isinstance(error, KeyboardInterrupt):
                 raise error
-    return errors
+    for job in itertools.chain(*groups.values()):
+        if job.end_status == "locked":
+            raise UserError(f"{job.run_folder.path} {IN_USE}")
+    for error in errors:
+        raise error
+    return [FittedRecord(path) for path in paths]
 
 
 def run_jobs(jobs: list[Job], watch: Watcher) -> None:
