@@ -175,7 +175,7 @@ class Hosts:
                 rank = ranks[connection]
                 try:
                     message = json.loads(connection.recv_bytes())  # type: ignore[union-attr]
-                except (EOFError, OSError):
+                except (EOFError, OSError, ValueError):  # the end of the connection, or no JSON
                     message = None
                 last_received[rank] = time.monotonic() if message else 0.0
                 if message and "alive" not in message:

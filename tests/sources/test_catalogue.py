@@ -116,7 +116,8 @@ def test_citation_cff_agrees_with_the_catalogue():
         ("{T. Dinh, Canh and Tran, Nguyen H. and\n  Nguyen, Tuan Dung}", "T. Dinh, Tran and Nguyen (2021)"),
         ("{A, B and C, D and E, F and G, H}", "A et al. (2021)"),
         ('"Ada {Lovelace}"', "Lovelace (2021)"),
-        (r"{Ludwig van der Berg and G{\"o}del, K. and Erd{\H{o}}s, P.}", "van der Berg, Gödel and Erdős (2021)"),
+        ("{Ludwig van der Berg and Gödel, Kurt and de la Fuente, Ana}", "van der Berg, Gödel and de la Fuente (2021)"),
+        (r"{G\"odel, K. and \}", r"G\"odel and \ (2021)"),
         ("{{The many authors}}", "The many authors (2021)"),
     ],
 )

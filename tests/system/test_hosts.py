@@ -346,6 +346,13 @@ def test_a_message_that_is_no_json_is_refused(two):
     assert second.receive() == {"do": "run", "points": []}
 
 
+def test_a_host_that_sends_no_json_is_lost(two):
+    first, second = two
+    second.connections[0].send_bytes(b"{")
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost"):
+        first.check_failures(timeout=5)
+
+
 def test_a_lost_host_is_named(two):
     first, second = two
     second.send(number=1)
