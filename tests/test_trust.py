@@ -294,7 +294,7 @@ def test_a_terminal_is_not_steered():
 def test_an_entry_of_a_record_commands_nothing(text):
     with fails("which may be a command to LaTeX"):
         entry_from_record(f"@misc{{me, title = {{{text}}}}}")
-    with fails("not one entry"):
+    with fails("not a single BibTeX entry"):
         entry_from_record(f"{text} @misc{{me, title = {{x}}}}")
 
 

@@ -10,10 +10,10 @@ from fcorun.config import Positive
 class PFedMacSH(PFedMacS):
     """pFedMac-SH, on ``topology=tree``.
 
-    An edge has a model x and the mean y of its clients. Clients start from y in the next round of the edge; in print
-    each client starts from its own y. The client's step uses the client's lambda, where slides print that of the edge.
-    Cohorts consist of clients; in print they consist of edges. The edge's step is as printed: it lacks the term
-    - lambda_2 x of the gradient of the three-level problem, so that the algorithm does not end at its optimum.
+    An edge has a model x and the mean y of its clients. Clients start from y in the next round of the edge; in the
+    paper each client starts from its own y. The client's step uses lambda_1; the slides print lambda_2. Cohorts consist
+    of clients; in the paper they consist of edges. The edge's step is as printed: it lacks the term - lambda_2 x of the
+    gradient of the three-level problem, so that the algorithm does not converge to the optimum of that problem.
 
     Attributes:
         lam, client_lr: lambda_1 and eta_1 of clients.

@@ -1,4 +1,4 @@
-"""The requirements and capabilities of plug-ins, a few words each, read from their classes."""
+"""The requirements and capabilities of plug-ins, in short phrases, read from their classes."""
 
 from typing import Any
 
@@ -91,7 +91,7 @@ def _dataset(cls: type, choice: ChoiceDoc) -> list[str]:
     return _applicable(
         {
             "reads files": cls.sources is not Dataset.sources,  # type: ignore[attr-defined]
-            "downloads what is missing": cls.fetch is not Dataset.fetch,  # type: ignore[attr-defined]
+            "downloads missing files": cls.fetch is not Dataset.fetch,  # type: ignore[attr-defined]
         }
     )
 
@@ -100,7 +100,7 @@ def _topology(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.communication.base import Topology
 
     has_edges = cls.edge_rounds is not Topology.edge_rounds  # type: ignore[attr-defined]
-    return ["edges: an algo for trees"] if has_edges else []
+    return ["needs an algo for trees"] if has_edges else []
 
 
 def _tracker(cls: type, choice: ChoiceDoc) -> list[str]:
@@ -109,10 +109,10 @@ def _tracker(cls: type, choice: ChoiceDoc) -> list[str]:
 
 
 LEGENDS = {
-    "algo": "exact: at the optimum of F + psi in the end, given full gradients and exact solves",
-    "reg": "reg.relative: its strength may be a fraction of the largest useful one; duality gap: certifies optima",
-    "objective": "rates auto: the curvature of the losses has bounds, from which rates may be worked out",
-    "mirror": "reg: the regularizers that it retrieves the primal with",
+    "algo": "exact: converges to the optimum of F + psi with full gradients and exact solves",
+    "reg": "reg.relative: takes a fraction of the smallest strength at which 0 is optimal; duality gap: certifies optima",
+    "objective": "rates auto: rates may be auto, computed from bounds on the curvature of the losses",
+    "mirror": "reg: the regularizers that work with the map",
 }
 _READERS = {
     "algo": _algorithm,
@@ -131,7 +131,7 @@ def _applicable(words: dict[str, bool]) -> list[str]:
 
 
 def _convexity(cls: type) -> str:
-    """Return what a class itself, apart from its parents, says about convexity."""
+    """Return the convexity that a class itself declares, and not its parents."""
     return {True: "convex", False: "not convex", None: "convexity not declared"}[vars(cls).get("convex")]
 
 

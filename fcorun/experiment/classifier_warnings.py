@@ -20,28 +20,28 @@ _MAX_SIZE = 2**24  # entries of the features that are searched for a separating 
 def warn_constant_prediction(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:
     """Return a warning if the final accuracy is the share of the largest class; else an empty string.
 
-    The accuracy is that of the validation rows where there are some, else of the training rows.
+    The accuracy is that of the validation rows, or of the training rows if the data have no validation rows.
     """
-    part = "val" if "val_accuracy" in row else "train"
-    if data.task == "regression" or f"{part}_accuracy" not in row:
+    split = "val" if "val_accuracy" in row else "train"
+    if data.task == "regression" or f"{split}_accuracy" not in row:
         return ""
-    if part == "val":
+    if split == "val":
         assert data.y_val is not None
         targets = data.y_val
         weight = np.ones(len(targets)) if data.weight_val is None else data.weight_val
     else:
         targets, weight = data.y, objective_weights(data, experiment.settings.client_weighting)
     class_shares = np.bincount(targets, weight, len(data.classes)) / weight.sum()
-    accuracy = row[f"{part}_accuracy"]
+    accuracy = row[f"{split}_accuracy"]
     if abs(accuracy - class_shares.max()) > _ROUNDING:
         return ""
-    better_metrics = [name for name in (f"{part}_loss", *RANKING_METRICS.values()) if name in row]
-    if part == "train":
+    better_metrics = [name for name in (f"{split}_loss", *RANKING_METRICS.values()) if name in row]
+    if split == "train":
         better_metrics.append("the scores of rows that are held out (data.test, data.validation)")
     *others, last = better_metrics
     alternatives = f"{', '.join(others)} or {last}" if others else last
     largest_class = data.classes[class_shares.argmax()]
-    return (f"{part}_accuracy {accuracy:.4g} is that of predicting '{largest_class}' for every row: judge the model "
+    return (f"{split}_accuracy {accuracy:.4g} is that of predicting '{largest_class}' for every row: judge the model "
             f"by {alternatives}")  # fmt: skip
 
 
@@ -84,7 +84,9 @@ def _is_unpenalised(experiment: Experiment) -> bool:
 
 
 def _find_separating_feature(data: FederatedData) -> str:
-    """Return the first feature that separates two classes, up to ties; empty if none does, or if rows are elsewhere.
+    """Return the first feature that separates two classes, up to ties, else an empty string.
+
+    Rows on disk or on other hosts are not searched.
 
     The values of such a feature for one class are nowhere above those for the other, and not all the same.
     """

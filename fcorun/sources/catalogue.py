@@ -109,7 +109,7 @@ def entry_from_record(text: str) -> BibEntry:
     """
     entries = parse_bibtex(text)
     if len(entries) != 1 or entries[0].text != text:
-        raise UserError("what its record notes is not one entry of BibTeX")
+        raise UserError("the entry in its record is not a single BibTeX entry")
     entry = entries[0]
     if entry.key not in load_catalogue() and (command := _COMMAND.search(text)):
         raise UserError(f"the entry @{entry.key} of its record has {command[0]}, which may be a command to LaTeX")
@@ -131,7 +131,7 @@ def parse_bibtex(text: str) -> list[BibEntry]:
     try:
         for command, body in parser:
             if command.lower() in ("string", "preamble"):
-                raise UserError(f"@{command} is no entry: write what it stands for into the entries")
+                raise UserError(f"@{command} is no entry: write its text into the entries")
             key, fields = body
             values = {name.lower(): " ".join("".join(parts).split()) for name, parts in fields}
             authors = tuple(map(Person, split_name_list(values.get("author", ""))))

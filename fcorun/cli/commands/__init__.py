@@ -1,4 +1,4 @@
-"""The commands beside runs and sweeps: they choose strengths, make figures, explain keys, and read records."""
+"""The commands other than runs and sweeps: they choose strengths, make figures, explain keys, and read records."""
 
 import sys
 from collections.abc import Sequence

@@ -17,8 +17,8 @@ LISTED = (*GROUPS, "experiment")
 
 
 def run(argv: Sequence[str]) -> int:
-    """List the choices of groups (algo, data, reg, ...) in a line each: what it is, what it needs and can do, where it
-    comes from; without GROUP, the groups."""
+    """List the choices of groups (algo, data, reg, ...) in a line each: description, requirements and capabilities,
+    source; without GROUP, the groups."""
     parser = CommandParser("list", run.__doc__, folders=False)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(LISTED))
     parser.add_config_dir_option()
@@ -48,10 +48,10 @@ def _table_of_group(group: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = [column for column in range(4) if any(row[column] for row in rows)]
     for column in columns:
-        table.add_column((group, "what it is", "needs and can", "source")[column], no_wrap=True)
+        table.add_column((group, "description", "requirements and capabilities", "source")[column], no_wrap=True)
     for row in rows:
         table.add_row(*(escape(row[column]) for column in columns))
-    legend = ["* where none is given"] if default in names else []
+    legend = ["* the default"] if default in names else []
     if group in LEGENDS:
         legend.append(LEGENDS[group])
     table.caption = "; ".join(legend)

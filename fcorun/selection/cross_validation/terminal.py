@@ -66,7 +66,7 @@ def _describe_average(selection: Selection) -> str:
     if selection.choice.paired:
         error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
     return (
-        f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}; folds share training rows: "
-        "a rule of thumb; the score of what was chosen is a little too good; coefficients are counted in the model of "
-        "all training rows"
+        f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because "
+        "folds share training rows; the score of the chosen model is slightly optimistic; coefficients are those of the "
+        "model of all training rows"
     )
