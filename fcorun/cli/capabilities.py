@@ -110,7 +110,7 @@ def _tracker(cls: type, choice: ChoiceDoc) -> list[str]:
 
 LEGENDS = {
     "algo": "exact: converges to the optimum of F + psi with full gradients and exact solves",
-    "reg": "reg.relative: takes a fraction of the smallest strength at which 0 is optimal; duality gap: certifies optima",
+    "reg": "reg.relative: a fraction of the smallest strength at which 0 is optimal; duality gap: certifies optima",
     "objective": "rates auto: rates may be auto, computed from bounds on the curvature of the losses",
     "mirror": "reg: the regularizers that work with the map",
 }

@@ -67,6 +67,6 @@ def _describe_average(selection: Selection) -> str:
         error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
     return (
         f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because "
-        "folds share training rows; the score of the chosen model is slightly optimistic; coefficients are those of the "
-        "model of all training rows"
+        "folds share training rows; the score of the chosen model is slightly optimistic; coefficients are those of "
+        "the model of all training rows"
     )
