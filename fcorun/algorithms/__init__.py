@@ -1,4 +1,4 @@
-"""The algorithms of fcorun, one a file."""
+"""The algorithms of fcorun, each in a file of its own."""
 
 from fcorun.algorithms.apfl import APFL
 from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants, RunConditions, Traits

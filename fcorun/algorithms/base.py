@@ -70,7 +70,7 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConditions:
-    """The conditions of a run on which depends which algorithms converge to its optimum.
+    """The conditions of a run that determine which algorithms converge to its optimum.
 
     Attributes:
         smooth: True if psi = 0.
@@ -148,9 +148,10 @@ class Method:
     """The common base of algorithms and baselines: a frozen dataclass of hyper-parameters.
 
     Attributes:
-        traits: the requirements and abilities; a property where they depend on options. Traits are not inherited: a
-            class that states none has the defaults, whatever its bases state.
-        picks_client: True if an option counts the clients, so that among fewer clients it picks another one.
+        traits: the requirements and abilities; a property if they depend on options. Traits are not inherited: a class
+            that declares none has the defaults, whatever its base classes declare.
+        picks_client: True if an option names a client by its number, so that it names another client in a subset of the
+            clients.
         source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
     """
 
@@ -168,7 +169,7 @@ class Method:
 
     @property
     def has_personal_models(self) -> bool:
-        """True if each client gets a model of its own."""
+        """True if each client gets a personal model."""
         return False
 
     @property
@@ -203,7 +204,7 @@ class Method:
 class Algorithm(Method, ABC):
     """An algorithm plug-in: a frozen dataclass of hyper-parameters with four pure functions.
 
-    server, client and upload are pytrees of arrays. The engine keeps these states, samples the cohort, cuts the
+    server, client and upload are pytrees of arrays. The engine stores these states, samples the cohort, draws the
     batches, takes the weighted mean of the uploads, and counts gradients, proxes and the bytes of uploads and
     broadcasts. Fields that are real numbers may be traced: no Python ``if`` on them. The method ``auto`` computes the
     fields that are "auto" before the run.
@@ -217,7 +218,7 @@ class Algorithm(Method, ABC):
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
-        """Return the server's state and the state that each client keeps between rounds (None: no state)."""
+        """Return the server's state and the state of each client (None: no state), stored between rounds."""
 
     @abstractmethod
     def local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
@@ -237,7 +238,7 @@ class Algorithm(Method, ABC):
 
     @property
     def has_personal_models(self) -> bool:
-        """True if each client gets a model of its own."""
+        """True if each client gets a personal model."""
         return type(self).personal is not Algorithm.personal
 
     @classmethod

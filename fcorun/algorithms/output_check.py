@@ -120,8 +120,8 @@ def _check_pair(algorithm: Algorithm, name: str, result: Any, first: str, second
     function = f"{name}() of {type(algorithm).__name__}"
     line = _definition_line(algorithm, name)
     if not isinstance(result, tuple) or len(result) != 2:
-        returned = f"{len(result)} things" if isinstance(result, tuple) else type(result).__name__
-        raise UserError(f"{function} must return two things, {first} and {second}, and returned {returned}{line}")
+        returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise UserError(f"{function} must return two values, {first} and {second}, and returned {returned}{line}")
     for part, tree in zip((first, second), result, strict=True):
         for leaf in jax.tree.leaves(tree):
             if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fcorun.algorithms.base import Algorithm, ProblemConstants
 from fcorun.config import AutoPositive
 
-MAX_DRIFT = 0.1  # the length of a client's K steps together, as a share of the longest step; our choice
+MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the longest stable step; our choice
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ CHECKS: tuple[Check[ObjectiveCase], ...] = (
     Check("the loss is convex", check_convexity, _reason_not_convex),
     Check("loss and scores are of each row", check_scores),
     Check("psi acts on the parameters in regularized alone", check_regularized),
-    Check("loss and conjugate meet at the gradient", check_conjugate, _reason_no_conjugate),
+    Check("Fenchel's inequality is tight at the gradient", check_conjugate, _reason_no_conjugate),
     Check("float32 stays float32", check_float32),
     Check("the second derivative is within its bounds", check_second_derivative, _reason_not_linear),
 )

@@ -1,4 +1,4 @@
-"""The laws of a regularizer: value, prox, and the optional methods.
+"""The properties of a regularizer: value, prox, and the optional methods.
 
 Call the checks within ``jax.enable_x64(True)``: numbers are in float64, and in float32 where precision matters.
 """
@@ -15,16 +15,16 @@ from fcorun.checks.check import Check, require, require_at_least, require_at_mos
 from fcorun.config import field_marks, numeric_fields
 from fcorun.regularizers.base import Constraint, Regularizer
 
-SHAPES = ((12,), (4, 3))  # of the parameters of the laws
-POINTS = 16  # of a compiled program
+SHAPES = ((12,), (4, 3))  # of the parameters that are tested
+POINTS = 16  # the number of points that a compiled program takes
 
 
 @dataclass
 class RegularizerCase:
-    """A regularizer, and the shape of the parameter of its laws.
+    """A regularizer, and the shape of the parameter that it is tested on.
 
     Attributes:
-        precisions: the dtypes of the laws.
+        precisions: the dtypes that are tested.
         programs: the compiled methods, which the cases of one regularizer may share.
     """
 
@@ -309,7 +309,7 @@ def _skip_without(*methods: str) -> Callable[[RegularizerCase], str]:
 
 
 def _reason_not_convex(case: RegularizerCase) -> str:
-    return "" if case.is_convex else "its class does not say convex = True"
+    return "" if case.is_convex else "its class does not declare convex = True"
 
 
 def _reason_no_pure_constraint(case: RegularizerCase) -> str:
@@ -330,11 +330,15 @@ CHECKS: tuple[Check[RegularizerCase], ...] = (
     Check("prox minimises t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
     Check("prox is firmly nonexpansive", check_prox_nonexpansive, _reason_not_convex),
     Check("project lands in the set and violation is the distance", check_projection, _reason_no_pure_constraint),
-    Check("psi and its conjugate meet at subgradients", check_conjugate, _skip_without("conjugate", "dual_scale")),
+    Check(
+        "Fenchel's inequality is tight at subgradients",
+        check_conjugate,
+        _skip_without("conjugate", "dual_scale"),
+    ),
     Check("subgradient supports psi", check_subgradient, _skip_without("subgradient")),
     Check("strength_max is the least strength that gives 0", check_strength_max, _skip_without("strength_max")),
-    Check("a relative strength has a largest one", check_relative_strength, _reason_not_relative),
+    Check("a relative strength has strength_max", check_relative_strength, _reason_not_relative),
     Check("numbers may be traced: jit and vmap, float64 and float32", check_vmap),
-    Check("without strength or time psi is nothing", check_zero_strength, _reason_constraint),
+    Check("psi vanishes with a strength of 0, and its prox with a step of 0", check_zero_strength, _reason_constraint),
     Check("structure gives scalars", check_structure),
 )

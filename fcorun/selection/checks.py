@@ -33,7 +33,7 @@ def check_subsets(experiment: Experiment, data: FederatedData, subsets: Mapping[
         check_groups_within_clients(data)
         if experiment.algo.picks_client:
             raise UserError(
-                f"algo={experiment.names['algo']} is another client wherever by=clients leaves some out: give by=rows"
+                f"algo={experiment.names['algo']} counts the clients, and by=clients leaves some out: give by=rows"
             )
     for name, subset in subsets.items():
         check_classes(data, subset.train)
@@ -66,7 +66,7 @@ def _refuse_absent_client(experiment: Experiment, client: str) -> None:
     names = experiment.names
     needs_all_clients = {
         f"algo={names['algo']} has a model for each client": experiment.algo.has_personal_models,
-        f"algo={names['algo']} goes by one client": experiment.algo.picks_client,
+        f"algo={names['algo']} uses one client only": experiment.algo.picks_client,
         "reg.per_client has a value for each client": bool(experiment.reg.per_client),
         f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
     }
@@ -74,7 +74,7 @@ def _refuse_absent_client(experiment: Experiment, client: str) -> None:
         if applies:
             raise UserError(
                 f"all rows of client {client} are held out together in a fold or a half, by data.group or "
-                f"data.fold, and {reason}: leave that out, or clients with so few groups"
+                f"data.fold, and {reason}: leave one of these out, or the clients with few groups"
             )
 
 

@@ -42,9 +42,9 @@ RIGHT = {
 }
 W = "parameters (bias: a number, weights: array (20,))"
 WRONG = {
-    ("INIT", "w0"): ("init() of Mine must return two things", "and returned Vector"),
-    ("LOCAL", "w - server"): ("local() of Mine must return two things, its upload", "and returned Vector"),
-    ("LOCAL", "w, client, 1"): ("local() of Mine must return two things", "and returned 3 things"),
+    ("INIT", "w0"): ("init() of Mine must return two values", "and returned Vector"),
+    ("LOCAL", "w - server"): ("local() of Mine must return two values, its upload", "and returned Vector"),
+    ("LOCAL", "w, client, 1"): ("local() of Mine must return two values", "and returned 3 values"),
     ("LOCAL", "None"): ("local() of Mine", "and returned NoneType"),
     ("LOCAL", "w, w"): ("local() of Mine: the client's new state must be like that of init(), None, and is " + W,),
     ("LOCAL", "'a', client"): ("local() of Mine: its upload must consist of arrays, and contains a str",),

@@ -185,7 +185,7 @@ def test_violated_laws_of_a_mirror_map_and_an_objective_are_named(case, x64):
         "the Jacobian of to_dual should be"
     )
     failed = failures(run_checks(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression")))
-    assert list(failed) == ["loss and conjugate meet at the gradient"]
+    assert list(failed) == ["Fenchel's inequality is tight at the gradient"]
 
 
 def test_violations_name_the_entry():

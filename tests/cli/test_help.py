@@ -68,13 +68,13 @@ def test_choices_with_different_defaults_are_listed_separately(help_lines):
 
 def test_a_group_and_a_choice_are_explained(help_lines):
     lines = help_lines("algo", "algo=fedmid")
-    assert lines[0].startswith("algo: one of these, feddualavg where none is given")
+    assert lines[0].startswith("algo: one of these, by default feddualavg")
     assert "  fedmid: Federated mirror descent." in lines
     assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
     assert lines[-1] == "  algo.server_lr=that of data.natural.server_lr, else 1.0: " \
                         "the server's learning rate; eta_s (a number, positive, or auto)"  # fmt: skip
     assert "  source: algorithm 2 of Yuan, Zaheer and Reddi (2021)" in lines
-    assert any("of all of them: reg.applied_by=both" in line for line in help_lines("reg"))
+    assert any("a key of every choice: reg.applied_by=both" in line for line in help_lines("reg"))
     assert any("data.only_digits=false" in line for line in help_lines("data=femnist_62"))
     assert any("data.root=data" in line for line in help_lines("data=femnist_62"))  # inherited from femnist.yaml
 

@@ -64,7 +64,7 @@ def _split(argument: str) -> tuple[str, str, str]:
 def _explain(argument: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
     group, equals, name = _split(argument)
     if group in COMMANDS:
-        yield f"fcorun {group}: a command; fcorun {group} --help says what it does"
+        yield f"fcorun {group}: a command; fcorun {group} --help explains it"
         if group == "figure":
             for section, cls in (("figure", Figure), ("figure.claims", Claim)):
                 yield f"{section}, a section of an experiment's file: {getdoc(cls)}"
@@ -92,14 +92,14 @@ def _explain_choice(group: str, name: str) -> Iterator[str]:
 
 def _explain_group(group: str) -> Iterator[str]:
     if default := read_default_choices().get(group):
-        yield f"{group}: one of these, {default} where none is given; fcorun help {group}={default} lists its keys"
+        yield f"{group}: one of these, by default {default}; fcorun help {group}={default} lists its keys"
     else:
         yield f"{group}: one of these"
     for name in find_choices(group):
         yield f"  {name}: {read_choice(group, name).description}"
     for key, doc in read_root_keys().items():
         if key.startswith(f"{group}."):
-            yield f"  of all of them: {key}={doc.value}{_format_comment(doc)}"
+            yield f"  a key of every choice: {key}={doc.value}{_format_comment(doc)}"
 
 
 def _explain_key(key: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
@@ -177,11 +177,11 @@ def _unknown_key_message(key: str, choices: dict[str, ChoiceDoc]) -> str:
 
 
 def _list_all() -> Iterator[str]:
-    yield "groups, of which fcorun help GROUP lists the choices:"
+    yield "groups (fcorun help GROUP lists the choices of a group):"
     for group, name in read_default_choices().items():
         if group in _ALL_GROUPS:
             yield f"  {group}={name or '...'}"
-    yield "keys of their own; those of a choice are listed by fcorun help GROUP=CHOICE:"
+    yield "keys outside of groups (fcorun help GROUP=CHOICE lists the keys of a choice):"
     for key, doc in read_root_keys().items():
         if doc.value:
             yield f"  {key}={doc.value}{_format_comment(doc)}"

@@ -20,7 +20,7 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("report", run.__doc__)
     parser.add_metric_options()
     parser.add_argument("--out", type=Path, metavar="FILE",
-                        help=f"the page, .html; default: {REPORT_FILE} in DIR if that is one")  # fmt: skip
+                        help=f"the page, .html; default: {REPORT_FILE} in DIR, if only one DIR is given")  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)

@@ -14,13 +14,13 @@ from fcorun.records.record import Record
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
 from fcorun.selection.result import StudyResult
 
-ALL_ROWS = "all"  # the name of the fit of all training rows, among those of the folds
+ALL_ROWS = "all"  # the name of the fit of all training rows; the other fits are those of the folds
 DEFAULT_FOLDS = 5
 
 
 @dataclass(frozen=True)
 class SelectOptions:
-    """Options of ``fcorun select``, beside a configuration.
+    """Options of ``fcorun select``, in addition to a configuration.
 
     Attributes:
         folds: the number K of folds, at least 2; None: 5, but with by=clients at most the number of clients.
@@ -28,7 +28,7 @@ class SelectOptions:
         by: "rows" holds out rows of each client, "clients" whole clients.
         rule: "min" chooses the best mean, "one_se" the simplest solution within one standard error of the best mean.
         fold_weights: "rows" weighs a fold in the mean by its rows (by the sum of their weights if ``data.weight`` is
-            given), "equal" weighs all folds alike; None: "equal" if rows are dealt out evenly, "rows" if folds consist
+            given), "equal" weighs all folds equally; None: "equal" if rows are divided evenly, "rows" if folds consist
             of clients or groups, or are marked by the data.
         range: the least and the largest strength or radius; None: computed from the data.
     """
