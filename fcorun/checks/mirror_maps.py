@@ -46,10 +46,6 @@ def domain_points(mirror: MirrorMap, shape: tuple[int, ...] = (SIZE,)) -> jax.Ar
     return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
 
 
-def _is_defined_everywhere(mirror: MirrorMap) -> bool:
-    return bool(jnp.isfinite(mirror.to_dual(-jnp.ones(SIZE))).all())
-
-
 # ---------------------------------------------------------------- the laws of a map
 
 
@@ -98,7 +94,8 @@ def check_retrieve_minimizes(case: PairCase) -> None:
     require_close("prox(w + (z - to_dual(w)) / t, 1), with w = retrieve(z, t, psi),", prox, w, rtol=1e-8,
           atol=1e-8 * float(1 + jnp.abs(residual).max()))  # fmt: skip
     members = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
-    if _is_defined_everywhere(mirror) and not isinstance(reg, Constraint):
+    is_defined_everywhere = bool(jnp.isfinite(mirror.to_dual(-jnp.ones(SIZE))).all())
+    if is_defined_everywhere and not isinstance(reg, Constraint):
         members += [jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1))]
     for u in members:
         slope = (residual * (u - w)).reshape(8, -1).sum(1)

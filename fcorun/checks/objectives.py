@@ -18,7 +18,8 @@ from fcorun.problem.vector import Vector
 from fcorun.regularizers.l1 import L1
 
 CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}  # the number of classes of each task
-FEATURES, ROWS = 5, 9
+FEATURES = 5
+ROWS = 9
 STRENGTH = 0.3  # of the l1 norm in the problem
 
 

@@ -150,7 +150,9 @@ def check_prox_nonexpansive(case: RegularizerCase) -> None:
     for precision in case.precisions:
         slack = 1e-12 if precision == "float64" else 1e-5
         rng = _random()
-        x, y, t = case.draw_points(rng), case.draw_points(rng), np.full(8, 0.6)
+        x = case.draw_points(rng)
+        y = case.draw_points(rng)
+        t = np.full(8, 0.6)
         p, q = (case.evaluate("prox", point, t, precision=precision) for point in (x, y))
         require_at_least(f"<p - q, x - y> in {precision}, for p = prox(x, t) and q = prox(y, t),", _dot(p - q, x - y),
                  _dot(p - q, p - q), slack * (1 + _dot(x - y, x - y)))  # fmt: skip

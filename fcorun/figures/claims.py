@@ -74,7 +74,9 @@ def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[
 def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> dict[str, str]:
     """Return what was measured and wanted, whether the claim holds, by which test, and a note."""
     ours = _measure(claim, claim.algo, measurements)
-    wanted, answers, tests = [], [], []
+    wanted = []
+    answers = []
+    tests = []
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
             if isinstance(other, str):
@@ -99,7 +101,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),
-        "note": _note(claim, holds, measurements.tuned),
+        "note": _format_notes(claim, holds, measurements.tuned),
     }
 
 
@@ -108,7 +110,7 @@ def _list_algorithms(claim: Claim) -> list[str]:
     return [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
 
 
-def _note(claim: Claim, holds: str, tuned: RunTable) -> str:
+def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
     """Return the note of a claim that does not hold, and the names of its algorithms that had not converged."""
     notes = [claim.note] if claim.note and holds in ("no", UNCLEAR) else []
     if claim.at == "tail" and holds != "not measured":

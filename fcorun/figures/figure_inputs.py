@@ -46,7 +46,8 @@ class FigureInputs:
 
     def title(self, algo: str) -> str:
         """Return the title of an algorithm in the picture, with the number of its seeds if some were lost."""
-        title, seeds = self.grid.algo_title(algo), self.describe_seeds(algo)
+        title = self.grid.algo_title(algo)
+        seeds = self.describe_seeds(algo)
         return f"{title} ({seeds})" if seeds else title
 
     @property

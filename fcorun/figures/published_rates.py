@@ -33,7 +33,8 @@ def _check_rates(inputs: FigureInputs, algo: str, rates: Sequence[float]) -> dic
     best, points = _list_points(inputs, algo)
     if best is None:
         return {"measured": "not measured", "wanted": _format_rates(rates), "holds": "not measured", "test": ""}
-    ties, tests = [], []
+    ties = []
+    tests = []
     for point in points:
         if point["status"] == "done" and point["rows"] != best["rows"]:
             is_distinct, test = _is_distinct(inputs, best, point)

@@ -81,7 +81,8 @@ class Coefficients:
         return None if self.original is None else self._flatten(*self.original)
 
     def _flatten(self, weights: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        path, n_weights = weights.shape[:-2], weights.shape[-2] * weights.shape[-1]
+        path = weights.shape[:-2]
+        n_weights = weights.shape[-2] * weights.shape[-1]
         values = np.zeros((*path, len(self.labels)))
         values[..., :n_weights] = weights.reshape(*path, -1)
         if bias is not None:
@@ -172,7 +173,8 @@ def personal_only(rows: Sequence[Mapping[str, float]]) -> bool:
 
 def no_coefficients_reason(record: Record) -> str:
     """Return why a record has no coefficients of a linear model, in a sentence; "" if the record has them."""
-    status, folder = record.status.get("status", "no record"), record.folder
+    status = record.status.get("status", "no record")
+    folder = record.folder
     if status != "done":
         return f"{folder} is {status}: it has no solution to show; give a run that is done"
     is_linear = read_summary(folder).get("linear")

@@ -108,7 +108,9 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
             f"{folder} is no record of a run that is done ({status}): give the folder of one, with its status.json"
         )
     try:
-        data, config, params = record.summary["data"], record.config, dict(record.solution)
+        data = record.summary["data"]
+        config = record.config
+        params = dict(record.solution)
         _ = data["features"], data["task"], data["classes"], data["feature_names"]  # KeyError if one is missing
         if not issubclass(locate(config["objective"]["class"], "objective.class", trust), Objective):
             raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
@@ -176,7 +178,8 @@ def _fitted_linear_model(model: _SavedModel) -> Any:
     estimator: Any
     if model.data["task"] == "regression":
         estimator = _unfitted_regressor(objective)
-        estimator.coef_, estimator.intercept_ = weights[:, 0], float(bias[0])
+        estimator.coef_ = weights[:, 0]
+        estimator.intercept_ = float(bias[0])
         return estimator
     if isinstance(objective, OneVsRest):
         estimator = SGDClassifier(loss="log_loss", fit_intercept=objective.intercept)
@@ -208,14 +211,16 @@ def _fitted_network(model: _SavedModel) -> Any:
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import LabelBinarizer
 
-    params, hidden = model.params, tuple(model.objective.hidden)
+    params = model.params
+    hidden = tuple(model.objective.hidden)
     layers = [model.in_raw_units(params["weights1"], params["bias1"])]
     layers += [(params[f"weights{i}"], params[f"bias{i}"]) for i in range(2, len(hidden) + 2)]
     weights = [np.asarray(w, float).reshape(len(w), -1) for w, _ in layers]
     biases = [np.asarray(b, float).reshape(-1) for _, b in layers]
     classes, weights[-1], biases[-1] = _sort_classes(model.classes, weights[-1], biases[-1])
     estimator: Any = MLPClassifier(hidden, activation="relu")
-    estimator.coefs_, estimator.intercepts_ = weights, biases
+    estimator.coefs_ = weights
+    estimator.intercepts_ = biases
     estimator.n_layers_ = len(layers) + 1
     estimator.n_outputs_ = len(biases[-1])
     estimator.out_activation_ = "softmax" if len(classes) > 2 else "logistic"

@@ -40,7 +40,8 @@ def predict(
 
     shared = load_estimator(record)  # refuses a record that cannot predict
     offset, frame = _read_offset(frame, record, source)
-    if not _has_same_class_order(shared, record):
+    classes = record.summary["data"]["classes"]
+    if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
         offset = -offset
     row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
     x, column_warnings = select_features(frame, record, source, row_warnings)
@@ -88,7 +89,8 @@ def select_features(
     """
     import pandas as pd
 
-    data, target = record.summary["data"], record.config["data"].get("target")
+    data = record.summary["data"]
+    target = record.config["data"].get("target")
     encoding = _read_record_encoding(record)
     has_names = any(isinstance(column, str) for column in frame.columns)
     names = data["feature_names"]
@@ -165,12 +167,6 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
     return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
 
 
-def _has_same_class_order(model: Any, record: Record) -> bool:
-    """Return True unless the second of an estimator's two classes, which are sorted, is the record's negative one."""
-    classes = record.summary["data"]["classes"]
-    return len(classes) != 2 or str(model.classes_[1]) == classes[1]
-
-
 def _predict_rows(model: Any, x: Any, offset: np.ndarray) -> Any:
     """Return the predictions of a model for rows x, a DataFrame, with offsets (n,)."""
     import pandas as pd
@@ -233,7 +229,8 @@ def _count_rows(rows: list[int], clients: np.ndarray) -> str:
 
 def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) -> list[str]:
     """Return a warning on numbers that lie outside of the training range by more than a tenth of its length."""
-    limits, encoding = record.summary["data"].get("limits"), _read_record_encoding(record)
+    limits = record.summary["data"].get("limits")
+    encoding = _read_record_encoding(record)
     if limits is None or encoding is None:
         return []
     numeric = {column.name for column in encoding.columns if column.kind == "number"}
@@ -241,7 +238,8 @@ def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) ->
     for name, least, largest in zip(encoding.feature_names, *limits, strict=True):
         if name not in numeric:
             continue
-        values, slack = x[name].to_numpy(), (largest - least) / 10
+        values = x[name].to_numpy()
+        slack = (largest - least) / 10
         rows = np.flatnonzero((values < least - slack) | (values > largest + slack)).tolist()
         for row in rows:
             row_warnings[row].append(f"{name} {values[row]:.6g} outside of {least:.6g} to {largest:.6g}")

@@ -92,7 +92,8 @@ def score_binary(
         score: larger values for rows that are more likely of class 1.
         probability: the probability of class 1. None: neither Brier score nor calibration is computed.
     """
-    positive, sizes = groups.total(y), groups.sizes
+    positive = groups.total(y)
+    sizes = groups.sizes
     has_both_classes = (positive > 0) & (positive < sizes)
     sensitivity = safe_divide(groups.total(y * label), positive)
     specificity = safe_divide(groups.total((1 - y) * (1 - label)), sizes - positive)
@@ -151,7 +152,8 @@ def roc_auc(
     tie_length = np.diff(np.append(first, len(order)))
     rank = (first + (tie_length + 1) / 2)[np.cumsum(starts_tie) - 1]  # from 1, over all groups
     n_before = np.cumsum(groups.sizes) - groups.sizes
-    n_positive, n = groups.total(positive), groups.sizes
+    n_positive = groups.total(positive)
+    n = groups.sizes
     rank_sum = np.bincount(group, (rank - n_before[group]) * positive[order], groups.count)
     return safe_divide(rank_sum - n_positive * (n_positive + 1) / 2, n_positive * (n - n_positive))
 
@@ -186,7 +188,9 @@ def _fit_logistic(
 
     Newton's method, with steps halved as needed. Values are nan outside of ``mask`` and if ``max_steps`` are too few.
     """
-    a, b, group = np.zeros(groups.count), np.zeros(groups.count), groups.row_group
+    a = np.zeros(groups.count)
+    b = np.zeros(groups.count)
+    group = groups.row_group
     floor = 1e-8 * np.maximum(groups.sizes, 1)
     done = ~mask
 
@@ -197,7 +201,8 @@ def _fit_logistic(
     for _ in range(max_steps):
         value = loss(a, b)
         p = np.exp(-np.logaddexp(0, -(offset + a[group] + b[group] * z)))
-        gradient_a, gradient_b = groups.total(p - y), groups.total((p - y) * z)
+        gradient_a = groups.total(p - y)
+        gradient_b = groups.total((p - y) * z)
         hessian_aa = np.maximum(groups.total(p * (1 - p)), floor)
         hessian_ab = groups.total(p * (1 - p) * z)
         hessian_bb = groups.total(p * (1 - p) * z**2)

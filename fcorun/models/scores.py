@@ -44,7 +44,8 @@ def compute_scores(
     predictions = remote_predictions()
     scores: list[dict[str, object]] = []
     for split, (x, y) in data.splits.items():
-        clients, offset = data.client_of_row(split), data.offset_of(split)
+        clients = data.client_of_row(split)
+        offset = data.offset_of(split)
         if solution is not None:
             if split in predictions:
                 prediction = predictions[split]
@@ -71,7 +72,9 @@ class _ScoredRows:
     """Rows of one set with their predictions by one model."""
 
     def __init__(self, objective: Objective, data: FederatedData, prediction: np.ndarray, y: np.ndarray):
-        self.data, self.y, self.prediction = data, y, prediction
+        self.data = data
+        self.y = y
+        self.prediction = prediction
         self.losses = compute_losses(objective, prediction, y)
         if data.task == "regression":
             self.expected = expected_targets(objective, prediction)

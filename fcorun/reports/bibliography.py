@@ -39,7 +39,8 @@ def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
     names_of_class: dict[tuple[str, str], set[str]] = {}
     recorded_sources: dict[tuple[str, str], Mapping[str, Any]] = {}
     for record in records:
-        config, sources = _read_config(record), read_summary(record.folder).get("sources")
+        config = _read_config(record)
+        sources = read_summary(record.folder).get("sources")
         if not config:
             continue
         for section in IDENTITY_SECTIONS:

@@ -36,17 +36,22 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
 
     configs = load_configs(records)
     summaries = [read_summary(record.folder) for record in records]
-    metrics, varied = from_summaries(summaries), _find_varied_keys(configs)
+    metrics = from_summaries(summaries)
+    varied = _find_varied_keys(configs)
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
     for record, config, summary in zip(records, configs, summaries, strict=True):
-        status, certificate = record.status, summary.get("certificate") or {}
+        status = record.status
+        certificate = summary.get("certificate") or {}
+        folder = record.folder
+        if root is not None and folder.is_relative_to(root):
+            folder = folder.relative_to(root)
         values = _read_metrics(record, summary, tail_rounds, metrics)
         measured |= dict.fromkeys(values["final"])
         label = dict(re.findall(r"(?:^|[\s,])(algo|data)=([^\s,]+)", str(status.get("label", ""))))
         row = {
-            "folder": str(_relative_to(record.folder, root)),
+            "folder": str(folder),
             "algo": config.get("algo.name", label.get("algo")),
             "data": config.get("data.name", label.get("data")),
             **{key: config.get(_config_key(key)) for key in varied},
@@ -88,7 +93,8 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
 
 def _read_optimum(summary: dict[str, Any]) -> float:
     """Return the optimum of the objective if a run computed it, else nan."""
-    certificate, last = summary.get("certificate") or {}, summary.get("final", {}).get("objective")
+    certificate = summary.get("certificate") or {}
+    last = summary.get("final", {}).get("objective")
     if last is None:
         return float("nan")
     if certificate.get("near") is not None and certificate.get("above") is not None:
@@ -103,7 +109,8 @@ def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
     """
     import numpy as np
 
-    above, last = runs.column("above").copy(), runs.column("final_objective")
+    above = runs.column("above").copy()
+    last = runs.column("final_objective")
     eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
     seeds = [key for key in SEED_KEYS[1:] if key in runs.frame]
     for _, group in runs.frame.groupby([*runs.problem_keys("objective"), *seeds], dropna=False):
@@ -274,7 +281,3 @@ def _varied_keys_by_algo(frame: DataFrame, varied: list[str]) -> dict[str, list[
 
 def _config_key(key: str) -> str:
     return f"{key}.name" if key in IDENTITY_SECTIONS else key
-
-
-def _relative_to(folder: Path, root: Path | None) -> Path:
-    return folder.relative_to(root) if root is not None and folder.is_relative_to(root) else folder

@@ -27,7 +27,8 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
     Values that diverged were tried: a best point next to them is at the edge of convergence, not of the grid. A point
     is at no edge if a point that is tied with it lies inside.
     """
-    problem_keys, points = table.problem_keys(metric), table.fold_seeds(metric)
+    problem_keys = table.problem_keys(metric)
+    points = table.fold_seeds(metric)
     points = points[points["status"].isin(("done", "diverged"))]
     edges = []
     for row in table.best_points(metric).to_dict("records"):

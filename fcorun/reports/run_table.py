@@ -214,7 +214,8 @@ class RunTable:
         import pandas as pd
 
         metric = self.resolve_metric(metric)
-        points, problem_keys = self.fold_seeds(metric), self.problem_keys(metric)
+        points = self.fold_seeds(metric)
+        problem_keys = self.problem_keys(metric)
         rows = []
         for _, group in points.groupby(["algo", *problem_keys], sort=False, dropna=False):
             done = group[(group["status"] == "done") & group["metric"].notna()]
@@ -222,7 +223,8 @@ class RunTable:
                 best, *tied = self._find_best(done, metric)
                 rows.append(points.loc[best].to_dict() | {"tied": [points["rows"][point] for point in tied]})
                 continue
-            statuses, first = set(group["status"]), group.iloc[0]
+            statuses = set(group["status"])
+            first = group.iloc[0]
             by_severity = ("diverged", "failed", "interrupted", "running")
             status = next((status for status in by_severity if status in statuses), "unmeasured")
             row = {name: first[name] for name in ("algo", *problem_keys)}

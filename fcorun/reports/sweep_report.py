@@ -70,13 +70,15 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
     the statuses of all runs of the algorithm. Raises UserError as ``RunTable.resolve_metric``.
     """
     metric = runs.resolve_metric(metric)
-    best, frame = runs.best_points(metric), runs.frame
+    best = runs.best_points(metric)
+    frame = runs.frame
     keys = [key for key in runs.varied_keys if key not in SEED_KEYS]
     keys = ["algo", *(["data"] if frame["data"].nunique() > 1 else []), *keys]
     structure = [name for name in structure_metrics(metric) if name in best]
     statuses = [status for status in STATUSES if (frame["status"] == status).any()]
     seeds = sorted(set(best["seeds"]) - {0})
-    has_band, has_seed_counts = bool(seeds) and seeds[-1] > 1, len(seeds) > 1
+    has_band = bool(seeds) and seeds[-1] > 1
+    has_seed_counts = len(seeds) > 1
     has_ties = best["tied"].map(len).any()
 
     table = RichTable(box=None, pad_edge=False, header_style="bold")
@@ -161,10 +163,13 @@ def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:
 
 def warn_unfinished(runs: RunTable, metric: str) -> list[str]:
     """Return lines on best points that ended above the optimum, are not certified, or were still falling at the end."""
-    above, falling, certified = runs.column("above"), runs.column("falling") > 0, runs.column("certified")
+    above = runs.column("above")
+    falling = runs.column("falling") > 0
+    certified = runs.column("certified")
     has_several_data = runs.frame["data"].nunique() > 1
     shares_above: dict[str, list[float]] = {}
-    not_certified, still_falling = set(), set()
+    not_certified = set()
+    still_falling = set()
     for row in runs.best_points(metric).to_dict("records"):
         if not row["seeds"]:
             continue
@@ -200,7 +205,8 @@ def _warn_short_runs(runs: RunTable) -> list[str]:
     """Return a line if the tail is more than half of the shortest run: the average is then not of its end."""
     rounds = runs.column("rounds_done" if "rounds" in runs.varied_keys else "rounds")[runs.has_rounds()]
     shortest = int(min(rounds, default=0))
-    tail, better = min(runs.tail_rounds or 0, shortest), max(1, shortest // 5)
+    tail = min(runs.tail_rounds or 0, shortest)
+    better = max(1, shortest // 5)
     if 2 * tail <= shortest or better >= tail:
         return []
     return [f"mean over the last {tail} of {shortest} rounds: the start counts; tail_rounds={better} judges the end"]

@@ -204,7 +204,8 @@ class PathFitter:
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )
-        start, results = None, []
+        start = None
+        results = []
         for value in self.values:
             reg = problem.regularizer.with_value(self.param_name, value)
             client_problem = bind_client_problem(replace(problem, regularizer=reg), data, rows)
@@ -272,7 +273,8 @@ class _BatchHistory:
             settings = run.experiment.settings
             run.check_growth()
             if run.divergence_round:
-                metrics, end_state = {}, "diverged"
+                metrics = {}
+                end_state = "diverged"
             else:
                 aggregates = aggregate(run.rows, settings.tail_rounds, run.experiment.metrics, stopped=run.stopped)
                 metrics = aggregates["tail"]

@@ -46,7 +46,8 @@ def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:
     """
     low, high = ax.get_ylim()
     line_height = 1 / 19  # as a share of the panel
-    heights, previous = {}, -np.inf
+    heights = {}
+    previous = -np.inf
     for end, i, _ in sorted(labels):
         previous = max((end - low) / (high - low), previous + line_height)
         heights[i] = previous

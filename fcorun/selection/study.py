@@ -151,7 +151,8 @@ class Study:
 
     def describe_progress(self) -> str:
         """Say how many fits exist and how many remain to be computed."""
-        n_fits, n_existing = len(self.subsets), 0
+        n_fits = len(self.subsets)
+        n_existing = 0
         if read_json(self.folder / self.study_file).get("identity") == self.identity:
             n_existing = len(self._load_fits())
         return f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({self.folder})"
@@ -163,7 +164,8 @@ class Study:
         Raises:
             UserError: the folder has other files or another study, cannot be written, or is locked.
         """
-        folder, force = self.folder, self.experiment.settings.force
+        folder = self.folder
+        force = self.experiment.settings.force
         existing = read_json(folder / self.study_file)
         files = [path.name for path in folder.iterdir() if path.name != locks.LOCK_FILE] if folder.is_dir() else []
         if files and not existing:
@@ -212,8 +214,9 @@ class Study:
                 log(f"{i + 1} of {len(missing)} fits of {len(self.path.values)} runs each")
 
         if missing:
-            path, starts = self.path, self.data.offsets[:-1]  # starts: the first row of each client
-            row_counts = [np.add.reduceat(subset.train, starts, dtype=np.int64) for subset in self.subsets.values()]
+            path = self.path
+            first_rows = self.data.offsets[:-1]  # of each client
+            row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
             fitter = PathFitter(self.experiment, self.data, path.param_name, path.values, int(np.max(row_counts)))
             try:
                 fitter.fit([partial(self.take_subset, name) for name in missing], on_fit)

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     several records. With --out, draw one set of pictures of all records, and write their table."""
     parser = CommandParser("plot", run.__doc__)
     parser.add_metric_options()
-    parser.add_argument("--format", type=_format, choices=FORMATS, default="png", help="format of the pictures")
+    parser.add_argument("--format", type=_parse_format, choices=FORMATS, default="png", help="format of the pictures")
     parser.add_argument(
         "--style", choices=get_args(FigureStyle), help="size and style of the pictures (default: that of the runs)"
     )
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _format(text: str) -> str:
+def _parse_format(text: str) -> str:
     """Return a format of pictures. Raises UserError for pgf, with the reason why it is not supported."""
     if text == "pgf":
         raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "

@@ -12,13 +12,13 @@ def run(argv: Sequence[str]) -> int:
     of one program, and what is chosen on all training rows. It leaves selection.csv, curve.csv, path.csv,
     selection.png and .pdf, the record refit/ and report.html in outputs/DATA/select-ALGO-HASH. The same command
     again computes nothing."""
-    selection = run_study("select", run.__doc__, _KEYS, argv, _parts)
+    selection = run_study("select", run.__doc__, _KEYS, argv, _import_steps)
     if selection is None:  # dry_run
         return 0
     return 0 if selection.record and selection.record.status.get("status") == "done" else 1
 
 
-def _parts():
+def _import_steps():
     from fcorun.selection.cross_validation.options import SelectOptions
     from fcorun.selection.cross_validation.select import plan_selection
     from fcorun.selection.cross_validation.terminal import describe_selection

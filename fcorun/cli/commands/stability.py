@@ -12,11 +12,11 @@ def run(argv: Sequence[str]) -> int:
     program, and features that are chosen on most of them are stable, with a bound on how many of them are false as
     expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv, stability.png and
     .pdf, and report.html in outputs/DATA/stability-ALGO-HASH. The same command again computes nothing."""
-    run_study("stability", run.__doc__, _KEYS, argv, _parts)
+    run_study("stability", run.__doc__, _KEYS, argv, _import_steps)
     return 0
 
 
-def _parts():
+def _import_steps():
     from fcorun.selection.stability.options import StabilityOptions
     from fcorun.selection.stability.select import plan_stability
     from fcorun.selection.stability.terminal import describe_stability

@@ -21,12 +21,12 @@ def run_study(
     description: str | None,
     keys: str,
     argv: Sequence[str],
-    parts: Callable[[], tuple[type, Callable, Callable]],
+    import_steps: Callable[[], tuple[type, Callable, Callable]],
 ) -> Any:
     """Run the command ``name``, which takes ``keys`` beside those of a run; return its result, None for ``dry_run``.
 
-    ``parts`` imports and returns the dataclass of its options, the function that plans it, and the function that
-    describes its result.
+    ``import_steps`` imports and returns the dataclass of its options, the function that plans it, and the function
+    that describes its result.
     """
     parser = CommandParser(name, description, folders=False)
     help_text = f"those of a run, and: {keys}, range=[LOW,HIGH], out=DIR"
@@ -37,7 +37,7 @@ def run_study(
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
-    options_class, plan, describe = parts()
+    options_class, plan, describe = import_steps()
     with use_config_dir(arguments.config_dir):
         warn_overridden()
         options, overrides, out = split_options(options_class, arguments.overrides)
@@ -70,7 +70,8 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
     from hydra.errors import HydraException
 
     option_names = {*(field.name for field in fields(options_class)), "out"}  # type: ignore[arg-type]
-    values, overrides = {}, []
+    values = {}
+    overrides = []
     for text in given:
         key, equals, _ = text.partition("=")
         if not equals:

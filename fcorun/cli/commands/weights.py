@@ -57,7 +57,8 @@ def run(argv: Sequence[str]) -> int:
     all_records = load_records_in(arguments.folders)
     if arguments.out:
         all_records = select_latest(all_records, out)
-    records, reasons = [], []
+    records = []
+    reasons = []
     for record in all_records:
         if reason := _reason_to_skip(record, arguments.clients):
             reasons.append(reason)

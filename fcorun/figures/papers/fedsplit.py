@@ -22,7 +22,8 @@ _FLOOR = 1e-13  # smaller gaps are rounding errors
 
 def compute_gradient_coefficients(data: FederatedData, objective: Any) -> tuple[np.ndarray, np.ndarray]:
     """Compute H (M, p, p) and c (M, p) of the gradients H_j x - c_j of least-squares losses without ridge."""
-    hessians, constants = [], []
+    hessians = []
+    constants = []
     for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
         x = objective.design(scaled_features(data, slice(start, stop)))
         hessians.append(2 / len(x) * x.T @ x)
@@ -142,7 +143,8 @@ def draw_gaps(inputs: FigureInputs) -> Any:
     shown = sorted({record.config["data"]["condition"] for record in inputs.grid_records if record.finished})[::-1]
     shown = [kappa for kappa in shown if np.log10(kappa) % 1 == 0][:3][::-1]
     for record in inputs.grid_records:
-        kappa, name = record.config["data"]["condition"], record.config["algo"]["name"]
+        kappa = record.config["data"]["condition"]
+        name = record.config["algo"]["name"]
         rows = record.rows[1:]
         if kappa in shown and rows:
             gaps = {row["round"]: row["suboptimality"] for row in rows}
@@ -171,7 +173,8 @@ def draw_gaps(inputs: FigureInputs) -> Any:
 def _check_contraction(record: Record) -> dict[str, str]:
     """Check the linear convergence of FedSplit against theorem 1."""
     condition = record.summary["curvature"]["condition"]
-    limit, factor = predict_contraction(condition), estimate_contraction(record.rows)
+    limit = predict_contraction(condition)
+    factor = estimate_contraction(record.rows)
     return _row(
         record.config["algo"]["name"],
         f"linear convergence at kappa = {condition:.4g}",

@@ -22,7 +22,9 @@ from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band
 
-ACCURACY, GLOBAL, ALONE = PERSONAL_PREFIX + "val_accuracy", "fedavg", "local"
+ACCURACY = PERSONAL_PREFIX + "val_accuracy"
+GLOBAL = "fedavg"
+ALONE = "local"
 
 
 def draw_accuracies(inputs: FigureInputs) -> Any:
@@ -30,7 +32,8 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
 
     The first panel has global and personal models, the second all points of the grid.
     """
-    algos, cutoff = inputs.algorithms, inputs.tuned.cutoff
+    algos = inputs.algorithms
+    cutoff = inputs.tuned.cutoff
     figure, (left, middle, right) = make_figure(3, 3, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
                                          gap=(0.55, 0.5))  # fmt: skip
     seeds = inputs.tuned.frame.groupby("algo").size().max()
@@ -116,7 +119,8 @@ def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
 
     A row has the median gain and its band over seeds.
     """
-    accuracy, algos = tuned.tail_values(ACCURACY), list(tuned.frame["algo"])
+    accuracy = tuned.tail_values(ACCURACY)
+    algos = list(tuned.frame["algo"])
     accuracy_of = {(algo, seed): value for algo, seed, value in zip(algos, seeds, accuracy, strict=True)}
     rows = []
     for algo in dict.fromkeys(algos):
@@ -150,7 +154,8 @@ def check_identities() -> list[dict[str, str]]:
     experiment = prepare(compose([*SMALL_PROBLEM, "algo=local"]))
     data = load_data(experiment)
     h, c = compute_gradient_coefficients(data, experiment.objective)
-    p, values = data.sizes / data.sizes.sum(), np.linalg.eigvalsh(h)
+    p = data.sizes / data.sizes.sum()
+    values = np.linalg.eigvalsh(h)
     client_optima = np.linalg.solve(h, c[..., None])[..., 0]
     global_optimum = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
     rows = []
@@ -174,7 +179,8 @@ def check_identities() -> list[dict[str, str]]:
                      f"distance {distances[0]:.2g}, and {distances[1]:.2g} with 10 times the lambda",
                      "a tenth, within 10 %", abs(distances[0] / distances[1] - 10) < 1))  # fmt: skip
 
-    lam, gap = 0.8 * values.min(), 0.0
+    lam = 0.8 * values.min()
+    gap = 0.0
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
@@ -189,16 +195,12 @@ def check_identities() -> list[dict[str, str]]:
             at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
             batch = gather_rows(data, "uniform", slice(int(data.offsets[m]), int(data.offsets[m + 1])))
             value = float(minimum(batch, at)) + lam / 2 * x @ x
-            conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - _constant(data, m)
+            loss_at_zero = float(np.mean(data.y[data.offsets[m] : data.offsets[m + 1]].astype(float) ** 2))
+            conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - loss_at_zero
             gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
     rows.append(_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
                      f"largest difference {gap:.1g}", "below 1e-9", gap < 1e-9))  # fmt: skip
     return rows
-
-
-def _constant(data: Any, m: int) -> float:
-    """Return f_m(0) of least squares."""
-    return float(np.mean(data.y[data.offsets[m] : data.offsets[m + 1]].astype(float) ** 2))
 
 
 def run_client_models(overrides: list[str], *points: list[str]) -> list[np.ndarray]:

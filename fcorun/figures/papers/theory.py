@@ -129,7 +129,8 @@ def compute_bounds(c: BoundConstants, client_lr: float, server_lr: float, rounds
 
 def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     """Check that measured gaps stay below the bounds, and that the largest client_lr is the first at a small gap."""
-    rows, rounds_to_gap = [], {}
+    rows = []
+    rounds_to_gap = {}
     for record, rounds, gaps, bounds in select_best_runs(records):
         algo = record.config["algo"]
         rounds_to_gap[algo["client_lr"]] = (
@@ -159,7 +160,7 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _constants(fingerprint: str, config: str) -> BoundConstants:
+def _compute_constants_once(fingerprint: str, config: str) -> BoundConstants:
     experiment = prepare(json.loads(config))
     return compute_constants(experiment, load_data(experiment))
 
@@ -185,7 +186,7 @@ def select_best_runs(records: Sequence[Record]) -> list[tuple[Record, np.ndarray
     if not best:
         raise UserError("no run came to an end")
     config = best[0][1].config
-    constants = _constants(prepare(config).fingerprint, json.dumps(config))
+    constants = _compute_constants_once(prepare(config).fingerprint, json.dumps(config))
     results = []
     for i, (_, record, rows, gaps) in enumerate(best):
         rounds = np.array([row["round"] for row in rows], float)

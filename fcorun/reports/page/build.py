@@ -62,15 +62,21 @@ def build_page(
     for folder in study_folders:
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
     if records:
-        settings = _load_settings(folders).with_overrides(metric=metric, tail_rounds=tail_rounds)
+        run_folders = _run_folders(folders)
+        settings = load_settings(*(path for path in run_folders if (path / SETTINGS_FILE).exists()))
+        settings = settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
         records, left_out = drop_superseded(records)
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
         table = build_table(records, settings.tail_rounds, root=root)
         settings = settings.with_overrides(metric=settings.metric or _selection_metric(study_folders, table))
+        missing_runs = []
+        for run in settings.runs:
+            if not any((path / run / "status.json").exists() for path in run_folders):
+                missing_runs.append(run)
         sentences = [
             runs.describe_runs(records, table),
-            runs.describe_statuses(table, _find_missing_runs(folders, settings)),
+            runs.describe_statuses(table, missing_runs),
             left_out,
         ]
         best_sentences = sentences if single_figure else ()
@@ -95,11 +101,6 @@ def _run_folders(folders: Sequence[Path]) -> list[Path]:
     return [path for folder in folders for path in (folder, folder / "runs")]
 
 
-def _load_settings(folders: Sequence[Path]) -> SweepSettings:
-    """Return the settings of the sweeps in these folders, for a figure those of its runs."""
-    return load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
-
-
 def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
     """Return the metric of the selections in these folders, if they agree and runs have measured it."""
     metrics = set()
@@ -107,12 +108,6 @@ def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
         if metric := read_json(folder / SELECTION_FILE).get("metric"):
             metrics.add(str(metric))
     return next(iter(metrics)) if len(metrics) == 1 and metrics <= set(table.tail_metrics) else None
-
-
-def _find_missing_runs(folders: Sequence[Path], settings: SweepSettings) -> list[str]:
-    """Return the runs of the settings that have no record."""
-    paths = _run_folders(folders)
-    return [run for run in settings.runs if not any((path / run / "status.json").exists() for path in paths)]
 
 
 def _add_runs(
@@ -128,11 +123,15 @@ def _add_runs(
 
     The curves of a single run are collapsed if the page has studies.
     """
-    metric, curve_styles = table.resolve_metric(settings.metric), curve_styles_of(table, settings.algos)
+    metric = table.resolve_metric(settings.metric)
+    curve_styles = curve_styles_of(table, settings.algos)
     problems = group_by_problem(table, metric)
     is_single_run = len(records) == 1
     best: list[int] = []
-    blocks, charts, structure_charts, notes = [], [], [], []
+    blocks = []
+    charts = []
+    structure_charts = []
+    notes = []
     for name, positions in problems.items():
         part = table.take(positions)
         part_records = [records[i] for i in positions]

@@ -42,7 +42,8 @@ def collect_curves(
     max_rows = max(_MIN_EVALUATIONS, MAX_NUMBERS // (len(evaluations) * (len(metrics) + 2)))
     arrays: dict[tuple, int] = {}
     curves = []
-    algos, names = list(curve_styles), name_runs(runs)
+    algos = list(curve_styles)
+    names = name_runs(runs)
     for run, rows in evaluations.items():
         algo = str(runs.frame["algo"][run])
         columns = {}

@@ -113,7 +113,8 @@ def format_value(value: Any) -> str:
 
 def table_cell(value: Any, is_number: bool = False) -> str:
     """Return a cell. A number that is shown with fewer digits has all of them in ``data-v``, to sort by."""
-    text, attributes = format_value(value), _NUMBER_CLASS * is_number
+    text = format_value(value)
+    attributes = _NUMBER_CLASS * is_number
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         attributes += " data-v" if float(text) == value else f' data-v="{value:.9g}"'
     return f"<td{attributes}>{escape(text)}</td>"

@@ -52,7 +52,8 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]]) -> lis
 
 def _add_bar_chart(page: Page, caption: str, rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
     """Add a chart with a bar for each of these rows of coefficients.csv, and return its element."""
-    ticks, hover = [], []
+    ticks = []
+    hover = []
     for row in rows:
         label = " ".join(filter(None, (row["feature"], row["class"])))
         ticks.append(to_text(label if len(label) < 40 else label[:38] + "…"))

@@ -156,7 +156,8 @@ def _grid_trace(
     colour: Callable[[float], float],
 ) -> dict[str, Any]:
     """Return the trace of a map whose points are a grid; points that are not done have no colour."""
-    colours, texts = [], []
+    colours = []
+    texts = []
     for y in ys:
         done = [(x, y) in rows and rows[x, y]["status"] == "done" for x in xs]
         colours.append([colour(rows[x, y]["metric"]) if is_done else None for x, is_done in zip(xs, done, strict=True)])
@@ -198,7 +199,8 @@ def _add_line_chart(
     page: Page, view: ProblemView, key: str, rows_of_algo: dict[str, BestByRates], best: dict[str, RateValues]
 ) -> str:
     """Add a chart of the metric against one number, a line for each algorithm with a ring at its best point."""
-    traces, tried = [], []
+    traces = []
+    tried = []
     for algo, rows in rows_of_algo.items():
         tried += [point[0] for point in rows if point[0] is not None]
         done = sorted(point for point, row in rows.items() if row["status"] == "done" and point[0] is not None)

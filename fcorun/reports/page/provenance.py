@@ -1,7 +1,7 @@
 """The provenance of runs: their configuration, and the versions that they were made with."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import zip_longest
 from typing import Any
@@ -47,15 +47,13 @@ def describe_versions(records: Sequence[Record]) -> list[str]:
     count: Counter[tuple] = Counter()
     for record in records:
         summary = read_summary(record.folder)
-        if summary.get("versions"):
-            count[tuple(_read_versions(summary))] += 1
+        if not summary.get("versions"):
+            continue
+        parts = [f"{name} {number}" for name, number in summary["versions"].items()]
+        parts.append(f"commit {summary['git']}" if summary.get("git") else "commit not known")
+        parts += [str(summary[key]) for key in ("device", "platform") if summary.get(key)]
+        count[tuple(parts)] += 1
     return [f"{n} run{'s' * (n != 1)}: {', '.join(versions)}." for versions, n in count.most_common()]
-
-
-def _read_versions(summary: dict[str, Any]) -> Iterator[str]:
-    yield from (f"{name} {number}" for name, number in summary["versions"].items())
-    yield f"commit {summary['git']}" if summary.get("git") else "commit not known"
-    yield from (str(summary[key]) for key in ("device", "platform") if summary.get(key))
 
 
 def describe_generator() -> str:

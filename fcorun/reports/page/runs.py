@@ -93,7 +93,8 @@ def _summarize_values(values: Sequence[Any]) -> str:
 
 def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
     """Return a sentence on how runs ended, "" if all are done; ``missing_runs`` of a sweep have not begun."""
-    statuses, missing = list(runs.frame["status"]), len(set(missing_runs))
+    statuses = list(runs.frame["status"])
+    missing = len(set(missing_runs))
     is_open = missing > 0 or any(status not in (*FINISHED_STATUSES, "failed") for status in statuses)
     if not is_open and set(statuses) <= {"done"}:
         return ""

@@ -101,7 +101,9 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / SELECTION_FILE)
     if "metric" not in about:
         return _describe_unfinished(about)
-    number, metric, curve = str(about.get("param_name")), str(about.get("metric")), read_csv(folder / "curve.csv")
+    number = str(about.get("param_name"))
+    metric = str(about.get("metric"))
+    curve = read_csv(folder / "curve.csv")
     charts = []
     if curve:
         charts.append(_add_cross_validation_chart(page, about, curve))
@@ -182,7 +184,8 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / STABILITY_FILE)
     if "threshold" not in about:
         return _describe_unfinished(about)
-    number, features = str(about.get("param_name")), read_csv(folder / "stability.csv")
+    number = str(about.get("param_name"))
+    features = read_csv(folder / "stability.csv")
     threshold = parse_float(about.get("threshold"))
     region = about.get("region") or [float("nan")]
     chart = _add_path_chart(

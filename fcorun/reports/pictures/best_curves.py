@@ -29,7 +29,8 @@ def draw(view: ProblemView) -> Any | None:
     Raises UserError for a run that did not count the quantity of an axis, and for panels of ``view`` that no run
     measured.
     """
-    rows, edges = view.best_rows(), view.grid_edges()
+    rows = view.best_rows()
+    edges = view.grid_edges()
     if not rows:
         return None
     settings = [_format_settings(view, row, edges) for row in rows]

@@ -59,7 +59,8 @@ def _draw_slices(figure: Any, bounds: tuple[float, float, float, float], grid: V
 
     weight_image = Nifti1Image(grid.to_image(weights), grid.affine)
     mask_image = Nifti1Image(grid.mask.astype(np.float32), grid.affine)
-    largest, has_weights = float(np.abs(weights).max()), bool(weights.any())
+    largest = float(np.abs(weights).max())
+    has_weights = bool(weights.any())
     threshold = 1e-12 * largest
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nilearn warns about empty maps and thin images

@@ -208,7 +208,8 @@ def _describe_left_out(coefficients: Coefficients, shown: tuple[str, ...]) -> st
 
 def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
     """Return a figure with a map for each output, and for a single output its singular values."""
-    shown, shape = coefficients.classes[:_MAX_CLASSES], coefficients.shape
+    shown = coefficients.classes[:_MAX_CLASSES]
+    shape = coefficients.shape
     note += _describe_left_out(coefficients, shown)
     is_single = len(shown) == 1
     count = 2 if is_single else len(shown)

@@ -151,7 +151,8 @@ def render_figure(figure: Any, format: str = "png") -> bytes:
     """
     from matplotlib.transforms import Bbox
 
-    content, (width, _) = figure.get_tightbbox(), figure.get_size_inches()  # bbox_inches="tight" would draw twice
+    content = figure.get_tightbbox()
+    width, _ = figure.get_size_inches()  # bbox_inches="tight" would draw twice
     pad = pt(0.03)
     left, right = min(0.0, content.x0 - pad), max(width, content.x1 + pad)
     box = Bbox.from_extents(left, content.y0 - pad, right, content.y1 + pad)

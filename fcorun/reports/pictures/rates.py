@@ -210,9 +210,11 @@ def locate_best(
     The best point is that of the table; ``points`` are those of ``RunTable.fold_seeds``.
     """
     values_of_runs = {tuple(row["rows"]): _rate_values(row, rates) for row in points.to_dict("records")}
-    best, tied = {}, {}
+    best = {}
+    tied = {}
     for row in view.best_rows():
-        algo, values = row["algo"], values_of_runs[tuple(row["rows"])]
+        algo = row["algo"]
+        values = values_of_runs[tuple(row["rows"])]
         best[algo] = values
         others = [values_of_runs[tuple(runs)] for runs in row["tied"]]
         tied[algo] = list(dict.fromkeys(other for other in others if other != values))
@@ -254,7 +256,8 @@ def _add_rate_legend(
         entries["best"] = Line2D([], [], **ring_marker())
     if any(tied.values()):
         entries["tied with it"] = Line2D([], [], **ring_marker(tie=True))
-    seeds, seed_kind = points["rows"].map(len).max(), view.table.seed_kind
+    seeds = points["rows"].map(len).max()
+    seed_kind = view.table.seed_kind
     if (points["status"] == "diverged").any():
         suffix = f" with any of {seeds} {seed_kind}" if seeds > 1 else ""
         entries[f"diverged{suffix}"] = Line2D([], [], **cross_marker())

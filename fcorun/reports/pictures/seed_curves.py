@@ -192,7 +192,8 @@ def _compute_band(curve: Curve, name: str, x: str) -> tuple[np.ndarray, np.ndarr
     """Return the median of ``x``, and the low end, the median and the high end of a metric, at common rounds."""
     row_of_round = [{row["round"]: row for row in rows} for rows in curve.runs]
     rounds = sorted(set.intersection(*(set(rows) for rows in row_of_round)))
-    xs, values = [], []
+    xs = []
+    values = []
     for rows in row_of_round:
         common = [rows[r] for r in rounds]
         xs.append(x_values(common, x, curve.plain_label))

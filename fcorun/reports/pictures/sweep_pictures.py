@@ -47,7 +47,8 @@ def draw_sweep(
         style: one of STYLES.
         algos: the algorithms that have the first styles, see ``curve_styles_of``.
     """
-    metric, curve_styles = table.resolve_metric(metric), curve_styles_of(table, algos)
+    metric = table.resolve_metric(metric)
+    curve_styles = curve_styles_of(table, algos)
     problems = group_by_problem(table, metric)
     written = []
     for problem, positions in problems.items():

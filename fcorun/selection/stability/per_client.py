@@ -13,7 +13,8 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
 
-_TOLERANCE, _ITERATIONS = 1e-6, 5000
+_TOLERANCE = 1e-6
+_ITERATIONS = 5000
 
 
 def fit_client_supports(
@@ -25,7 +26,8 @@ def fit_client_supports(
     strength or radius. A support is not valid if the rows with weight are of one class only, or if the solver did not
     certify its solution.
     """
-    supports, is_valid = [], []
+    supports = []
+    is_valid = []
     n_features = data.x.shape[1]
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
