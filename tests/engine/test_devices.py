@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import conftest
 from helpers import choice_names, plugin_class, small, small_for, traits_of
 
 from fcorun.algorithms import Algorithm
@@ -38,7 +37,7 @@ CASES = {
 
 
 def test_several_devices_are_one():
-    flags = f"{conftest.FLAGS} --xla_force_host_platform_device_count=8"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
     paths = [str(Path(__file__).parents[2]), *sys.path]
     found = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("on_devices.py"))],
