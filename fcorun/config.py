@@ -110,7 +110,7 @@ class ConfigSection:
     """A section of a configuration, whose ``class`` names its plug-in.
 
     Attributes:
-        base_class_paths: the classes that the plug-in must be an instance of one of, as dotted paths.
+        base_class_paths: dotted paths of classes; the plug-in must be an instance of one of them.
         default: the values of a section that is left out; None for a section that must be given.
         grid: whether its real numbers may differ between the runs of one program.
         in_identity: whether it is part of a run's identity.

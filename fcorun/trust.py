@@ -1,11 +1,11 @@
-"""The one rule for which code is imported, of the classes that configurations and records name.
+"""The rule that decides which modules are imported, for the classes that configurations and records name.
 
 - Modules of fcorun, modules of installed plug-in packages, and modules that the program has already imported are free
   to import.
 - A module that the user's own configuration files or command line name is imported from the installed modules, or else
   from the current folder (``import_user_module``).
-- A module that anybody else names, as a record does, is imported from a folder that the user trusts
-  (``import_trusted_module``), or not at all.
+- A module that somebody else names, for example in a record, is imported only from a folder that the user trusts
+  (``import_trusted_module``).
 
 A package of plug-ins is one that an entry point of the group ``fcorun.conf`` names. The package holds a folder ``conf``
 of configuration files, laid out like a folder of ``--config-dir``, and the classes that the files name.

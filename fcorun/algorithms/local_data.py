@@ -29,9 +29,9 @@ class LocalData:
         full_batch_steps: the number of local steps if each step takes all data, else None.
         uneven_steps: True if this client may take fewer than K steps. A step without rows changes nothing.
         whole: all data of the client as one batch.
-        frozen: True if the server's model is fixed; then the client's copy is fixed too, and uploads are nothing.
+        frozen: True if the server's model is fixed; then the client's copy is fixed too, and nothing is uploaded.
         key_bits: the bits of ``key``.
-        shared_uniforms: two uniform draws from [0, 1) a round, the same for all clients.
+        shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
     """
 
     x: jax.Array
@@ -77,7 +77,7 @@ class LocalData:
         """Apply ``step(value, batch)`` to ``start`` for each of the client's K local steps.
 
         ``count`` is another number of steps, which may be traced and may differ between clients. Fewer than K steps
-        take the first minibatches; more than K steps begin anew with the first one.
+        take the first minibatches; more than K steps start again with the first minibatch.
         """
         if isinstance(count, int) and count < 0:
             raise UserError(f"data.steps(..., count={count}): give a count of 0 or more")

@@ -38,5 +38,5 @@ def write_report(folder: Path, record_folders: Iterable[Path] = ()) -> list[str]
         records = [*inside.values(), *(record for record in outside if record.status)]
         write_atomically(folder / REPORT_FILE, build_page([folder], records, comments=key_comments(records)))
     except (UserError, OSError) as error:
-        return [f"{REPORT_FILE} was not made: {error}"]
+        return [f"{REPORT_FILE} was not written: {error}"]
     return [f"{REPORT_FILE} in {folder}/"]

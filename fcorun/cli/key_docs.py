@@ -18,15 +18,15 @@ from fcorun.sources.catalogue import read_source
 # The section that holds the keys of each config group.
 GROUPS = {name: name for name in SECTIONS} | {"hydra/launcher": "hydra.launcher", "hydra/sweeper": "hydra.sweeper"}
 _LABEL_COMMENTS = {
-    "name": "what the choice is called in records, tables and folders",
+    "name": "the name of the choice in records, tables and folders",
     "class": "the dotted path of the plug-in's class, a dataclass that Python can import from this folder",
-    "title": "what pictures call it",
+    "title": "the name in pictures",
     "natural": "numbers that suit these data, from which other keys take their defaults",
 }
 _COMMON_COMMENTS = {  # keys that many plug-ins have
     "algo.client_lr": "the clients' learning rate",
     "algo.server_lr": "the server's learning rate",
-    "reg.strength": "how much psi weighs",
+    "reg.strength": "the strength of psi",
 }
 _TYPE_NAMES = {
     float: "a number",
@@ -112,7 +112,7 @@ def read_choice(group: str, name: str) -> ChoiceDoc:
 
 
 def _with_common_comment(key: str, comment: str) -> str:
-    """Return a comment with the common comment on its key in front, unless it begins with that."""
+    """Return a comment with the common comment on its key in front, unless it begins with the common comment."""
     common = _COMMON_COMMENTS.get(key)
     if common is None or comment.startswith(common):
         return comment
@@ -142,7 +142,7 @@ def format_default(value: str) -> str:
     """Return a key's value as text, in words for a required value and for the value of another key."""
     if value == "???":
         return "none, it must be given"
-    return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"that of \1, else \2", value)
+    return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"the value of \1, else \2", value)
 
 
 def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, KeyDoc]:

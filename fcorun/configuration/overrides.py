@@ -33,7 +33,7 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
         raise UserError("reg.relative sets the strength: give reg.relative or reg.strength, not both")
     for argument in arguments:
         if argument.startswith("--experimental-rerun"):
-            raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys anew")
+            raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys again")
         if match := _GROUP_OVERRIDE.fullmatch(argument):
             _check_group(match[1], match[2], argument)
     normalized = []

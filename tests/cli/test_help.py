@@ -26,8 +26,8 @@ def help_lines(capsys):
     ("key", "expected"),
     [
         ("algo.client_lr", ["the clients' learning rate; eta_c (a number, positive, or auto)", "of algo=feddualavg, ",
-                            "default: that of data.natural.client_lr, else auto"]),
-        ("reg.strength", ["how much psi weighs (a number, non-negative)", "of reg=l1, "]),
+                            "default: the value of data.natural.client_lr, else auto"]),
+        ("reg.strength", ["the strength of psi (a number, non-negative)", "of reg=l1, "]),
         ("data.validation", ["a fraction of each client's rows", "default: null", "of data=table"]),
         ("rounds", ["of communication (a whole number, non-negative)", "default: 500"]),
         ("precision", ["precision: float32 | float64", "default: float32"]),
@@ -36,7 +36,7 @@ def help_lines(capsys):
         ("data.ignore", ["(a list of texts or null)", "default: null"]),
         ("data.path", ["default: none, it must be given"]),
         ("algo.step", ["or auto", "of algo=fedgd"]),
-        ("algo.name", ["what the choice is called in records", "of algo=feddualavg, apfl"]),
+        ("algo.name", ["the name of the choice in records", "of algo=feddualavg, apfl"]),
         ("hydra.sweeper.zip", ["keys whose values are combined pairwise", "default: []"]),
         ("+algo.client_lr=0.1", ["the clients' learning rate"]),
     ],
@@ -71,7 +71,7 @@ def test_a_group_and_a_choice_are_explained(help_lines):
     assert lines[0].startswith("algo: one of these, by default feddualavg")
     assert "  fedmid: Federated mirror descent." in lines
     assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
-    assert lines[-1] == "  algo.server_lr=that of data.natural.server_lr, else 1.0: " \
+    assert lines[-1] == "  algo.server_lr=the value of data.natural.server_lr, else 1.0: " \
                         "the server's learning rate; eta_s (a number, positive, or auto)"  # fmt: skip
     assert "  source: algorithm 2 of Yuan, Zaheer and Reddi (2021)" in lines
     assert any("a key of every choice: reg.applied_by=both" in line for line in help_lines("reg"))

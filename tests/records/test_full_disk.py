@@ -55,7 +55,7 @@ def test_pictures_of_a_record_that_is_not_to_be_written_to(number, monkeypatch, 
     refuse(monkeypatch, number, *PICTURES)
     assert command(["plot", "here"]) == 2
     why = os.strerror(number)
-    message = f"here/curves.png cannot be written ({why}); give --out FOLDER to have pictures elsewhere"
+    message = f"here/curves.png cannot be written ({why}); give --out FOLDER for pictures in another folder"
     assert capsys.readouterr().err == f"fcorun: {message}\n"
     assert command(["plot", "here", "--out", "elsewhere"]) == 0
     assert list(Path("elsewhere").glob("*.png"))

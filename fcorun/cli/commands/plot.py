@@ -1,4 +1,4 @@
-"""fcorun plot: draws the pictures of records anew."""
+"""fcorun plot: draws the pictures of records again."""
 
 import contextlib
 from argparse import Namespace
@@ -23,7 +23,7 @@ from fcorun.system.files import write_atomically
 
 
 def run(argv: Sequence[str]) -> int:
-    """Draw curves.png and coefficients.png of each record anew, and the pictures of a sweep into each folder that has
+    """Draw curves.png and coefficients.png of each record again, and the pictures of a sweep into each folder that has
     several records. With --out, draw one set of pictures of all records, and write their table."""
     parser = CommandParser("plot", run.__doc__)
     parser.add_metric_options()
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
                     out.print(escape(str(path)))
     except WriteError as error:
         raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}); give --out FOLDER to have pictures elsewhere"
+            f"{error.filename} cannot be written ({error.strerror}); give --out FOLDER for pictures in another folder"
         ) from error
     out.print(f"{len(drawn_folders)} curves.{arguments.format}")
     return 0

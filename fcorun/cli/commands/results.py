@@ -37,8 +37,8 @@ _WRITERS = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Show the records in and under some folders as a table for each data set, a row a run, and write them to a file if
-    asked."""
+    """Show the records in and under some folders as a table for each data set, with a row for each run, and write the
+    table to a file if --out is given."""
     parser = CommandParser("results", run.__doc__)
     parser.add_metric_options()
     parser.add_argument(
@@ -69,9 +69,7 @@ def run(argv: Sequence[str]) -> int:
         _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
         reads_files = any({"data.path", "data.root"} & set(record.flat_config) for record in records)
         if "data.seed" in runs.frame and reads_files:
-            out.print(
-                "data.seed deals the same rows out anew: such repetitions are not independent, and p is too small"
-            )
+            out.print("data.seed divides the same rows again: such repetitions are not independent, and p is too small")
     if arguments.out is not None:
         write_atomically(arguments.out, _WRITERS[arguments.out.suffix](runs, metric))
         if arguments.out.suffix == ".tex":
@@ -100,7 +98,7 @@ def _print_runs(runs: RunTable, metric: str | None, out: Console) -> None:
 def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Console) -> None:
     """Print a row for each pair of algorithms: the seeds, the median difference, and the p-values."""
     if not pairs:
-        out.print("paired: no two algorithms are done on the same data")
+        out.print("paired: no two algorithms have finished on the same data")
         return
     has_several_problems = len({pair.problem for pair in pairs}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -127,9 +125,9 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         table.add_row(*map(escape, cells))
     print_full_width(table, out)
     out.print(
-        f"seed by seed at each one's best point; p: two-sided, of the mean, by flipped signs, from {MIN_SEEDS} "
-        "seeds on; Holm: of all pairs together; these seeds chose the points too, which favours who had more to "
-        "choose from"
+        "differences by seed at the best point of each algorithm; p: two-sided sign-flip test of the mean, from "
+        f"{MIN_SEEDS} seeds on; Holm: corrected for all pairs; the same seeds chose the best points, which favours "
+        "algorithms with more points"
     )
     for line in warn_unequal_rounds(runs, metric):
         out.print(line)

@@ -9,8 +9,8 @@ _KEYS = "folds=5, points=50, by=rows|clients, rule=min|one_se, fold_weights=rows
 
 def run(argv: Sequence[str]) -> int:
     """Choose reg.strength, or the radius of a ball, by cross-validation: a path of values runs on each fold as batches
-    of one program, and what is chosen on all training rows. It leaves selection.csv, curve.csv, path.csv,
-    selection.png and .pdf, the record refit/ and report.html in outputs/DATA/select-ALGO-HASH. The same command
+    of one program, and the chosen value runs on all training rows. The folder outputs/DATA/select-ALGO-HASH gets
+    selection.csv, curve.csv, path.csv, selection.png and .pdf, the record refit/ and report.html. The same command
     again computes nothing."""
     selection = run_study("select", run.__doc__, _KEYS, argv, _import_steps)
     if selection is None:  # dry_run

@@ -9,9 +9,10 @@ _KEYS = "subsamples=100, points=20, by=rows|clients, threshold=0.75, max_errors=
 
 def run(argv: Sequence[str]) -> int:
     """Select features by stability: a path of strengths, or radii, runs on many halves of the rows as batches of one
-    program, and features that are chosen on most of them are stable, with a bound on how many of them are false as
-    expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv, stability.png and
-    .pdf, and report.html in outputs/DATA/stability-ALGO-HASH. The same command again computes nothing."""
+    program, and features that most halves select are stable. Print a bound on the expected number of false selections,
+    and the similarity of the supports that clients select from their own rows. The folder
+    outputs/DATA/stability-ALGO-HASH gets stability.csv, clients.csv, stability.png and .pdf, and report.html. The same
+    command again computes nothing."""
     run_study("stability", run.__doc__, _KEYS, argv, _import_steps)
     return 0
 
