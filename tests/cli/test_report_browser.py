@@ -140,11 +140,11 @@ def write_figure(folder, algos=13, claims=24):
 
 
 def test_a_figure_is_printed_on_four_sheets(report):
-    """Verdicts, picture, best points and configuration are printed; the table of all runs is folded in the file."""
+    """Claims, picture, best points and configuration are printed; the table of all runs is collapsed."""
     write_figure("f")
     text = report("f")
     assert text.count("<tr data-run=") == 78
-    assert '<section id="runs-table" class="folded"' in text
+    assert '<section id="runs-table" class="collapsed"' in text
     sheets = print_pdf(Path("page.html"), Path("page.pdf").resolve())
     assert len(re.findall(rb"/Type\s*/Page\b", sheets)) <= 4
     if shutil.which("pdftotext") is None:

@@ -57,7 +57,7 @@ def build_page(
         )
     page = Page()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
-    kicker, title = studies.page_heading(folders)
+    overline, title = studies.page_heading(folders)
     summary = []
     for folder in study_folders:
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
@@ -93,7 +93,7 @@ def build_page(
         page.sections = [
             replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
         ]
-    return _render(page, kicker, title, [line for line in summary if line])
+    return _render(page, overline, title, [line for line in summary if line])
 
 
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -149,7 +149,7 @@ def _add_runs(
     page.add_section("best", heading, *map(paragraph, filter(None, sentences)), *blocks)
     page.curves = curves.collect_curves(records, table, problems, curve_styles, metric=metric, best=best)
     if page.curves:
-        left_out = paragraph(page.curves["said"], "small")
+        left_out = paragraph(page.curves["left_out"], "small")
         collapsed = is_single_run and has_studies
         page.add_section("curves", "Curves", _read_asset("curves.html"), left_out, collapsed=collapsed)
     page.add_section("rates", "What was varied", chart_grid(*charts))
@@ -169,15 +169,15 @@ def _add_runs(
         page.add_section("runs-table", f"All {len(records)} runs", _read_asset("filter.html"), rows, collapsed=True)
 
 
-def _render(page: Page, kicker: str, title: str, summary: Sequence[str]) -> str:
+def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> str:
     """Return the file: style, sections, plotly's script (compressed), the data, and the script that draws them."""
     links = []
     for section in page.sections:
         links.append(f'<a href="#{section.name}" data-section>{escape(section.heading)}</a>')
     now = time.strftime("%Y-%m-%d %H:%M %Z")
     parts = {
-        "NAME": escape(f"{kicker}: {title}" if kicker else title),
-        "KICKER": paragraph(kicker, "kicker"),
+        "NAME": escape(f"{overline}: {title}" if overline else title),
+        "OVERLINE": paragraph(overline, "overline"),
         "TITLE": escape(title),
         "STYLE": _read_asset("page.css"),
         "LINKS": "".join(links),

@@ -29,7 +29,8 @@ def collect_curves(
     """Return the data that the page draws curves from; None if no run has evaluations.
 
     ``problems`` has the positions of the runs on each problem, ``best`` those of best points. In the result, ``arrays``
-    holds each different column once; ``columns`` of ``runs`` are indices of arrays; ``said`` tells what was left out.
+    holds each different column once, ``columns`` of ``runs`` are indices of arrays, and ``left_out`` says which
+    evaluations and runs are not drawn.
     """
     problem_of_run = {run: i for i, positions in enumerate(problems.values()) for run in positions}
     is_best = set(best)
@@ -58,7 +59,7 @@ def collect_curves(
                 "line": line_style(algos.index(algo) if algo in algos else 0),
                 "best": run in is_best,
                 "diverged": runs.frame["status"][run] == "diverged",
-                "level": len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1]),
+                "baseline": len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1]),
                 "columns": columns,
             }
         )
@@ -74,11 +75,11 @@ def collect_curves(
         left_out.append(f"curves of {more} runs are left out, none of them a best point")
     return {
         "metrics": labels,
-        "usual": [name for name in choose_sweep_panels(metrics, metric) if name in metrics] or metrics[:1],
+        "usual_metrics": [name for name in choose_sweep_panels(metrics, metric) if name in metrics] or metrics[:1],
         "problems": list(problems),
         "arrays": list(arrays),
         "runs": curves,
-        "said": "; ".join(left_out),
+        "left_out": "; ".join(left_out),
     }
 
 

@@ -172,7 +172,7 @@ def scrollable_table(content: str, name: str, caption: str) -> str:
     caption_element = f"<caption>{escape(caption)}</caption>" if caption else ""
     id_attribute = f' id="{name}"' if name else ""
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption or name or "table")}">'
+        f'<div class="scrollable" tabindex="0" role="region" aria-label="{escape(caption or name or "table")}">'
         f"<table{id_attribute}>{caption_element}{content}</table></div>"
     )
 
@@ -209,9 +209,9 @@ def claims_list(rows: Sequence[dict[str, Any]]) -> str:
         below = f'<p class="small">{note[:1].upper()}{note[1:]}.</p>' if note and style != "yes" else ""
         items.append(
             f'<li class="{style}"><span class="mark" aria-hidden="true">{mark}</span><div><p class="claim">'
-            f'{claim} <span class="word">{escape(result)}</span></p>{below}</div></li>'
+            f'{claim} <span class="result">{escape(result)}</span></p>{below}</div></li>'
         )
-    list_class = "verdicts many" if len(items) > _MANY_CLAIMS else "verdicts"
+    list_class = "claims two-columns" if len(items) > _MANY_CLAIMS else "claims"
     return f'<ul class="{list_class}">{"".join(items)}</ul>' if items else ""
 
 
@@ -235,7 +235,7 @@ def render_section(section: PageSection) -> str:
     heading = f'<h2 id="{name}-h">{escape(section.heading)}</h2>'
     if section.collapsed:
         body = f"<details><summary>{heading}</summary>\n{content}\n</details>"
-        return f'<section id="{name}" class="folded" aria-labelledby="{name}-h">{body}\n</section>'
+        return f'<section id="{name}" class="collapsed" aria-labelledby="{name}-h">{body}\n</section>'
     return f'<section id="{name}" aria-labelledby="{name}-h">{heading}\n{content}\n</section>'
 
 

@@ -1,17 +1,19 @@
 "use strict";
 // The state of the page stands behind # in its address: #sort=seconds,desc&filter=fedmid&x=bytes&yscale=log
 (() => {
-  const root = document.documentElement, data = JSON.parse(document.getElementById("data").textContent);
-  const curves = data.curves, state = { x: "rounds", xscale: "linear", yscale: "auto", metric: "usual", show: "best", problem: "0" };
+  const root = document.documentElement;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const curves = data.curves;
+  const state = { x: "rounds", xscale: "linear", yscale: "auto", metric: "usual", show: "best", problem: "0" };
   const AXES = { rounds: "communication round", bytes: "communication, up and down (B)",
                  grad_evals: "gradient evaluations", seconds: "time (s)" };
   const errors = [];
-  const wrong = text => { errors.push(text); root.dataset.errors = errors.length; };
-  addEventListener("error", event => wrong(event.message));
-  addEventListener("unhandledrejection", event => wrong(String(event.reason)));
+  const reportError = text => { errors.push(text); root.dataset.errors = errors.length; };
+  addEventListener("error", event => reportError(event.message));
+  addEventListener("unhandledrejection", event => reportError(String(event.reason)));
   root.dataset.errors = 0;
 
-  async function unpacked() { // the library, which is compressed: browsers of before 2023 cannot read it
+  async function loadPlotly() { // the library is compressed in the page: browsers of before 2023 cannot read it
     const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
     const script = document.createElement("script");
     script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -21,222 +23,251 @@
 
   // ---- charts
   let printing = false;
-  const colour = name => getComputedStyle(root).getPropertyValue(name).trim();
+  const cssVariable = name => getComputedStyle(root).getPropertyValue(name).trim();
   const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
-  const themed = (content, fg) => JSON.parse(JSON.stringify(content).replaceAll('"@fg"', JSON.stringify(fg)));
-  const merged = (below, above) => {
-    for (const [key, value] of Object.entries(above))
-      below[key] = value && below[key] && typeof value === "object" && !Array.isArray(value) ? merged(below[key], value) : value;
-    return below;
+  const withForeground = (content, colour) => JSON.parse(JSON.stringify(content).replaceAll('"@fg"', JSON.stringify(colour)));
+  const isObject = value => value && typeof value === "object" && !Array.isArray(value);
+  const merge = (base, changes) => { // of nested objects; changes win
+    for (const [key, value] of Object.entries(changes)) base[key] = base[key] && isObject(value) ? merge(base[key], value) : value;
+    return base;
   };
-  function spaced(values) { // few ticks of a logarithmic axis
-    const found = values.filter(value => value > 0), ends = found.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
-    const decades = Math.log10(ends[1] / ends[0]);
-    return decades > 0 && decades < 2.5 ? { dtick: "D2" } : decades >= 2.5 ? { dtick: Math.ceil(decades / 6) } : {};
+  // the least and the largest value; a spread of Math.min over all values would exceed the number of arguments
+  const rangeOf = values => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+  function logTicks(values) { // few ticks of a logarithmic axis
+    const [low, high] = rangeOf(values.filter(value => value > 0));
+    const decades = Math.log10(high / low);
+    if (!(decades > 0)) return {};
+    return { dtick: decades < 2.5 ? "D2" : Math.ceil(decades / 6) };
   }
-  function onPaper(place) { // a sheet is two charts wide; the last of an odd number is as wide as two
-    const item = place.closest("figure") || place, charts = item.parentElement;
-    const two = charts.classList.contains("charts") && (charts.children.length % 2 === 0 || item !== charts.lastElementChild);
-    return two ? 340 : 700;
+  function paperWidth(chart) { // a sheet is two charts wide; the last of an odd number is as wide as two
+    const item = chart.closest("figure") || chart, grid = item.parentElement;
+    const isAlone = grid.children.length % 2 === 1 && item === grid.lastElementChild;
+    return grid.classList.contains("charts") && !isAlone ? 340 : 700;
   }
-  const shown = place => !place.closest("details:not([open])"); // a chart that is folded has no width, and is drawn later
-  function plot(place, traces, layout) {
-    const fg = printing ? "#000" : colour("--fg"), line = printing ? "#bbb" : colour("--line");
-    const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, exponentformat: "power" };
-    const own = { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fg, size: 12 },
-                  margin: { l: 60, r: 15, t: layout.title ? 45 : 30, b: 50 }, height: printing ? 260 : 340, xaxis: { ...axis }, yaxis: { ...axis },
-                  legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }, hoverlabel: { namelength: -1 },
-                  modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: fg } };
-    const told = merged(own, themed(layout, fg));
-    for (const [name, each] of [["xaxis", "x"], ["yaxis", "y"]])
-      if (told[name].type === "log" && !told[name].dtick) Object.assign(told[name], spaced(traces.flatMap(trace => trace[each])));
-    if (told.title) Object.assign(told.title, { x: 0.02, xanchor: "left", font: { size: 14 } });
-    told.showlegend = traces.filter(trace => trace.showlegend).length > 1;
-    if (told.showlegend) { // below the axis, in as many rows as its names need
-      const wide = traces.filter(trace => trace.showlegend).reduce((sum, trace) => sum + 6.5 * trace.name.length + 48, 0);
-      const rows = Math.ceil(wide / Math.max(200, (printing ? onPaper(place) : place.clientWidth) - 80));
-      told.margin.b += 20 * rows;
-      told.height += 20 * rows;
+  const isOpen = element => !element.closest("details:not([open])"); // a collapsed chart has no width, and is drawn later
+  function plot(chart, traces, layout) {
+    const foreground = printing ? "#000" : cssVariable("--fg"), lineColour = printing ? "#bbb" : cssVariable("--line");
+    const axis = { gridcolor: lineColour, zerolinecolor: lineColour, linecolor: lineColour, automargin: true, exponentformat: "power" };
+    const defaults = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: foreground, size: 12 },
+      margin: { l: 60, r: 15, t: layout.title ? 45 : 30, b: 50 }, height: printing ? 260 : 340, xaxis: { ...axis }, yaxis: { ...axis },
+      legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }, hoverlabel: { namelength: -1 },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: cssVariable("--soft"), activecolor: foreground },
+    };
+    const merged = merge(defaults, withForeground(layout, foreground));
+    for (const [name, coordinate] of [["xaxis", "x"], ["yaxis", "y"]])
+      if (merged[name].type === "log" && !merged[name].dtick)
+        Object.assign(merged[name], logTicks(traces.flatMap(trace => trace[coordinate])));
+    if (merged.title) Object.assign(merged.title, { x: 0.02, xanchor: "left", font: { size: 14 } });
+    const inLegend = traces.filter(trace => trace.showlegend);
+    merged.showlegend = inLegend.length > 1;
+    if (merged.showlegend) { // below the axis, in as many rows as its names need
+      const legendWidth = inLegend.reduce((sum, trace) => sum + 6.5 * trace.name.length + 48, 0);
+      const chartWidth = printing ? paperWidth(chart) : chart.clientWidth;
+      const rows = Math.ceil(legendWidth / Math.max(200, chartWidth - 80));
+      merged.margin.b += 20 * rows;
+      merged.height += 20 * rows;
     }
-    place.style.height = told.height + "px";
-    if (printing) told.width = onPaper(place);
-    return Plotly.react(place, themed(traces, fg), told, config);
+    chart.style.height = merged.height + "px";
+    if (printing) merged.width = paperWidth(chart);
+    return Plotly.react(chart, withForeground(traces, foreground), merged, config);
   }
-  const fixed = () => Promise.all([...document.querySelectorAll("[data-chart]")].filter(shown).map(place => {
-    const { traces, layout } = data.charts[Number(place.dataset.chart)];
-    return plot(place, traces, layout);
+  const drawCharts = () => Promise.all([...document.querySelectorAll("[data-chart]")].filter(isOpen).map(chart => {
+    const { traces, layout } = data.charts[Number(chart.dataset.chart)];
+    return plot(chart, traces, layout);
   }));
 
-  function chosen() {
-    const shown = state.show === "table" ? new Set([...document.querySelectorAll("#runs tbody tr:not([hidden])")].map(row => Number(row.dataset.run))) : null;
-    return curves.runs.filter(run => String(run.problem) === state.problem
-      && (shown ? shown.has(run.run) : state.show === "all" || run.best));
+  // ---- curves
+  function selectRuns() { // the runs whose curves the controls ask for
+    let shown = run => state.show === "all" || run.best;
+    if (state.show === "table") {
+      const rows = [...document.querySelectorAll("#runs tbody tr:not([hidden])")];
+      const numbers = new Set(rows.map(row => Number(row.dataset.run)));
+      shown = run => numbers.has(run.run);
+    }
+    return curves.runs.filter(run => String(run.problem) === state.problem && shown(run));
   }
-  function traces(runs, metric) {
-    const level = runs.some(run => !run.level), legends = new Set(), found = [];
-    let low = Infinity, high = -Infinity, missing = 0;
-    const across = run => curves.arrays[run.columns[run.level && !level ? "rounds" : state.x]];
-    for (const run of runs.filter(run => !(run.level && level)))
-      for (const value of across(run) || []) if (value > 0 || state.xscale !== "log") { low = Math.min(low, value); high = Math.max(high, value); }
+  function makeTraces(runs, metric) { // beside rounds, the solution of a baseline is a level line across the other curves
+    const allBaselines = runs.every(run => run.baseline), legendNames = new Set(), traces = [];
+    const isLevel = run => run.baseline && !allBaselines;
+    const xValues = run => curves.arrays[run.columns[run.baseline ? "rounds" : state.x]];
+    const drawn = value => value > 0 || state.xscale !== "log";
+    const [low, high] = rangeOf(runs.filter(run => !isLevel(run)).flatMap(run => (xValues(run) || []).filter(drawn)));
+    let missing = 0;
     for (const run of runs) {
-      const y = curves.arrays[run.columns[metric]], flat = run.level && level, x = flat ? [low, high] : across(run);
-      if (!y) continue;
-      if (!x || x.length === 0 || (flat && !(high >= low))) { missing += 1; continue; }
-      const name = run.algo + (flat ? " (its solution)" : ""), faint = state.show !== "best" && !run.best;
-      found.push({ type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, y: flat ? [y.at(-1), y.at(-1)] : y, name, legendgroup: name, meta: run.diverged,
-                   showlegend: !legends.has(name), line: { ...run.line, width: faint ? 1 : 2 }, opacity: faint ? 0.55 : 1,
-                   hovertemplate: `${run.name}<br>%{x:.4s}: %{y:.5g}<extra></extra>` });
-      legends.add(name);
+      const column = curves.arrays[run.columns[metric]];
+      if (!column) continue;
+      const level = isLevel(run), x = level ? [low, high] : xValues(run);
+      if (!x || x.length === 0 || (level && !(high >= low))) { missing += 1; continue; }
+      const name = run.algo + (level ? " (its solution)" : "");
+      const faint = state.show !== "best" && !run.best;
+      traces.push({
+        type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, y: level ? [column.at(-1), column.at(-1)] : column,
+        name, legendgroup: name, meta: run.diverged, showlegend: !legendNames.has(name),
+        line: { ...run.line, width: faint ? 1 : 2 }, opacity: faint ? 0.55 : 1,
+        hovertemplate: `${run.name}<br>%{x:.4s}: %{y:.5g}<extra></extra>`,
+      });
+      legendNames.add(name);
     }
-    return { found, missing };
+    return { traces, missing };
   }
-  function vertical(found, metric) { // the y axis: what diverged may leave it, and rounding far below is not shown
-    const kept = found.filter(trace => !trace.meta), values = (kept.length ? kept : found).flatMap(trace => trace.y).filter(v => v !== null);
-    const range = list => list.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
-    const positive = range(values.filter(value => value > 0)), title = { text: curves.metrics[metric].label };
-    const suits = curves.metrics[metric].log && positive[1] > 4 * positive[0];
-    if (state.yscale === "log" || (state.yscale === "auto" && suits)) {
-      const [low, high] = [Math.max(positive[0], 2e-10 * positive[1]), positive[1]].map(Math.log10), room = 0.05 * (high - low) || 0.3;
-      return Number.isFinite(low) ? { title, type: "log", range: [low - room, high + room], ...spaced([10 ** low, 10 ** high]) } : { title, type: "log" };
+  function yAxis(traces, metric) { // what diverged may leave the axis, and rounding far below is not shown
+    const finished = traces.filter(trace => !trace.meta);
+    const values = (finished.length ? finished : traces).flatMap(trace => trace.y).filter(value => value !== null);
+    const title = { text: curves.metrics[metric].label };
+    const [least, largest] = rangeOf(values.filter(value => value > 0));
+    const suitsLog = curves.metrics[metric].log && largest > 4 * least;
+    if (state.yscale === "log" || (state.yscale === "auto" && suitsLog)) {
+      const [low, high] = [Math.max(least, 2e-10 * largest), largest].map(Math.log10);
+      if (!Number.isFinite(low)) return { title, type: "log" };
+      const room = 0.05 * (high - low) || 0.3;
+      return { title, type: "log", range: [low - room, high + room], ...logTicks([10 ** low, 10 ** high]) };
     }
-    const [low, high] = range(values), room = 0.05 * (high - low) || 0.05 * Math.abs(high) || 1;
-    return { title, type: "linear", ...(Number.isFinite(low) ? { range: [low - room, high + room] } : {}) };
+    const [low, high] = rangeOf(values);
+    if (!Number.isFinite(low)) return { title, type: "linear" };
+    const room = 0.05 * (high - low) || 0.05 * Math.abs(high) || 1;
+    return { title, type: "linear", range: [low - room, high + room] };
   }
   async function drawCurves() {
     if (!curves || !window.Plotly) return;
-    const place = document.getElementById("curve-charts"), runs = chosen(), lost = new Set();
-    const metrics = state.metric === "usual" ? curves.usual : [state.metric];
-    const divs = metrics.map((_, i) => place.children[i] || place.appendChild(document.createElement("div")));
-    while (place.children.length > divs.length) { Plotly.purge(place.lastChild); place.lastChild.remove(); }
-    let left = 0;
-    if (shown(place)) await Promise.all(divs.map((div, i) => {
-      const { found, missing } = traces(runs, metrics[i]), iterations = runs.length && runs.every(run => run.level);
-      left = Math.max(left, missing);
-      div.className = "chart";
-      div.setAttribute("role", "img");
-      div.setAttribute("aria-label", `curves of ${metrics[i]}`);
-      return plot(div, found, {
-        xaxis: { title: { text: iterations ? "iteration" : AXES[state.x] }, type: state.xscale, tickformat: state.x === "seconds" ? "" : "~s" },
-        yaxis: vertical(found, metrics[i]),
+    const grid = document.getElementById("curve-charts"), runs = selectRuns();
+    const metrics = state.metric === "usual" ? curves.usual_metrics : [state.metric];
+    const charts = metrics.map((_, i) => grid.children[i] || grid.appendChild(document.createElement("div")));
+    while (grid.children.length > charts.length) { Plotly.purge(grid.lastChild); grid.lastChild.remove(); }
+    const onlyBaselines = runs.length && runs.every(run => run.baseline);
+    let mostMissing = 0;
+    if (isOpen(grid)) await Promise.all(charts.map((chart, i) => {
+      const { traces, missing } = makeTraces(runs, metrics[i]);
+      mostMissing = Math.max(mostMissing, missing);
+      chart.className = "chart";
+      chart.setAttribute("role", "img");
+      chart.setAttribute("aria-label", `curves of ${metrics[i]}`);
+      return plot(chart, traces, {
+        xaxis: { title: { text: onlyBaselines ? "iteration" : AXES[state.x] }, type: state.xscale, tickformat: state.x === "seconds" ? "" : "~s" },
+        yaxis: yAxis(traces, metrics[i]),
       });
     }));
+    const hasLevelLines = state.show === "best" && runs.some(run => run.baseline) && !onlyBaselines;
     document.getElementById("curve-note").textContent = [
       runs.length ? `${runs.length} of ${curves.runs.length} curves, a line a run` : "no run to show",
       runs.some(run => run.diverged) ? "what diverged may leave the frame" : "",
-      left ? `${left} runs did not count ${AXES[state.x]}, and are not drawn` : "",
-      state.show === "best" && runs.some(run => run.level) && runs.some(run => !run.level) ? "a level line is the solution of a baseline, which has no rounds" : "",
+      mostMissing ? `${mostMissing} runs did not count ${AXES[state.x]}, and are not drawn` : "",
+      hasLevelLines ? "a level line is the solution of a baseline, which has no rounds" : "",
     ].filter(Boolean).join("; ") + ".";
     root.dataset.x = state.x;
     root.dataset.curves = runs.length;
   }
 
   // ---- tables
-  const value = (row, place) => {
-    const cell = row.cells[place];
+  const cellValue = (row, column) => { // a number of a cell with data-v, which has all digits or is empty; else the text
+    const cell = row.cells[column];
     return cell.dataset.v !== undefined ? Number(cell.dataset.v || cell.textContent) : cell.textContent;
   };
-  function sortBy(table, key, down) {
-    const heads = [...table.tHead.rows[0].cells], place = heads.findIndex(head => head.dataset.key === key);
-    if (place < 0) return;
-    const order = (a, b) => {
-      const [one, two] = [value(a, place), value(b, place)];
-      if (one === "" || two === "") return (one === "") - (two === ""); // what has no value comes last
-      const less = typeof one === "number" && typeof two === "number" ? one - two
-        : String(one).localeCompare(String(two), undefined, { numeric: true });
-      return down ? -less : less;
+  function sortBy(table, key, descending) {
+    const headers = [...table.tHead.rows[0].cells], column = headers.findIndex(header => header.dataset.key === key);
+    if (column < 0) return;
+    const compare = (row, otherRow) => {
+      const [value, other] = [cellValue(row, column), cellValue(otherRow, column)];
+      if (value === "" || other === "") return (value === "") - (other === ""); // empty cells come last
+      const difference = typeof value === "number" && typeof other === "number" ? value - other
+        : String(value).localeCompare(String(other), undefined, { numeric: true });
+      return descending ? -difference : difference;
     };
-    table.tBodies[0].append(...[...table.tBodies[0].rows].sort(order));
-    heads.forEach((head, i) => head.setAttribute("aria-sort", i === place ? (down ? "descending" : "ascending") : "none"));
+    table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
+    const direction = descending ? "descending" : "ascending";
+    headers.forEach((header, i) => header.setAttribute("aria-sort", i === column ? direction : "none"));
   }
-  const table = document.getElementById("runs");
-  function filterBy(text) {
-    if (!table) return;
-    const keys = [...table.tHead.rows[0].cells].map(head => head.dataset.key);
+  const runsTable = document.getElementById("runs");
+  function filterBy(text) { // rows that match all words: a word of the row, or KEY=VALUE
+    if (!runsTable) return;
+    const keys = [...runsTable.tHead.rows[0].cells].map(header => header.dataset.key.toLowerCase());
     const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map(word => {
-      const [key, ...rest] = word.split("="), place = keys.findIndex(name => name.toLowerCase() === key);
-      if (!rest.length || place < 0) return row => row.textContent.toLowerCase().includes(word);
+      const [key, ...rest] = word.split("="), column = keys.indexOf(key);
+      if (!rest.length || column < 0) return row => row.textContent.toLowerCase().includes(word);
       const wanted = rest.join("=");
-      return row => row.cells[place].textContent.toLowerCase() === wanted
-        || (wanted !== "" && row.cells[place].dataset.v !== undefined && value(row, place) === Number(wanted));
+      return row => row.cells[column].textContent.toLowerCase() === wanted
+        || (wanted !== "" && row.cells[column].dataset.v !== undefined && cellValue(row, column) === Number(wanted));
     });
-    let shown = 0;
-    for (const row of table.tBodies[0].rows) shown += !(row.hidden = !tests.every(test => test(row)));
+    const rows = [...runsTable.tBodies[0].rows];
+    for (const row of rows) row.hidden = !tests.every(test => test(row));
     const count = document.getElementById("count");
-    if (count) count.textContent = `${shown} of ${table.tBodies[0].rows.length}`;
+    if (count) count.textContent = `${rows.filter(row => !row.hidden).length} of ${rows.length}`;
   }
 
   // ---- the address
-  const asked = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
-  function remember(key, text) {
-    const found = asked();
-    if (text) found.set(key, text); else found.delete(key);
-    history.replaceState(null, "", `#${found}`);
+  const readAddress = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+  function writeAddress(key, text) {
+    const parameters = readAddress();
+    if (text) parameters.set(key, text); else parameters.delete(key);
+    history.replaceState(null, "", `#${parameters}`);
   }
-  function apply() {
-    const found = asked();
+  const filterInput = document.querySelector("input[name=filter]");
+  function applyAddress() {
+    const parameters = readAddress();
     for (const key of Object.keys(state)) {
-      const control = document.querySelector(`#curves select[name=${key}]`), told = found.get(key);
-      if (control && told !== null && [...control.options].some(option => option.value === told)) control.value = state[key] = told;
+      const control = document.querySelector(`#curves select[name=${key}]`), value = parameters.get(key);
+      if (control && value !== null && [...control.options].some(option => option.value === value)) control.value = state[key] = value;
     }
-    const filter = document.querySelector("input[name=filter]");
-    if (filter && found.has("filter")) filter.value = found.get("filter");
-    if (filter) filterBy(filter.value);
-    if (found.has("sort") && table) {
-      const [, key, down] = found.get("sort").match(/^(.*?)(,desc)?$/);
-      sortBy(table, key, Boolean(down));
+    if (filterInput && parameters.has("filter")) filterInput.value = parameters.get("filter");
+    if (filterInput) filterBy(filterInput.value);
+    if (parameters.has("sort") && runsTable) {
+      const [, key, descending] = parameters.get("sort").match(/^(.*?)(,desc)?$/);
+      sortBy(runsTable, key, Boolean(descending));
     }
     return drawCurves();
   }
 
   // ---- controls
-  function options(name, values, texts) {
+  function addOptions(name, values, texts) { // a control with one option is hidden
     const control = document.querySelector(`#curves select[name=${name}]`);
-    values.forEach((each, i) => control.add(new Option(texts[i], each)));
+    values.forEach((value, i) => control.add(new Option(texts[i], value)));
     if (values.length < 2) control.parentElement.hidden = true;
   }
   if (curves) {
-    const counted = Object.keys(AXES).filter(x => curves.runs.some(run => x in run.columns));
-    options("x", counted, counted.map(x => ({ grad_evals: "gradients" })[x] || x));
-    const names = Object.keys(curves.metrics);
-    options("metric", ["usual", ...names], ["the usual ones", ...names]);
-    options("problem", curves.problems.map((_, i) => String(i)), curves.problems);
+    const countedAxes = Object.keys(AXES).filter(x => curves.runs.some(run => x in run.columns));
+    addOptions("x", countedAxes, countedAxes.map(x => x === "grad_evals" ? "gradients" : x));
+    const metricNames = Object.keys(curves.metrics);
+    addOptions("metric", ["usual", ...metricNames], ["the usual ones", ...metricNames]);
+    addOptions("problem", curves.problems.map((_, i) => String(i)), curves.problems);
     if (curves.runs.length < 2) document.querySelector("[data-several]").hidden = true;
-    for (const control of document.querySelectorAll("#curves select"))
-      control.addEventListener("change", () => { state[control.name] = control.value; remember(control.name, control.value); drawCurves(); });
+    for (const control of document.querySelectorAll("#curves select")) control.addEventListener("change", () => {
+      state[control.name] = control.value;
+      writeAddress(control.name, control.value);
+      drawCurves();
+    });
   }
   for (const form of document.querySelectorAll("form")) form.addEventListener("submit", event => event.preventDefault());
-  const filter = document.querySelector("input[name=filter]");
-  if (filter) filter.addEventListener("input", () => {
-    filterBy(filter.value);
-    remember("filter", filter.value);
+  if (filterInput) filterInput.addEventListener("input", () => {
+    filterBy(filterInput.value);
+    writeAddress("filter", filterInput.value);
     if (state.show === "table") drawCurves();
   });
-  for (const head of document.querySelectorAll("th[aria-sort]")) head.firstChild.addEventListener("click", () => {
-    const own = head.closest("table"), down = head.getAttribute("aria-sort") === "ascending";
-    sortBy(own, head.dataset.key, down);
-    if (own === table) remember("sort", head.dataset.key + (down ? ",desc" : ""));
+  for (const header of document.querySelectorAll("th[aria-sort]")) header.firstChild.addEventListener("click", () => {
+    const table = header.closest("table"), descending = header.getAttribute("aria-sort") === "ascending";
+    sortBy(table, header.dataset.key, descending);
+    if (table === runsTable) writeAddress("sort", header.dataset.key + (descending ? ",desc" : ""));
   });
-  if (table) for (const row of table.tBodies[0].rows) row.classList.toggle("best", row.cells[0].textContent === "*");
+  if (runsTable) for (const row of runsTable.tBodies[0].rows) row.classList.toggle("best", row.cells[0].textContent === "*");
 
-  function unfold() { // what the address names
-    const named = location.hash && !location.hash.includes("=") ? document.getElementById(location.hash.slice(1)) : null;
-    const wanted = [named, asked().has("filter") || asked().has("sort") ? table : null];
-    for (const each of wanted) {
-      const folded = each && (each.querySelector(":scope > details") || each.closest("details"));
-      if (folded) folded.open = true;
+  function openTargets() { // open what the address names: a section, or the table that it sorts or filters
+    const section = location.hash && !location.hash.includes("=") ? document.getElementById(location.hash.slice(1)) : null;
+    const namesTable = readAddress().has("filter") || readAddress().has("sort");
+    for (const target of [section, namesTable ? runsTable : null]) {
+      const details = target && (target.querySelector(":scope > details") || target.closest("details"));
+      if (details) details.open = true;
     }
   }
-  const all = () => window.Plotly && Promise.all([fixed(), apply()]);
-  addEventListener("hashchange", () => { unfold(); if (location.hash.includes("=")) apply(); });
-  for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", () => { if (folded.open) all(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
-  addEventListener("beforeprint", () => { printing = true; all(); });
-  addEventListener("afterprint", () => { printing = false; all(); });
-  unfold();
-  apply();
-  unpacked().then(all).then(() => { root.dataset.ready = document.querySelectorAll(".chart .main-svg").length; }, error => {
-    for (const place of document.querySelectorAll(".chart, #curve-charts")) place.textContent = "Not drawn: this browser is too old.";
-    wrong(String(error));
+  const drawAll = () => window.Plotly && Promise.all([drawCharts(), applyAddress()]);
+  addEventListener("hashchange", () => { openTargets(); if (location.hash.includes("=")) applyAddress(); });
+  for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", () => { if (details.open) drawAll(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  addEventListener("beforeprint", () => { printing = true; drawAll(); });
+  addEventListener("afterprint", () => { printing = false; drawAll(); });
+  openTargets();
+  applyAddress();
+  loadPlotly().then(drawAll).then(() => { root.dataset.ready = document.querySelectorAll(".chart .main-svg").length; }, error => {
+    for (const chart of document.querySelectorAll(".chart, #curve-charts")) chart.textContent = "Not drawn: this browser is too old.";
+    reportError(String(error));
     console.error(error);
   });
 })();
