@@ -34,7 +34,7 @@ from fcorun.models.coefficients import Coefficients, coefficient_files, coeffici
 from fcorun.models.scores import compute_scores
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
-from fcorun.runs.hosts.prediction import gather_predictions
+from fcorun.runs.hosts.leader import gather_predictions
 from fcorun.runs.job import Job
 from fcorun.sources.catalogue import read_source
 from fcorun.system.interruption import check_interrupted

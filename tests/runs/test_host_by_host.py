@@ -13,7 +13,7 @@ from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.forward import compute_predictions
 from fcorun.rows.host_rows import shard_for_host
-from fcorun.runs.hosts import follower, leader, prediction
+from fcorun.runs.hosts import follower, leader
 from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts, run_rounds
 from fcorun.system.hosts import Hosts
@@ -175,11 +175,11 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     shards, end = [shard_for_host(data, k, 2) for k in range(2)], {"do": "end", "code": 0, "why": ""}
     *_, snapshot = build_engine(EXPERIMENT, data).run([EXPERIMENT.numbers()])
     solution = {name: value[0] for name, value in snapshot.solution.items()}
-    monkeypatch.setattr(prediction, "current_hosts", lambda: hosts)
+    monkeypatch.setattr(leader, "current_hosts", lambda: hosts)
     hosts.script = [
-        {"predicted": prediction.encode_arrays(prediction.predict_local(EXPERIMENT.objective, shards[1], solution))}
+        {"predicted": leader.encode_arrays(leader.predict_local(EXPERIMENT.objective, shards[1], solution))}
     ]
-    predictions_of_all = prediction.gather_predictions(EXPERIMENT.objective, shards[0], solution)
+    predictions_of_all = leader.gather_predictions(EXPERIMENT.objective, shards[0], solution)
     rows = {name: x for name, (x, _) in data.splits.items()}
     assert list(predictions_of_all) == list(rows)
     for name, x in rows.items():
@@ -191,9 +191,9 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     second = join({"do": "prepare", "config": EXPERIMENT.config}, command, end, rank=1)
     assert run_follower() == 0
     assert not script
-    follower_predictions = prediction.decode_arrays(second.sent[-1]["predicted"])
+    follower_predictions = leader.decode_arrays(second.sent[-1]["predicted"])
     np.testing.assert_array_equal(follower_predictions["train"], predictions_of_all["train"][shards[1].x.row_range])
-    assert prediction.gather_predictions(EXPERIMENT.objective, data, solution) == {}
+    assert leader.gather_predictions(EXPERIMENT.objective, data, solution) == {}
 
 
 def test_the_end_may_come_within_a_batch(join, monkeypatch):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from helpers import choice_names, composed, matrices_only, plugin_class, small_for, traits_of
 
-from fcorun.experiment.prepare import prepare
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
 
@@ -22,12 +21,8 @@ PENALTIES = [
 @pytest.fixture
 def no_refit(monkeypatch):
     """Prepare the refit, an ordinary run, without running it."""
-
-    def prepare_only(config, *_):
-        prepare(config)
-        return SimpleNamespace(status={})
-
-    monkeypatch.setattr("fcorun.selection.cross_validation.refit.run", prepare_only)
+    not_run = [SimpleNamespace(status={})]
+    monkeypatch.setattr("fcorun.selection.cross_validation.refit.run_experiments", lambda *_: not_run)
 
 
 @pytest.mark.slow

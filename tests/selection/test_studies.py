@@ -181,7 +181,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.selection.cross_validation.refit.run", broken)
+        patch.setattr("fcorun.selection.cross_validation.refit.run_experiments", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
     assert Path("out/refit/config.yaml").read_text() == config_before

@@ -3,13 +3,15 @@
 The leader runs experiments as it would alone. It sends the experiment, so that each follower loads the data; the
 engine's settings, with resolved numbers for fields that are "auto"; and each batch. All hosts compute the rounds: the
 state goes from the leader to the followers before them, and is the same on all hosts after them. The leader evaluates
-the runs, and decides whether they continue.
+the runs, gathers the predictions of rows that are sharded over hosts, and decides whether the runs continue.
 """
 
+import base64
 from collections.abc import Generator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine, Snapshot
@@ -18,6 +20,10 @@ from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plugin_to_config
+from fcorun.models.forward import Arrays, compute_predictions
+from fcorun.objectives.base import Objective
+from fcorun.records.formats import arrays_from_bytes, npz_bytes
+from fcorun.rows.host_rows import HostRows
 from fcorun.system.hosts import current_hosts
 
 _RESOLVED_SECTIONS = ("algo", "reg")  # the sections in which fields are resolved to numbers
@@ -102,3 +108,38 @@ def run_rounds(
     finally:
         if not hosts.failure:
             hosts.broadcast("stop")
+
+
+def gather_predictions(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
+    """Gather on the leader the predictions of all rows of each split, (n, ...), without offsets.
+
+    Returns no arrays if the rows are not sharded over hosts.
+    """
+    if data.host_bounds is None:
+        return {}
+    hosts = current_hosts()
+    assert hosts is not None
+    hosts.broadcast("predict", solution=encode_arrays(solution))
+    shards = [predict_local(objective, data, solution)]
+    for rank in hosts.connections:
+        shards.append(decode_arrays(hosts.receive(rank)["predicted"]))
+    return {split: np.concatenate([shard[split] for shard in shards]) for split in shards[0]}
+
+
+def predict_local(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
+    """Predict the rows stored on this host, by split."""
+    predictions = {}
+    for split, (x, _) in data.splits.items():
+        if isinstance(x, HostRows):
+            predictions[split] = compute_predictions(objective, solution, x[x.row_range], data.scale)
+    return predictions
+
+
+def encode_arrays(arrays: Arrays) -> str:
+    """Encode arrays as text."""
+    return base64.b64encode(npz_bytes(arrays)).decode()
+
+
+def decode_arrays(text: str) -> Arrays:
+    """Decode the text of ``encode_arrays``."""
+    return arrays_from_bytes(base64.b64decode(text))

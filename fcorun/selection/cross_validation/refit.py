@@ -13,7 +13,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record
 from fcorun.runs.job import Watcher
-from fcorun.runs.run import run
+from fcorun.runs.run import run_experiments
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
 from fcorun.selection.path import RegularizationPath
 from fcorun.system.files import remove_path
@@ -36,17 +36,18 @@ def refit(config: Mapping[str, Any], folder: Path, watch: Watcher | None = None)
     If FOLDER/refit has the record of another choice, the new record is made beside it, in FOLDER/refit.next, and
     replaces it once it is complete. Raises UserError as ``run`` does.
     """
-    identity = prepare(config).identity
+    experiment = prepare(config)
+    identity = experiment.identity
     final, staged = folder / REFIT_FOLDER, folder / f"{REFIT_FOLDER}.next"
     final_identity, staged_identity = _read_identity(final), _read_identity(staged)
     interrupted_move = not final_identity and staged_identity
     if final_identity in ("", identity) and not interrupted_move:
-        record = run(config, final, watch)
+        (record,) = run_experiments([experiment], [final], watch)
         _remove_record(staged)
         return record
     if staged_identity not in ("", identity):
         _remove_record(staged)
-    run(config, staged, watch)
+    run_experiments([experiment], [staged], watch)
     _remove_record(final)
     final.mkdir(exist_ok=True)
     for path in sorted(staged.iterdir(), key=lambda path: path.name == "status.json"):  # last, as it makes a record
