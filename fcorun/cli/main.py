@@ -51,7 +51,9 @@ def _run_command(command_line: list[str]) -> None:
         print(f"fcorun {version('fcorun')}")
         return
     if not arguments:
-        print(_short_help())
+        help_file = Path(packaged_config_dir(), "hydra", "help", "fcorun.yaml")
+        examples = yaml.safe_load(help_file.read_text(encoding="utf-8"))["header"]
+        print(f"{examples}  fcorun --help                                        choices, and the most used keys")
         return
     is_completion_option = arguments[0] in ("-sc", "--shell-completion")
     is_completing = is_completion_option and any("query=" in word for word in arguments)
@@ -110,10 +112,3 @@ def _split_config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
         else:
             others.append(argument)
     return config_dir, others
-
-
-def _short_help() -> str:
-    """Return the examples of ``fcorun --help``, without the choices and keys."""
-    help_file = Path(packaged_config_dir(), "hydra", "help", "fcorun.yaml")
-    header = yaml.safe_load(help_file.read_text(encoding="utf-8"))["header"]
-    return f"{header}  fcorun --help                                        choices, and the most used keys"

@@ -189,7 +189,8 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
                 "not have; choose another algo or another reg"
             )
     if not mirror.supports(reg):
-        supported = ", ".join(sorted(_to_snake_case(cls.__name__) for cls in mirror.retrieve_functions))
+        class_names = [cls.__name__ for cls in mirror.retrieve_functions]  # as conf/ spells L1Box: l1_box
+        supported = ", ".join(sorted(re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in class_names))
         raise UserError(
             f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows none, {supported}: "
             "choose one of them, or mirror=euclidean, which takes any"
@@ -215,11 +216,6 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.relative_or_none is not None and not hasattr(reg, "strength_max"):
         raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
                         "give reg.strength")  # fmt: skip
-
-
-def _to_snake_case(class_name: str) -> str:
-    """Return a class's name as conf/ spells it: L1Box, l1_box."""
-    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()
 
 
 def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:

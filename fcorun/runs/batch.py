@@ -79,7 +79,9 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         points = _pad([job.experiment.numbers() for job in jobs], width)
         seeds = _pad([job.experiment.settings.seed for job in jobs], width)
         state, rounds_done, seconds, work = _resume(engine, jobs, points)
-        client_states = _open_client_states(engine, jobs, points, seeds, rounds_done)
+        paths = [job.run_folder.client_states_path for job in jobs]
+        files = engine.open_client_states(points, seeds, paths, rounds_done)
+        client_states = files and _pad(files, width)  # None if the states are in the checkpoints
         progress, last_checkpoint = Progress(), time.perf_counter()
         snapshot = None
         handed_back: list[int] = []  # indices of jobs
@@ -187,16 +189,12 @@ def _finish_jobs(
         jobs[i].check_growth()
         _assess_gap(jobs[i], data, solution)
         if snapshot.client_models is not None and client_states is not None:
-            _describe_participation(jobs[i], client_states[i], len(data.sizes))
+            n_evaluated = len(data.sizes)
+            participants = client_states[i].count_participants(np.arange(n_evaluated))
+            jobs[i].add_reason(f"personal models are of {n_evaluated:,} evaluated clients, of whom {participants:,} "
+                               "have taken part; the others still have the initial model")  # fmt: skip
         finish_run(jobs[i], data, solution, models, times=times)
         context.watch.on_end(jobs[i])
-
-
-def _describe_participation(job: Job, client_states: ClientStateFile, n_evaluated: int) -> None:
-    """Add the number of the evaluated clients that have taken part, and so have trained their personal models."""
-    participants = client_states.count_participants(np.arange(n_evaluated))
-    job.add_reason(f"personal models are of {n_evaluated:,} evaluated clients, of whom {participants:,} have taken "
-                   "part; the others still have the initial model")  # fmt: skip
 
 
 def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
@@ -235,15 +233,6 @@ def _save_checkpoints(
         jobs[i].run_folder.save_checkpoint([leaf[i] for leaf in leaves], snapshot.round, seconds, jobs[i].rows)
         if client_states is not None:
             client_states[i].checkpoint()
-
-
-def _open_client_states(
-    engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], rounds_done: int
-) -> list[ClientStateFile] | None:
-    """Open the files of the clients' states next to the checkpoints; None if the states are in the checkpoints."""
-    paths = [job.run_folder.client_states_path for job in jobs]
-    files = engine.open_client_states(points, seeds, paths, rounds_done)
-    return files and _pad(files, len(points))
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[PyTree, int, float, np.ndarray | None]:

@@ -31,9 +31,18 @@ _LARGE_ROUND_BYTES = 2**24
 
 
 def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
-    """Split jobs into batches: one for each of ``n_threads`` threads, or more where memory does not suffice."""
+    """Split jobs into batches: one for each of ``n_threads`` threads, or more where memory does not suffice.
+
+    Jobs of one seed share minibatches. The seeds have batches of their own, unless there are few jobs for each seed.
+    """
+    jobs_by_seed: dict[int, list[Job]] = {}
+    for job in jobs:
+        jobs_by_seed.setdefault(job.experiment.settings.seed, []).append(job)
+    groups = [jobs]
+    if len(jobs) >= _POINTS_WORTH_A_BATCH * len(jobs_by_seed):
+        groups = list(jobs_by_seed.values())
     batches = []
-    for group in _group_by_seed(jobs):
+    for group in groups:
         batches += _split_group(engine, group, n_threads)
     return batches
 
@@ -55,16 +64,6 @@ def max_runs(
     check_memory(min_bytes_per_run(engine.federation, point), free_device_memory(), memory, description)
     bytes_per_thread = memory_limit(memory) / n_threads - reserved
     return max(1, int(bytes_per_thread // bytes_per_run(engine.federation, point, seeds)))
-
-
-def _group_by_seed(jobs: list[Job]) -> list[list[Job]]:
-    """Group jobs by seed, so that each group shares minibatches; one group if there are few jobs for each seed."""
-    groups: dict[int, list[Job]] = {}
-    for job in jobs:
-        groups.setdefault(job.experiment.settings.seed, []).append(job)
-    if len(jobs) >= _POINTS_WORTH_A_BATCH * len(groups):
-        return list(groups.values())
-    return [jobs]
 
 
 def _split_group(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:

@@ -258,7 +258,9 @@ def _summarize_data(data: FederatedData, experiment: Experiment) -> dict[str, An
     if data.scale != 1:
         summary["scale"] = data.scale
     if data.standardized:
-        summary["standardized"] = _standardization_to_json(data.standardized)
+        summary["standardized"] = {"by": data.standardized["by"]}
+        if data.standardized["by"] != "per_client":  # that of each client is in scaling.npz
+            summary["standardized"] = {key: np.asarray(value).tolist() for key, value in data.standardized.items()}
     if data.feature_range is not None:
         summary["limits"] = data.feature_range.astype(float).tolist()
         if data.clients:
@@ -273,13 +275,6 @@ def _describe_source(plugin: type) -> dict[str, Any]:
     except UserError as error:
         return {"text": "", "entries": [], "trouble": str(error)}
     return {"text": source.text, "entries": [entry.text for entry in source.entries]}
-
-
-def _standardization_to_json(standardized: dict) -> dict:
-    """Return a standardization with lists instead of arrays. That of each client is in scaling.npz instead."""
-    if standardized["by"] == "per_client":
-        return {"by": "per_client"}
-    return {key: np.asarray(value).tolist() for key, value in standardized.items()}
 
 
 @cache
