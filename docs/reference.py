@@ -239,7 +239,7 @@ def _python() -> str:
     ]
     for name in PUBLIC:
         kind = "function" if name.islower() else "class"
-        members = [":members:"] * (name in ("Record", "Watcher"))
+        members = [":members:", ":inherited-members:"] if name in ("Record", "Watcher") else []
         lines += [f"## {name}", "", *documented(f"auto{kind}", _home(name), *members)]
     return joined(lines)
 
@@ -259,7 +259,8 @@ def _contracts() -> str:
 def _home(name: str) -> str:
     import fcorun
 
-    return f"{getattr(fcorun, name).__module__}.{name}"
+    public = getattr(fcorun, name)
+    return f"{public.__module__}.{public.__qualname__}"
 
 
 def _repository_page(name: str) -> str:
