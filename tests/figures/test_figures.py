@@ -122,8 +122,8 @@ def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, x=
     )  # fmt: skip
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
     runs: dict[str, list[tuple[Any, Any]]] = {"a": [(None, list(rows))]}
-    found = claims.Measurements(RunTable(grid, metrics), RunTable(tuned, metrics), runs, [list(rows)] * 2)
-    (row,) = claims.check_claims("fig", Figure("t", x=list(x), claims=[one]), found)
+    measurements = claims.Measurements(RunTable(grid, metrics), RunTable(tuned, metrics), runs, [list(rows)] * 2)
+    (row,) = claims.check_claims("fig", Figure("t", x=list(x), claims=[one]), measurements)
     return row
 
 
@@ -280,11 +280,11 @@ def test_rounds_to_a_target_are_of_the_fastest_point():
     slow = [{"round": r, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
     grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
                          "status": ["done", "done", "diverged"], "tail_support_f1": [0.6, 1.0, 0.0]})  # fmt: skip
-    found = claims.Measurements(
+    measurements = claims.Measurements(
         RunTable(grid), RunTable(grid), {"a": [(0, slow)]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]]
     )
     (row,) = claims.check_claims(
-        "fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found
+        "fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), measurements
     )
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5: 5", "yes")
 

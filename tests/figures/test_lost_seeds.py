@@ -38,10 +38,10 @@ def made(monkeypatch, capsys):
             for algo, levels in SUFFICES.items():
                 for seed in seeds:
                     status = end if seed and algo == "fedmid" else "done"
-                    place = folder / f"{algo}-{seed}"
-                    fake_record(place, fake_config(algo, seed=seed), fake_rows(levels[seed], **more), status)
+                    record_folder = folder / f"{algo}-{seed}"
+                    fake_record(record_folder, fake_config(algo, seed=seed), fake_rows(levels[seed], **more), status)
                     if broke and status == "failed":
-                        (place / "config.yaml").unlink()
+                        (record_folder / "config.yaml").unlink()
             return build_table(load_records(folder), root=folder)
 
         monkeypatch.setattr("fcorun.figures.reproduce._run_sweep", swept)

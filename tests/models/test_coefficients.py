@@ -31,9 +31,16 @@ def write_patients(folder: Path, task: str = "regression") -> Path:
 
 def run_on_patients(task: str, *more: str, standardize: str = "pooled") -> Record:
     write_patients(Path(), task)
-    given = ["data=table", "data.path=patients.csv", "data.target=y", "data.client=site", f"data.task={task}"]
-    own = [*given, "data.validation=0", f"data.standardize={standardize}", "reg=none", "algo=centralized", *more]
-    return run(compose(own), f"{task}-{standardize}")
+    table_overrides = ["data=table", "data.path=patients.csv", "data.target=y", "data.client=site", f"data.task={task}"]
+    overrides = [
+        *table_overrides,
+        "data.validation=0",
+        f"data.standardize={standardize}",
+        "reg=none",
+        "algo=centralized",
+        *more,
+    ]
+    return run(compose(overrides), f"{task}-{standardize}")
 
 
 def read_coefficients(record: Record) -> Any:
@@ -112,8 +119,8 @@ def test_coefficients_of_a_record_are_those_of_its_file():
 
 
 def test_matrices_are_named_by_row_and_column():
-    own = ["data=lowrank", "data.rows=3", "data.columns=4", "data.rank=1", "data.clients=3", "data.samples=20"]
-    record = run(compose([*own, "reg=nuclear", "rounds=3", "clients_per_round=null"]), "run")
+    overrides = ["data=lowrank", "data.rows=3", "data.columns=4", "data.rank=1", "data.clients=3", "data.samples=20"]
+    record = run(compose([*overrides, "reg=nuclear", "rounds=3", "clients_per_round=null"]), "run")
     frame = read_coefficients(record)
     assert frame["feature"][5] == "x1,1"
     assert frame["value"][5] == record.solution["weights"][1, 1]
@@ -150,8 +157,8 @@ def test_several_runs_by_a_plain_loop():
     frame, keys = summarize_coefficients(records)
     assert keys == ["reg.strength"]
     for strength in (0.05, 0.9):
-        own = [r for r in records if r.config["reg"]["strength"] == strength]
-        values = np.array([r.solution["weights"] for r in own], float)
+        matching = [r for r in records if r.config["reg"]["strength"] == strength]
+        values = np.array([r.solution["weights"] for r in matching], float)
         rows = frame[(frame["reg.strength"] == strength) & (frame["parameter"] == "weights")]
         np.testing.assert_array_equal(rows["chosen"], (np.abs(values) > 1e-4).mean(axis=0))
         np.testing.assert_array_equal(rows["median"], np.median(values, axis=0))

@@ -59,8 +59,8 @@ def test_raw_features_give_what_the_run_has(trained, visits, standardize):
     means = {"none": 0.0, "pooled": table[X][:80].mean()}
     scales = {"none": 1.0, "pooled": table[X][:80].std(ddof=0)}
     for site, rows in table.groupby("site"):
-        own = standardize == "per_client"
-        mean, scale = (rows[X].mean(), rows[X].std(ddof=0)) if own else (means[standardize], scales[standardize])
+        per_client = standardize == "per_client"
+        mean, scale = (rows[X].mean(), rows[X].std(ddof=0)) if per_client else (means[standardize], scales[standardize])
         eta = ((rows[X] - mean) / scale).to_numpy() @ w["weights"] + w["bias"]
         model = record.estimator(str(site))
         np.testing.assert_allclose(model.decision_function(rows[X]), eta, rtol=1e-9, atol=1e-9)
@@ -74,13 +74,13 @@ def test_raw_features_give_what_the_run_has(trained, visits, standardize):
 
 def test_an_unknown_client_is_standardized_by_the_means_of_all_clients(trained, visits):
     record = trained("regression", "data.standardize=per_client", "data.validation=[Celle]")
-    kept = visits("regression")[:80]
-    mean = kept[X].mean()
-    within = np.sqrt(kept.groupby("site")[X].var(ddof=0).mean())  # both sites have as many rows
-    expected = ((kept[X] - mean) / within).to_numpy() @ record.solution["weights"] + record.solution["bias"]
+    rows = visits("regression")[:80]
+    mean = rows[X].mean()
+    within = np.sqrt(rows.groupby("site")[X].var(ddof=0).mean())  # both sites have as many rows
+    expected = ((rows[X] - mean) / within).to_numpy() @ record.solution["weights"] + record.solution["bias"]
     for client in (None, "nowhere"):
-        np.testing.assert_allclose(record.estimator(client).predict(kept[X]), expected, rtol=1e-9)
-    assert not np.allclose(record.estimator("Aachen").predict(kept[X]), expected)
+        np.testing.assert_allclose(record.estimator(client).predict(rows[X]), expected, rtol=1e-9)
+    assert not np.allclose(record.estimator("Aachen").predict(rows[X]), expected)
 
 
 def test_own_models(trained, visits):
@@ -94,8 +94,14 @@ def test_own_models(trained, visits):
 
 @pytest.mark.parametrize(("task", "standardize"), [("binary", "pooled"), ("multiclass", "none")])
 def test_mlp(trained, task, standardize):
-    given = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-3", "algo.server_lr=1", "reg.strength=1e-4"]
-    record = trained(task, *given, f"data.standardize={standardize}", "data.test=0.2", algo="fedavg")
+    mlp_overrides = [
+        "objective=mlp",
+        "objective.hidden=[5,4]",
+        "algo.client_lr=1e-3",
+        "algo.server_lr=1",
+        "reg.strength=1e-4",
+    ]
+    record = trained(task, *mlp_overrides, f"data.standardize={standardize}", "data.test=0.2", algo="fedavg")
     model, experiment = record.estimator(), prepare(record.config)
     data = load_data(experiment)
     eta = compute_predictions(experiment.objective, record.solution, data.x)
@@ -117,14 +123,21 @@ MLP = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-2", "algo.s
 )  # fmt: skip
 def test_the_positive_class_is_that_of_labels_in_another_order(visits, algo, more):
     """A run whose positive class is the first label equals a run on a table where that label has the last name."""
-    told = ["data=table", "data.path=t.csv", "data.target=y", "data.client=site", "data.task=binary", "data.test=0.2"]
-    told += [f"algo={algo}", "precision=float64", *more, *([] if algo == "centralized" else ["rounds=3"])]
+    overrides = [
+        "data=table",
+        "data.path=t.csv",
+        "data.target=y",
+        "data.client=site",
+        "data.task=binary",
+        "data.test=0.2",
+    ]
+    overrides += [f"algo={algo}", "precision=float64", *more, *([] if algo == "centralized" else ["rounds=3"])]
     table = visits().assign(beside=lambda t: t.crp / 10)
     beside = [] if "data.offset=beside" in more else ["data.ignore=[beside]"]
     table.to_csv("t.csv", index=False)
-    record = run(compose([*told, *beside, "data.positive=fit"]))
+    record = run(compose([*overrides, *beside, "data.positive=fit"]))
     table.replace({"y": {"ill": "an illness"}}).to_csv("t.csv", index=False)
-    expected = run(compose([*told, *beside]))
+    expected = run(compose([*overrides, *beside]))
     assert record.summary["data"]["classes"] == ["ill", "fit"]
     assert record.scores["positive"].unique().tolist() == ["fit"]
     pd.testing.assert_frame_equal(record.scores, expected.scores)
@@ -151,16 +164,18 @@ def test_the_positive_class_is_that_of_labels_in_another_order(visits, algo, mor
 
 
 def _unstandardize(record, x):
-    told = record.summary["data"]["standardized"]
-    return x * np.array(told["scale_"]) + told["mean_"]
+    scaling = record.summary["data"]["standardized"]
+    return x * np.array(scaling["scale_"]) + scaling["mean_"]
 
 
 def test_one_against_the_rest(trained, visits):
     record = trained("multiclass", "objective=one_vs_rest", "data.standardize=pooled")
     model, table = record.estimator(), visits("multiclass")
     eta = model.decision_function(table[X])
-    each = 1 / (1 + np.exp(-eta))
-    np.testing.assert_allclose(model.predict_proba(table[X]), each / each.sum(axis=1, keepdims=True), rtol=1e-9)
+    probability = 1 / (1 + np.exp(-eta))
+    np.testing.assert_allclose(
+        model.predict_proba(table[X]), probability / probability.sum(axis=1, keepdims=True), rtol=1e-9
+    )
 
 
 def test_scikit_learn_can_use_the_estimator(trained, visits, tmp_path):
@@ -224,9 +239,15 @@ def test_other_regressions_predict_with_an_offset(objective, tmp_path):
     eta = table[X].to_numpy() @ [0.4, -0.3] + 0.2 + table.beside
     table["y"] = rng.poisson(np.exp(eta)) if objective == "poisson" else np.exp(eta) if objective == "gamma" else eta
     table.to_csv(tmp_path / "t.csv", index=False)
-    told = ["data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.offset=beside", "data.weight=weigh"]
+    overrides = [
+        "data=table",
+        f"data.path={tmp_path / 't.csv'}",
+        "data.target=y",
+        "data.offset=beside",
+        "data.weight=weigh",
+    ]
     more = ["algo=centralized", "reg=none", "data.test=0.2", f"objective={objective}", "data.standardize=pooled"]
-    record = run(compose([*told, *more]), tmp_path / "r")
+    record = run(compose([*overrides, *more]), tmp_path / "r")
     model = record.estimator()
     assert objective in type(model).__name__.lower()
     predictions, warnings = predict(record, table.drop(columns=["y"]))
@@ -245,8 +266,14 @@ def test_other_regressions_predict_with_an_offset(objective, tmp_path):
 def test_a_table_is_encoded_for_the_estimator(tmp_path):
     table = pd.DataFrame({"ward": ["a", "b", "c"] * 8, "age": [30.0, None, 50, 60] * 6, "y": np.arange(24.0)})
     table.to_csv(tmp_path / "t.csv", index=False)
-    given = ["data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.missing=mean", "algo=centralized"]
-    record = run(compose(given), tmp_path / "r")
+    overrides = [
+        "data=table",
+        f"data.path={tmp_path / 't.csv'}",
+        "data.target=y",
+        "data.missing=mean",
+        "algo=centralized",
+    ]
+    record = run(compose(overrides), tmp_path / "r")
     x = record.encode(table[["age", "ward"]])  # columns by name
     assert list(x) == ["ward=a", "ward=b", "ward=c", "age"]
     predictions, _ = predict(record, table)

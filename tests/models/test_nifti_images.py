@@ -21,8 +21,8 @@ def separate_cache(tmp_path, monkeypatch):
 
 def run_on_images(tmp_path, *more: str, folder: str = "run") -> Record:
     table = write_maps(tmp_path / "scans", classes=3 if "data.task=multiclass" in more else 2)
-    own = ["data=nifti", f"data.path={table}", f"data.mask={tmp_path / 'scans/mask.nii.gz'}", "data.validation=0"]
-    return run(compose([*own, "data.standardize=pooled", "rounds=40", "eval_every=20", *more]), folder)
+    overrides = ["data=nifti", f"data.path={table}", f"data.mask={tmp_path / 'scans/mask.nii.gz'}", "data.validation=0"]
+    return run(compose([*overrides, "data.standardize=pooled", "rounds=40", "eval_every=20", *more]), folder)
 
 
 def test_a_record_keeps_mask_and_weights(tmp_path):
@@ -36,8 +36,8 @@ def test_a_record_keeps_mask_and_weights(tmp_path):
     assert largest[0] in (1, 2)
     assert largest[1] in (2, 3)
     assert largest[2] in (1, 2)
-    place = tuple(np.argwhere(head_mask())[0].tolist())
-    assert load_coefficients(record).features[0] == "voxel {} {} {}".format(*place)
+    voxel = tuple(np.argwhere(head_mask())[0].tolist())
+    assert load_coefficients(record).features[0] == "voxel {} {} {}".format(*voxel)
 
 
 @pytest.mark.drawn
@@ -45,8 +45,8 @@ def test_a_map_is_drawn(tmp_path):
     record = run_on_images(tmp_path, "data.task=multiclass")
     assert (record.folder / "brain.png").read_bytes().startswith(b"\x89PNG")
     assert nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").shape == (*SHAPE, 3)
-    found = load_coefficients(record)
-    none = type(found)(found.features, ("",), 0 * found.weights[:, :1], grid=found.grid)
+    coefficients = load_coefficients(record)
+    none = type(coefficients)(coefficients.features, ("",), 0 * coefficients.weights[:, :1], grid=coefficients.grid)
     assert draw_model(none, "nothing", 1e-4, format="pdf")["brain.pdf"].startswith(b"%PDF")
 
 
@@ -77,8 +77,8 @@ def test_graph_net_knows_the_voxels(tmp_path):
             head_mask()[:, 1:] & head_mask()[:, :-1],
             head_mask()[:, :, 1:] & head_mask()[:, :, :-1],
         ]
-        apart = sum((np.diff(image, axis=a)[both[a]] ** 2).sum() for a in range(3))
-        return apart / (image**2).sum()
+        differences = sum((np.diff(image, axis=a)[both[a]] ** 2).sum() for a in range(3))
+        return differences / (image**2).sum()
 
     assert smooth.summary["certificate"]["certified"]
     assert roughness(smooth) < 0.5 * roughness(rough)

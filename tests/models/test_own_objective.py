@@ -37,12 +37,12 @@ class Hinge(LinearModel):
 
 def test_a_regression_without_response_has_no_estimator(trained, user_module, visits):
     user_module("mine", SOURCE)
-    given = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
-    record = trained("regression", "objective.class=mine.Counts", *given, algo="fedavg")
+    overrides = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
+    record = trained("regression", "objective.class=mine.Counts", *overrides, algo="fedavg")
     assert list(record.scores) == ["set", "model", "client", "n", "loss"]  # R2 of what?
     with fails("there is no estimator for Counts, whose predictions are not what it expects of the target"):
         record.estimator()
-    record = trained("regression", "objective.class=mine.Expected", *given, algo="fedavg")
+    record = trained("regression", "objective.class=mine.Expected", *overrides, algo="fedavg")
     z = np.array([record.scores.query("set == 'train' and client == ''").iloc[0].calibration_intercept])
     assert np.isfinite(z).all()
     with fails("there is no estimator for Expected"):
@@ -51,8 +51,8 @@ def test_a_regression_without_response_has_no_estimator(trained, user_module, vi
 
 def test_a_classifier_without_probabilities_has_no_predict_proba(trained, user_module, visits):
     user_module("mine", SOURCE)
-    given = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
-    record = trained("binary", "objective.class=mine.Hinge", *given, algo="fedavg")
+    overrides = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
+    record = trained("binary", "objective.class=mine.Hinge", *overrides, algo="fedavg")
     assert "auc" in record.scores
     assert "brier" not in record.scores
     model, table = record.estimator(), visits()[["age", "crp"]]

@@ -31,7 +31,7 @@ def test_regression():
     mean = rng.standard_normal(N) * 3
     y = 0.5 * mean + rng.standard_normal(N) + of
     y[of == 3], mean[of == 4] = 1.1, 0.7
-    found = score_regression(y, mean, Groups(of, COUNT))
+    scores = score_regression(y, mean, Groups(of, COUNT))
     for g, rows in each(of):
         wanted = {
             "r2": np.nan if g == 3 else metrics.r2_score(y[rows], mean[rows]),
@@ -42,10 +42,10 @@ def test_regression():
             else LinearRegression().fit(mean[rows, None], y[rows]).coef_[0],  # of a constant target it is 0
             "calibration_intercept": np.mean(y[rows] - mean[rows]),
         }
-        np.testing.assert_allclose([found[name][g] for name in wanted], list(wanted.values()), rtol=1e-9, atol=1e-12)
-    assert np.isnan([values[7] for values in found.values()]).all()
-    assert np.isnan([found["r2"][8], found["calibration_slope"][8]]).all()
-    assert found["mae"][8] == pytest.approx(abs(y[-1] - mean[-1]))
+        np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-9, atol=1e-12)
+    assert np.isnan([values[7] for values in scores.values()]).all()
+    assert np.isnan([scores["r2"][8], scores["calibration_slope"][8]]).all()
+    assert scores["mae"][8] == pytest.approx(abs(y[-1] - mean[-1]))
 
 
 def test_binary():
@@ -55,7 +55,7 @@ def test_binary():
     y = (rng.random(N) < 1 / (1 + np.exp(-0.6 * score + 0.4))).astype(int)
     y[of == 2], y[of == 5] = 0, 1
     label = (score > 0).astype(int)
-    found = score_binary(y, label, score, probability, Groups(of, COUNT))
+    scores = score_binary(y, label, score, probability, Groups(of, COUNT))
     for g, rows in each(of):
         a, b, p = y[rows], label[rows], probability[rows]
         one = g in (2, 5)
@@ -69,9 +69,9 @@ def test_binary():
             "auc": np.nan if one else metrics.roc_auc_score(a, score[rows]),
             "brier": metrics.brier_score_loss(a, p),
         }
-        np.testing.assert_allclose([found[name][g] for name in wanted], list(wanted.values()), rtol=1e-12)
-        assert np.isnan(found["calibration_slope"][g]) == np.isnan(found["calibration_intercept"][g]) == one
-    assert np.isnan([values[7] for values in found.values()]).all()
+        np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-12)
+        assert np.isnan(scores["calibration_slope"][g]) == np.isnan(scores["calibration_intercept"][g]) == one
+    assert np.isnan([values[7] for values in scores.values()]).all()
     assert "brier" not in score_binary(y, label, score, None, Groups(of, COUNT))
 
 
@@ -111,22 +111,22 @@ def test_multiclass():
     y[of == 2] = 0
     label = probability.argmax(axis=1)
     label[of == 1] = np.where(label[of == 1] == 2, 3, label[of == 1])  # else scikit-learn warns
-    found = score_multiclass(y, label, probability, Groups(of, COUNT), 4)
+    scores = score_multiclass(y, label, probability, Groups(of, COUNT), 4)
     for g, rows in each(of):
         a, p = y[rows], probability[rows]
-        assert found["accuracy"][g] == metrics.accuracy_score(a, label[rows])
-        assert found["brier"][g] == pytest.approx(
+        assert scores["accuracy"][g] == metrics.accuracy_score(a, label[rows])
+        assert scores["brier"][g] == pytest.approx(
             np.mean([((q - np.eye(4)[k]) ** 2).sum() for q, k in zip(p, a, strict=True)])
         )
         if g == 2:
-            assert np.isnan([found["balanced_accuracy"][g], found["auc_macro"][g]]).all()
+            assert np.isnan([scores["balanced_accuracy"][g], scores["auc_macro"][g]]).all()
         elif g == 1:
-            assert np.isnan(found["auc_macro"][g])
-            assert found["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
+            assert np.isnan(scores["auc_macro"][g])
+            assert scores["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
         else:
-            assert found["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
+            assert scores["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
             wanted = metrics.roc_auc_score(a, p, multi_class="ovr", average="macro")
-            assert found["auc_macro"][g] == pytest.approx(wanted, rel=1e-12)
+            assert scores["auc_macro"][g] == pytest.approx(wanted, rel=1e-12)
 
 
 def test_auc_of_ties_and_of_nothing():

@@ -11,17 +11,17 @@ from fcorun.experiment.prepare import prepare
 
 
 def row(record, part, client="", model="shared"):
-    found = record.scores
-    rows = found[(found["set"] == part) & (found["client"] == client) & (found["model"] == model)]
+    scores = record.scores
+    rows = scores[(scores["set"] == part) & (scores["client"] == client) & (scores["model"] == model)]
     assert len(rows) == 1
     return rows.iloc[0]
 
 
 def test_losses_are_those_of_the_run():
     record = run(small("precision=float64"))
-    last, found = record.metrics.iloc[-1], record.scores
-    assert found["set"].unique().tolist() == ["train", "validation"]  # and no test, which there is none of
-    assert found["client"].tolist() == ["", *(f"client{m}" for m in range(6))] * 2
+    last, scores = record.metrics.iloc[-1], record.scores
+    assert scores["set"].unique().tolist() == ["train", "validation"]  # and no test, which there is none of
+    assert scores["client"].tolist() == ["", *(f"client{m}" for m in range(6))] * 2
     assert row(record, "train").loss == pytest.approx(last["train_loss"], rel=1e-9)
     assert row(record, "validation").loss == pytest.approx(last["val_loss"], rel=1e-9)
     assert row(record, "train").n == 72
@@ -34,14 +34,14 @@ def test_against_scikit_learn(trained):
     data = load_data(prepare(record.config))
     w = record.solution
     eta = data.x_test @ w["weights"] + w["bias"]
-    found, p = row(record, "test"), 1 / (1 + np.exp(-eta))
-    assert found.positive == "ill"
-    assert found.n == 24
-    assert found.auc == pytest.approx(metrics.roc_auc_score(data.y_test, eta))
-    assert found.brier == pytest.approx(metrics.brier_score_loss(data.y_test, p))
-    assert found.loss == pytest.approx(metrics.log_loss(data.y_test, p))
-    assert found.accuracy == pytest.approx(metrics.accuracy_score(data.y_test, eta > 0))
-    assert found.sensitivity == pytest.approx(metrics.recall_score(data.y_test, eta > 0))
+    test_scores, p = row(record, "test"), 1 / (1 + np.exp(-eta))
+    assert test_scores.positive == "ill"
+    assert test_scores.n == 24
+    assert test_scores.auc == pytest.approx(metrics.roc_auc_score(data.y_test, eta))
+    assert test_scores.brier == pytest.approx(metrics.brier_score_loss(data.y_test, p))
+    assert test_scores.loss == pytest.approx(metrics.log_loss(data.y_test, p))
+    assert test_scores.accuracy == pytest.approx(metrics.accuracy_score(data.y_test, eta > 0))
+    assert test_scores.sensitivity == pytest.approx(metrics.recall_score(data.y_test, eta > 0))
     assert sorted(record.scores.query("set == 'test'").client) == ["", "Aachen", "Celle"]
     assert record.scores.query("set == 'validation'").client.tolist() == ["", "Bonn"]  # by name, though held out wholly
     assert record.scores.query("set == 'train'").client.tolist() == ["", "Aachen", "Celle"]
@@ -57,11 +57,13 @@ def test_more_classes(trained, objective):
     eta = data.x_val @ w["weights"] + w["bias"]
     p = 1 / (1 + np.exp(-eta)) if objective == "one_vs_rest" else np.exp(eta)
     p /= p.sum(axis=1, keepdims=True)
-    found = row(record, "validation")
-    assert found.auc_macro == pytest.approx(metrics.roc_auc_score(data.y_val, p, multi_class="ovr"))
-    assert found.balanced_accuracy == pytest.approx(metrics.balanced_accuracy_score(data.y_val, eta.argmax(axis=1)))
+    validation_scores = row(record, "validation")
+    assert validation_scores.auc_macro == pytest.approx(metrics.roc_auc_score(data.y_val, p, multi_class="ovr"))
+    assert validation_scores.balanced_accuracy == pytest.approx(
+        metrics.balanced_accuracy_score(data.y_val, eta.argmax(axis=1))
+    )
     assert "positive" not in record.scores
-    assert found.loss == pytest.approx(record.metrics["val_loss"].iloc[-1])
+    assert validation_scores.loss == pytest.approx(record.metrics["val_loss"].iloc[-1])
 
 
 @pytest.mark.parametrize("more", [(), ("objective=mlp", "objective.hidden=[3]", "algo.client_lr=0.01")])
@@ -70,12 +72,12 @@ def test_own_models(more):
     record = run(compose(config))
     last = record.metrics.iloc[-1]
     for part, name in (("train", "train"), ("validation", "val")):
-        shared, own = row(record, part), row(record, part, model="own")
+        shared, personal = row(record, part), row(record, part, model="own")
         assert shared.loss == pytest.approx(last[f"{name}_loss"], rel=1e-9)
-        assert own.loss == pytest.approx(last[f"personal_{name}_loss"], rel=1e-9)
-        assert own.accuracy == pytest.approx(last[f"personal_{name}_accuracy"])
-        each = [row(record, part, f"client{m}", "own").loss for m in range(6)]
-        assert np.mean(each) == pytest.approx(own.loss)
+        assert personal.loss == pytest.approx(last[f"personal_{name}_loss"], rel=1e-9)
+        assert personal.accuracy == pytest.approx(last[f"personal_{name}_accuracy"])
+        client_losses = [row(record, part, f"client{m}", "own").loss for m in range(6)]
+        assert np.mean(client_losses) == pytest.approx(personal.loss)
 
 
 def test_a_client_of_one_class_has_no_auc(tmp_path):
@@ -84,9 +86,11 @@ def test_a_client_of_one_class_has_no_auc(tmp_path):
     y = np.where(client == "a", 0, rng.integers(0, 2, 60))
     np.savez("rows.npz", X=x, y=y, client=client)
     record = run(compose(["data=table", "data.path=rows.npz", "data.task=binary", "rounds=1", "data.validation=0.5"]))
-    found = row(record, "validation", "a")
-    assert np.isnan([found.auc, found.sensitivity, found.balanced_accuracy, found.calibration_slope]).all()
-    assert found.specificity == found.accuracy
+    client_scores = row(record, "validation", "a")
+    assert np.isnan(
+        [client_scores.auc, client_scores.sensitivity, client_scores.balanced_accuracy, client_scores.calibration_slope]
+    ).all()
+    assert client_scores.specificity == client_scores.accuracy
     line = next(
         line
         for line in (record.folder / "scores.csv").read_text().splitlines()

@@ -129,11 +129,11 @@ def test_a_column_for_each_x():
         *("communication round", "communication, up and down (B)"),
         *("gradient evaluations (10$^6$ examples)", "time (s)"),
     ]
-    beside = [ax.get_ylabel() for ax in figure.axes]
-    assert [bool(label) for label in beside] == [True, False, False, False] * 2
-    for place, (ax, x) in enumerate(zip(figure.axes, xs * 2, strict=True)):
-        assert ax.get_shared_y_axes().joined(ax, figure.axes[place // 4 * 4])
-        assert ax.get_shared_x_axes().joined(ax, figure.axes[4 + place % 4])
+    y_labels = [ax.get_ylabel() for ax in figure.axes]
+    assert [bool(label) for label in y_labels] == [True, False, False, False] * 2
+    for i, (ax, x) in enumerate(zip(figure.axes, xs * 2, strict=True)):
+        assert ax.get_shared_y_axes().joined(ax, figure.axes[i // 4 * 4])
+        assert ax.get_shared_x_axes().joined(ax, figure.axes[4 + i % 4])
         factor = {"grad_evals": 1e6}.get(x, 1)
         assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(x_values(fake_rows(grads=10**6), x, "a")[-1])
     assert figure.axes[0].get_xlim() != figure.axes[1].get_xlim()

@@ -90,9 +90,9 @@ def test_ties_are_counted_and_the_ring_is_at_the_point_of_the_table():
     text, _ = captured_output(show_best_points, build_table(records), None)
     assert "tied with" in " ".join(text.split())
     for ordered in (records, records[::-1]):  # in whatever order they come
-        found = draw_checked_view(rates.draw, ordered)
-        assert max((mark.get_markersize(), mark.get_xdata()[0]) for mark in found.axes[0].lines)[1] == 0.2
-        assert "tied with it" in legend_of(found)
+        figure = draw_checked_view(rates.draw, ordered)
+        assert max((mark.get_markersize(), mark.get_xdata()[0]) for mark in figure.axes[0].lines)[1] == 0.2
+        assert "tied with it" in legend_of(figure)
         assert legend_of(draw_checked_view(best_curves.draw, ordered))[0].endswith("(tied with 2)")
 
 
@@ -122,9 +122,9 @@ def strengths(**metrics):
 
 def test_objectives_of_two_strengths_are_not_compared():
     runs = build_table(strengths())
-    found = runs.best_points("objective")
-    assert found["reg.strength"].tolist() == [0.1, 0.2]
-    assert found["algo.client_lr"].tolist() == [0.2, 0.2]
+    best = runs.best_points("objective")
+    assert best["reg.strength"].tolist() == [0.1, 0.2]
+    assert best["algo.client_lr"].tolist() == [0.2, 0.2]
     assert len(runs.best_points("val_loss")) == 1
     text, _ = captured_output(show_best_points, runs, "objective")
     assert "points are compared within one reg.strength only" in text
@@ -179,9 +179,9 @@ def test_seeds_that_agree_have_no_band():
         fake_record(f"s/{seed}", fake_config(seed=seed))
     text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
     assert "seeds agree" in text
-    found = draw_checked_view(best_curves.draw, load_records("s"))
-    assert not found.axes[0].collections
-    assert legend_of(found)[-1] == "no band: seeds agree"
+    figure = draw_checked_view(best_curves.draw, load_records("s"))
+    assert not figure.axes[0].collections
+    assert legend_of(figure)[-1] == "no band: seeds agree"
 
 
 # ---------------------------------------------------------------- what a folder remembers
@@ -192,9 +192,9 @@ def test_a_folder_keeps_the_settings_of_its_sweep():
     Path("s").mkdir()
     (Path("s") / SETTINGS_FILE).touch()  # empty
     assert load_settings("s") == SweepSettings()
-    asked = SweepSettings("val_loss", 20, "bytes", ("fedmid", "feddualavg"), ("a", "b"))
-    save_settings(Path("s"), asked)
-    assert load_settings("s") == asked
+    settings = SweepSettings("val_loss", 20, "bytes", ("fedmid", "feddualavg"), ("a", "b"))
+    save_settings(Path("s"), settings)
+    assert load_settings("s") == settings
     assert load_settings("s").with_overrides(metric="objective", x=None).metric == "objective"
     Path("t").mkdir()
     assert load_settings("s", "t").metric is None  # they do not agree
@@ -233,15 +233,15 @@ def test_records_are_in_the_order_of_what_was_varied():
     assert names == ["c", "b", "a"]
     assert [record.folder.name for record in sort_records(load_records("s"), ["fedmid"])] == ["a", "c", "b"]
     again = fake_record("s/d", fake_config("fedmid", algo__client_lr=0.1))  # computed again by another version
-    found, aside = drop_superseded(load_records("s"))
-    assert [record.folder.name for record in sort_records(found)] == ["c", "b", "d"]
-    assert aside.startswith("1 of 4 records have the configuration of a run that was started later")
-    assert drop_superseded(found) == (found, "")
+    latest, note = drop_superseded(load_records("s"))
+    assert [record.folder.name for record in sort_records(latest)] == ["c", "b", "d"]
+    assert note.startswith("1 of 4 records have the configuration of a run that was started later")
+    assert drop_superseded(latest) == (latest, "")
     assert again == Record(Path("s/d"))
     shutil.copytree("s/c", "t/c")
-    twice, aside = drop_superseded([*found, *load_records("t")])
-    assert twice == found
-    assert aside == "1 of 4 records are of a run that another folder holds too: left out"
+    twice, note = drop_superseded([*latest, *load_records("t")])
+    assert twice == latest
+    assert note == "1 of 4 records are of a run that another folder holds too: left out"
 
 
 def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):

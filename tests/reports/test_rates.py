@@ -12,15 +12,15 @@ from fcorun.reports.pictures.rates import best_by_rates, colour_range
 
 
 def test_heat_maps():
-    found = draw_checked_view(rates.draw, fake_grid("s"))
-    *maps, bar = found.axes
+    figure = draw_checked_view(rates.draw, fake_grid("s"))
+    *maps, bar = figure.axes
     assert [ax.get_title() for ax in maps] == ["feddualavg", "fedmid"]
     assert [t.get_text() for t in maps[0].get_xticklabels()] == ["0.1", "0.2", "0.5"]
     assert [t.get_text() for t in maps[0].get_yticklabels()] == ["0.3", "1"]
     assert maps[0].get_xlabel() == "client learning rate $\\eta_c$"
     assert maps[0].get_ylabel() == "server learning rate $\\eta_s$"
     assert bar.get_ylabel() == "F1 of |w$_j$| > 0.0001\nmean of last 20 rounds"
-    assert legend_of(found) == [
+    assert legend_of(figure) == [
         *("best", "diverged with any of 3 seeds of cohorts", "median of 3 seeds of cohorts"),
         "best is the largest $\\eta_s$, try larger: feddualavg, fedmid",
     ]
@@ -41,10 +41,10 @@ def test_what_was_not_run_is_blank():
 @pytest.mark.parametrize("count", [1, 3, 4, 5])
 def test_heat_maps_of_some_algorithms(count):
     names = ("feddualavg", "fedmid", "fedavg", "fedmid_osp", "fedavg_subgradient")[:count]
-    found = draw_checked_view(
+    figure = draw_checked_view(
         rates.draw, fake_grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2))
     )
-    assert len(found.axes) == count + 1
+    assert len(figure.axes) == count + 1
 
 
 def test_points_that_are_no_grid_stand_where_they_are():
@@ -66,13 +66,13 @@ def test_other_keys_are_at_their_best():
             for server in (0.3, 1.0):
                 settings = fake_config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength)
                 fake_record(f"s/{strength}{rate}{server}", settings, fake_rows(level * rate))
-    found = best_by_rates(
+    best = best_by_rates(
         build_table(load_records("s")).fold_seeds("support_f1"),
         "feddualavg",
         True,
         ["algo.client_lr", "algo.server_lr"],
     )
-    assert {row["reg.strength"] for row in found.values()} == {0.2}
+    assert {row["reg.strength"] for row in best.values()} == {0.2}
     assert legend_of(draw_checked_view(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
 
 
@@ -87,15 +87,15 @@ def test_a_long_legend_fits_a_column(servers):
                     )
                     status = "diverged" if rate > 0.4 else "done"
                     fake_record(f"s/{strength}{rate}{server}{seed}", settings, fake_rows(strength), status)
-    found = draw_checked_view(rates.draw, load_records("s"))  # which sees to it that nothing is cut
-    assert found.get_figwidth() <= 3.5
-    assert len(legend_of(found)) >= 4
+    figure = draw_checked_view(rates.draw, load_records("s"))  # which sees to it that nothing is cut
+    assert figure.get_figwidth() <= 3.5
+    assert len(legend_of(figure)) >= 4
 
 
 def test_one_rate_is_a_line_an_algorithm():
-    found = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)))
-    (ax,) = found.axes
-    assert legend_of(found) == [
+    figure = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)))
+    (ax,) = figure.axes
+    assert legend_of(figure) == [
         *(
             "feddualavg",
             "fedmid",
@@ -123,8 +123,8 @@ def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
     for rate in (0.1, 0.2):
         fake_record(f"s/a{rate}", fake_config("fedmid", algo__client_lr=rate))
         fake_record(f"s/b{rate}", fake_config("fedavg", algo__server_lr=rate))
-    found = draw_checked_view(rates.draw, load_records("s"))
-    assert [ax.get_xlabel().split()[0] for ax in found.axes] == ["client", "server"]
+    figure = draw_checked_view(rates.draw, load_records("s"))
+    assert [ax.get_xlabel().split()[0] for ax in figure.axes] == ["client", "server"]
 
 
 def test_no_rate_no_picture():

@@ -49,8 +49,8 @@ OF_A_SWEEP = {"best": (best_curves.draw, 2), "rates": (rates.draw, 2), "structur
 def drawn(kind: str, name: str):
     """Return a picture in a style, and how many panels it has side by side."""
     if kind in OF_A_RUN:
-        draw, what, across = OF_A_RUN[kind]
-        return draw_checked(draw, *what, style=name), across
+        draw, content, across = OF_A_RUN[kind]
+        return draw_checked(draw, *content, style=name), across
     draw, across = OF_A_SWEEP[kind]
     return draw_checked_view(draw, fake_grid("s", seeds=(0,)), style=name), across
 

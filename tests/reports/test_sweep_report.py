@@ -40,8 +40,8 @@ def test_show_names_tail_cutoff_and_band():
 
 def test_show_says_whose_best_point_was_still_falling():
     records = fake_grid("s", seeds=(0,))
-    for found in records:
-        config, path = found.config["algo"], found.folder / "summary.json"
+    for record in records:
+        config, path = record.config["algo"], record.folder / "summary.json"
         best = (config["client_lr"], config["server_lr"]) == (0.2, 1.0)
         if best == (config["name"] == "fedmid"):  # of the other algorithm, the points that are not best
             path.write_text(json.dumps(json.loads(path.read_text()) | {"unfinished": {"fell": 0.02}}))
@@ -91,8 +91,8 @@ def test_the_section_objective_has_another_header_than_the_metric(capsys):
 
 def test_show_says_which_baseline_is_not_certified():
     for algo, certified in (("centralized", False), ("one_client", True)):
-        found = fake_record(f"s/{algo}", fake_config(algo), fake_rows(silent=True))
-        path = found.folder / "summary.json"
+        record = fake_record(f"s/{algo}", fake_config(algo), fake_rows(silent=True))
+        path = record.folder / "summary.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"certified": certified}}))
     text, _ = captured_output(show_best_points, build_table(load_records("s")), "objective")
     assert text.rstrip().endswith("not certified, and no optimum to compare with: centralized")
@@ -100,8 +100,8 @@ def test_show_says_which_baseline_is_not_certified():
 
 def test_show_says_whose_seeds_change_nothing():
     records = fake_grid("s")
-    for found in records:
-        path, drawn = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
+    for record in records:
+        path, drawn = record.folder / "summary.json", record.config["algo"]["name"] == "fedmid"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
     text, _ = captured_output(show_best_points, build_table(records), None)
     assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
@@ -117,9 +117,9 @@ def test_report_writes_and_says(tmp_path):
     assert [path.name for path in written] == ["results.csv", "rates.png", "best.png", "structure.png"]
     assert all(path.exists() for path in written)
     assert "interrupted: failed-1234: ValueError: [odd] name" in text
-    found = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
-    assert len(found) == len(records) + 1
-    mine = next(row for row in found if row["folder"] == records[0].folder.name)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
+    assert len(rows) == len(records) + 1
+    mine = next(row for row in rows if row["folder"] == records[0].folder.name)
     assert float(mine["tail_support_f1"]) == records[0].summary["tail"]["support_f1"]  # all digits
     assert mine["rounds"] == "40"
     assert failed.folder.exists()

@@ -143,9 +143,9 @@ def test_a_subset_takes_the_memory_of_all_rows():
             build_engine(experiment, data),
             build_engine(experiment, subset.data, fitter._view(subset, "float64")),
         )
-        each = [bytes_per_run(engine.federation, experiment.numbers(), [0]) for engine in (whole, small)]
-        assert each[0] == each[1]
+        traffic = [bytes_per_run(engine.federation, experiment.numbers(), [0]) for engine in (whole, small)]
+        assert traffic[0] == traffic[1]
         assert subset_bytes(small.federation, True) == X.size * 8
         assert subset_bytes(small.federation, False) == 0
-        needed = (3 * each[0] + X.size * 8) / 2**30
+        needed = (3 * traffic[0] + X.size * 8) / 2**30
         assert max_runs(small, experiment.numbers(), [0], needed, 1, reserved=X.size * 8) == 3

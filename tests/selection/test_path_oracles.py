@@ -33,11 +33,11 @@ def test_choice_equals_lasso_cv(by):
     selection = select(settings, options, "out")
     data, splits = fold_of(settings, options)
     alphas = selection.path.values / 2
-    theirs = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
-    np.testing.assert_allclose(scores(selection).to_numpy(), theirs.mse_path_, rtol=1e-5)
-    assert selection.path.values[selection.choice.best_index] == pytest.approx(2 * theirs.alpha_)
-    np.testing.assert_allclose(not_none(selection.record).solution["weights"], theirs.coef_, atol=1e-5)
-    assert not_none(selection.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
+    reference = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
+    np.testing.assert_allclose(scores(selection).to_numpy(), reference.mse_path_, rtol=1e-5)
+    assert selection.path.values[selection.choice.best_index] == pytest.approx(2 * reference.alpha_)
+    np.testing.assert_allclose(not_none(selection.record).solution["weights"], reference.coef_, atol=1e-5)
+    assert not_none(selection.record).solution["bias"] == pytest.approx(reference.intercept_, abs=1e-5)
     x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
     path = sklearn_linear.lasso_path(x, y, alphas=alphas, tol=1e-12)[1]
     np.testing.assert_allclose(selection.fits["all"].solution["weights"], path.T, atol=1e-5)
@@ -57,9 +57,9 @@ def test_scores_equal_logistic_regression_cv(metric, scoring):
                 Cs=[1 / (strength * len(train))], cv=[(train, test)], solver="saga", l1_ratios=(1.0,), tol=1e-10,
                 max_iter=200_000, scoring=scoring, refit=False, use_legacy_attributes=True,
             )  # fmt: skip
-            theirs = with_c.fit(data.x, data.y).scores_[1].item()
-            ours = scores(selection).iloc[p, k]
-            assert ours == pytest.approx(-theirs if metric == "val_loss" else theirs, abs=1e-5)
+            reference = with_c.fit(data.x, data.y).scores_[1].item()
+            score = scores(selection).iloc[p, k]
+            assert score == pytest.approx(-reference if metric == "val_loss" else reference, abs=1e-5)
 
 
 @pytest.fixture(scope="module")

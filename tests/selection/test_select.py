@@ -231,27 +231,27 @@ def command(capsys, *arguments) -> tuple[int, str, str]:
 def test_output_and_files_of_the_command(capsys, monkeypatch):
     table()
     monkeypatch.setattr(Table, "dependence_warning", "rows follow each other")
-    asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
-    asked += ("folds=2", "points=3", "metric=loss", "rule=one_se")
-    code, out, err = command(capsys, *asked, "dry_run=true")
+    arguments = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
+    arguments += ("folds=2", "points=3", "metric=loss", "rule=one_se")
+    code, out, err = command(capsys, *arguments, "dry_run=true")
     assert (code, err) == (0, "")
     assert "rows follow each other" in out
     assert "0 of 3 fits exist, 3 to run" in out
     assert [path.name for path in Path().iterdir()] == ["rows.csv"]
-    code, out, err = command(capsys, *asked)
+    code, out, err = command(capsys, *arguments)
     assert (code, err) == (0, "")
     assert "* one standard error: strength=" in out
     assert "the choice cost 9 runs, 45 rounds" in out
     assert "fewer than 10 evaluations" in out
     (folder,) = Path("outputs/table").glob("select-fedmid-*")
     assert load_records("outputs")[0].folder == folder / "refit"
-    assert "3 of 3 fits exist: reused" in command(capsys, *asked)[1]
-    assert "reused" not in command(capsys, *asked, "force=true")[1]
-    assert command(capsys, *asked, "verbose=false")[1] == ""
-    assert "rows follow each other" not in command(capsys, *asked, "by=clients", "dry_run=true")[1]
+    assert "3 of 3 fits exist: reused" in command(capsys, *arguments)[1]
+    assert "reused" not in command(capsys, *arguments, "force=true")[1]
+    assert command(capsys, *arguments, "verbose=false")[1] == ""
+    assert "rows follow each other" not in command(capsys, *arguments, "by=clients", "dry_run=true")[1]
     Path("taken").mkdir()
     Path("taken/notes.txt").write_text("mine")
-    code, _, err = command(capsys, *asked, "out=taken")
+    code, _, err = command(capsys, *arguments, "out=taken")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "notes.txt" in err
     assert [path.name for path in Path("taken").iterdir()] == ["notes.txt"]

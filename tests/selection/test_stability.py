@@ -35,8 +35,8 @@ NAMES = ["age", "dose", *(f"x{j}" for j in range(8))]
 
 def config(*overrides):
     pd.DataFrame(X, columns=NAMES).assign(site=OWNER, y=Y).to_csv("rows.csv", index=False)
-    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
-    return composed(*own, "precision=float64", *overrides)
+    table_overrides = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
+    return composed(*table_overrides, "precision=float64", *overrides)
 
 
 def test_frequencies_equal_a_plain_loop():

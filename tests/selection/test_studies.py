@@ -35,8 +35,8 @@ NAMES = ["age", "dose", "x0", "x1"]
 def config(*overrides, **columns):
     frame = pd.DataFrame(X, columns=NAMES).assign(site=OWNER, y=Y).assign(**columns)
     frame.to_csv("rows.csv", index=False)
-    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
-    return composed(*own, "rounds=4", "eval_every=2", *overrides)
+    table_overrides = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
+    return composed(*table_overrides, "rounds=4", "eval_every=2", *overrides)
 
 
 def test_another_seed_is_another_study():
@@ -44,8 +44,8 @@ def test_another_seed_is_another_study():
     settings = config("algo=centralized")
     seeds = [settings | {"seed": seed} for seed in (0, 0, 1)]
     for one, same, other in (
-        [plan_selection(each, SelectOptions(folds=3, points=2)).study for each in seeds],
-        [plan_halves(each, Halves(subsamples=2, points=2)).study for each in seeds],
+        [plan_selection(seed_settings, SelectOptions(folds=3, points=2)).study for seed_settings in seeds],
+        [plan_halves(seed_settings, Halves(subsamples=2, points=2)).study for seed_settings in seeds],
     ):
         assert one.identity == same.identity != other.identity
         assert one.folder != other.folder
@@ -60,9 +60,9 @@ def test_signals_interrupt_like_ctrl_c(command, kind, monkeypatch, capsys):
 
     config()
     monkeypatch.setattr(PathFitter, "fit", fit)
-    own = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0"]
+    table_overrides = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0"]
     outer = signal.signal(kind, before := lambda *_: None)  # nohup ignores one
-    assert main([command, *own, "algo=centralized", "points=2", "out=here"]) == 130
+    assert main([command, *table_overrides, "algo=centralized", "points=2", "out=here"]) == 130
     assert signal.getsignal(kind) == before
     signal.signal(kind, outer)
     assert "interrupted: here keeps 0 of" in capsys.readouterr().out
@@ -148,11 +148,11 @@ def test_folds_in_which_other_clients_have_weight_held_out():
 
 def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     """Like a baseline with reg.strength: the certificate is a duality gap, which needs a strength."""
-    made, gaps = solver.compile_programs, []
+    compile_programs, gaps = solver.compile_programs, []
     monkeypatch.setattr(
         solver,
         "compile_programs",
-        lambda problem, count: gaps.append(solver.has_duality_gap(problem, count)) or made(problem, count),
+        lambda problem, count: gaps.append(solver.has_duality_gap(problem, count)) or compile_programs(problem, count),
     )
     means = []
     for name in ("reg.strength", "reg.relative"):
@@ -231,8 +231,14 @@ def test_a_metric_that_the_objective_declares(metric):
 def test_gaps_filled_from_all_rows_are_a_warning(tmp_path):
     table = pd.DataFrame({"a": [1.0, None, 3, 4] * 5, "y": np.arange(20.0), "site": ["u", "v"] * 10})
     table.to_csv(tmp_path / "t.csv", index=False)
-    given = ("data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.client=site", "data.missing=mean")
-    settings = composed(*given, "algo=feddualavg")
+    overrides = (
+        "data=table",
+        f"data.path={tmp_path / 't.csv'}",
+        "data.target=y",
+        "data.client=site",
+        "data.missing=mean",
+    )
+    settings = composed(*overrides, "algo=feddualavg")
     halves = plan_halves(settings, Halves(subsamples=2, points=2))
     messages = [*plan_selection(settings, SelectOptions(folds=2, points=2)).messages, *halves.messages]
     assert sum(line.startswith("gaps are filled by all training rows") for line in messages) == 2
@@ -242,7 +248,7 @@ def test_gaps_filled_from_all_rows_are_a_warning(tmp_path):
 @pytest.mark.parametrize(("command", "own"), [("select", "folds=3"), ("stability", "subsamples=2")])
 def test_a_study_leaves_its_page(command, own, capsys):
     config()
-    given = [
+    arguments = [
         "algo=centralized",
         "data=table",
         "data.path=rows.csv",
@@ -251,11 +257,11 @@ def test_a_study_leaves_its_page(command, own, capsys):
         "points=3",
         own,
     ]
-    assert main([command, *given, "out=out", "report=false"]) == 0
+    assert main([command, *arguments, "out=out", "report=false"]) == 0
     assert not Path("out/report.html").exists()
-    assert main([command, *given, "out=out", "dry_run=true"]) == 0
+    assert main([command, *arguments, "out=out", "dry_run=true"]) == 0
     assert not Path("out/report.html").exists()
-    assert main([command, *given, "out=out"]) == 0
+    assert main([command, *arguments, "out=out"]) == 0
     text = Path("out/report.html").read_text()
     assert f"{command} algo=centralized data=table" in text
     assert "report.html in out/" in capsys.readouterr().out
