@@ -13,12 +13,12 @@ _REMEDIES = {
 CLIENT_NOTE_PREFIX = "in client "  # begins a note on an error that names the client and the round
 _PACKAGE_FOLDER = str(Path(__file__).parent)
 _LIBRARY_MARKS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files of libraries
-_NEEDS_VALUE = "a number that is traced (a rate, a strength, a value of the model or the data) is asked for its value"
+_NO_VALUE = "the value of a traced number (a rate, a strength, a value of the model or the data) is not known"
 _TRACER_ERRORS = {
-    "TracerBoolConversionError": f"{_NEEDS_VALUE} by `if`, `and`, `or` or `while`; use jnp.where",
-    "ConcretizationTypeError": f"{_NEEDS_VALUE}, by float() or int() for example; use jax.numpy",
-    "TracerIntegerConversionError": f"{_NEEDS_VALUE}, as a whole number; use jax.numpy",
-    "TracerArrayConversionError": f"{_NEEDS_VALUE} by NumPy; use jax.numpy",
+    "TracerBoolConversionError": f"{_NO_VALUE} to `if`, `and`, `or` or `while`; use jnp.where",
+    "ConcretizationTypeError": f"{_NO_VALUE}, to float() or int() for example; use jax.numpy",
+    "TracerIntegerConversionError": f"{_NO_VALUE} as a whole number; use jax.numpy",
+    "TracerArrayConversionError": f"{_NO_VALUE} to NumPy; use jax.numpy",
 }
 
 # control characters of terminals and marks that reverse the direction of a text, with their escapes

@@ -364,7 +364,7 @@ def reason_not_exact(case: AlgorithmCase) -> str:
 
 
 def _reason_one_device(case: AlgorithmCase) -> str:
-    return _reason_baseline(case) or ("" if jax.local_device_count() > 1 else "there is one device here")
+    return _reason_baseline(case) or ("" if jax.local_device_count() > 1 else "there is only one device")
 
 
 CHECKS: tuple[Check[AlgorithmCase], ...] = (

@@ -114,10 +114,12 @@ class Console(Watcher):
 
     def _print_divergence(self, job: Job, record: Record) -> None:
         reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
-        debug_advice = "; if none helps, debug=true says where it began" if job.divergence_round == 1 else ""
-        self.out.print(f"diverged: {reason}; try a smaller algo.client_lr or algo.server_lr{debug_advice}")
+        advice = "; if neither helps, debug=true shows where the divergence began" if job.divergence_round == 1 else ""
+        self.out.print(f"diverged: {reason}; try a smaller algo.client_lr or algo.server_lr{advice}")
         if job.end_status == "reused" and job.experiment.settings.debug:
-            self.out.print("nothing was computed: debug=true force=true says in which client and line that began")
+            self.out.print(
+                "nothing was computed: debug=true force=true shows the client and the line of the divergence"
+            )
 
     def _print_metrics(self, job: Job) -> None:
         """Print a table of the metrics: final values, best values with their rounds, tail averages."""

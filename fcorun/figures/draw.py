@@ -62,7 +62,7 @@ CAPTIONS = {
     "bars": "Each algorithm at the best point of its grid: the median over seeds, with their band.",
     "scatter": "Structure against quality, a mark for each point of the grid.",
     "averaging": "Solutions of single clients, the mean of these, and the models that the algorithms find.",
-    "rates": "The measured gap to the optimum beside the bounds of theorems 4.1 to 4.3, for each client rate.",
+    "rates": "The measured gap to the optimum against the bounds of theorems 4.1 to 4.3, for each client rate.",
     "conditioning": "The gap to the optimum against rounds at three condition numbers, and the rounds to a gap of 1e-3 "
     "against all condition numbers.",
     "personalised": "Accuracy of global and personal models at the best points, sparsity against accuracy over all "

@@ -84,7 +84,7 @@ def load_estimator(record: Record, client: str | None = None, trust: str | Path 
     elif is_linear and (task != "regression" or _unfitted_regressor(objective) is not None):
         estimator = _fitted_linear_model(model)
     else:
-        reason = "whose predictions are not what it expects of the target" if is_linear else "neither linear nor mlp"
+        reason = "whose predictions do not fit the target" if is_linear else "neither linear nor mlp"
         raise UserError(
             f"{model.folder} cannot predict: there is no estimator for {type(objective).__name__}, {reason}"
         )

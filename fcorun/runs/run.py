@@ -247,7 +247,7 @@ def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
         job.n_devices = engine.devices
         job.n_hosts = hosts.count if hosts else 1
         if several_seeds and not job.depends_on_seed:
-            job.add_reason(f"the seed changes nothing here: {NO_RANDOMNESS}")
+            job.add_reason(f"the seed changes nothing: {NO_RANDOMNESS}")
 
 
 def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:

@@ -26,8 +26,8 @@ class SubsetMasks(NamedTuple):
 def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
     """Return the fold, from 0, in which each training row is held out, (N,).
 
-    By "rows", the rows of each client are dealt out in a random order, those of a class evenly. By "clients", whole
-    clients are dealt out. Folds that the data mark are taken as they are. Rows of one group share a fold, by a number
+    By "rows", the rows of each client are assigned in a random order, the rows of a class evenly. By "clients", whole
+    clients are assigned. Folds that the data mark are taken as they are. Rows of one group share a fold, by a number
     drawn from (seed, group) alone.
 
     Raises:
@@ -39,7 +39,7 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Gene
     if by == "clients":
         if n_folds > n_clients:
             raise UserError(
-                f"folds={n_folds} is more than the {n_clients} clients that by=clients deals out: give "
+                f"folds={n_folds} is more than the {n_clients} clients that by=clients assigns: give "
                 f"at most {n_clients}"
             )
         return np.repeat(rng.permutation(np.arange(n_clients) % n_folds), data.sizes)

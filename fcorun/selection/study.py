@@ -221,7 +221,7 @@ class Study:
             try:
                 fitter.fit([partial(self.take_subset, name) for name in missing], on_fit)
             except KeyboardInterrupt:
-                log(f"interrupted: {self.folder} keeps {len(fits)} of {n_fits} fits, and the same command goes on")
+                log(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; the same command resumes")
                 raise
         return {name: fits[name] for name in self.subsets}
 

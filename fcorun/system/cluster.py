@@ -107,7 +107,7 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
     if not (host and port.isdigit() and 0 < int(port) < 2**16):
         raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise UserError(f"hosts.address={address}: an address of IPv6 stands in brackets, as [::1]:4321")
+        raise UserError(f"hosts.address={address}: give an address of IPv6 in brackets, as [::1]:4321")
     return options
 
 

@@ -86,8 +86,8 @@ STORES_A_VALUE = (
     "w = data.steps(lambda w, b: (KEPT.append(w['bias']), w - self.client_lr * problem.gradient(w, b))[1], server)"
 )
 MESSAGES = {
-    "if self.client_lr > 1: pass": "by `if`, `and`, `or` or `while`; use jnp.where, mine.py line 17",
-    "float(self.client_lr)": "is asked for its value, by float() or int() for example; use jax.numpy, mine.py line 17",
+    "if self.client_lr > 1: pass": "to `if`, `and`, `or` or `while`; use jnp.where, mine.py line 17",
+    "float(self.client_lr)": "is not known, to float() or int() for example; use jax.numpy, mine.py line 17",
     "problem.gradeint(server)": "AttributeError: 'Problem' object has no attribute 'gradeint', mine.py line 17",
 }
 

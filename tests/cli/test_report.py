@@ -34,7 +34,7 @@ def test_a_sweep_that_is_not_over_is_shown_as_such(report):
     save_settings(Path("s"), SweepSettings(runs=(*(r.folder.name for r in records), "late", "missing1", "missing2")))
     Path("s/missing1").mkdir()  # without a record
     text = report("s")
-    assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not begun." in text.replace("interrupted", "running")
+    assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not started." in text.replace("interrupted", "running")
     assert "Some runs have not ended: this page shows the records at the time it was written." in text
     save_settings(Path("s"), SweepSettings(runs=tuple(r.folder.name for r in records)))
     main(["rm", "s", "--status", "running", "--status", "interrupted", "--yes"])

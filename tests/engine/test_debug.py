@@ -81,7 +81,7 @@ def test_what_is_not_finite_is_traced_to_client_round_and_line(user_module, caps
     assert run(fine, "fine").status["status"] == "done"
     with Console() as watch:
         run(config, "here", watch)
-    assert "debug=true force=true says in which client" in capsys.readouterr().out
+    assert "debug=true force=true shows the client" in capsys.readouterr().out
 
 
 def test_an_error_says_what_its_first_line_promises():

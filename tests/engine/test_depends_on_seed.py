@@ -59,7 +59,7 @@ def test_seeds_that_change_nothing_are_said_to():
     assert rows_of(one).equals(rows_of(other))
     for record in (one, other):
         assert record.summary["drawn"] is False
-        assert "the seed changes nothing here: all clients" in record.status["reason"]
+        assert "the seed changes nothing: all clients" in record.status["reason"]
     alone = run(points[0], "alone")
     assert "seed" not in alone.status["reason"]
     assert alone.summary["drawn"] is False

@@ -1,4 +1,4 @@
-"""Runs that start from a record, and new clients that make models of their own from it."""
+"""Runs that start from a record, and new clients that train personal models from it."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def trained(tmp_path):
 
 @pytest.mark.parametrize("name", PERSONAL)
 def test_new_clients_start_from_a_record(name, trained, tmp_path):
-    """The server's model stays as it is, nothing is sent, and clients that were not there get models of their own."""
+    """The server's model stays as it is, nothing is sent, and new clients train personal models."""
     rest = ["clients_per_round=null", "reg.strength=0.05", "rounds=5", f"start={trained.folder}", "frozen=true"]
     if name == "pfedmac_sh":
         with fails("frozen=true", "topology"):

@@ -40,7 +40,7 @@ def test_a_regression_without_response_has_no_estimator(trained, user_module, vi
     overrides = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
     record = trained("regression", "objective.class=mine.Counts", *overrides, algo="fedavg")
     assert list(record.scores) == ["set", "model", "client", "n", "loss"]  # R2 of what?
-    with fails("there is no estimator for Counts, whose predictions are not what it expects of the target"):
+    with fails("there is no estimator for Counts, whose predictions do not fit the target"):
         record.estimator()
     record = trained("regression", "objective.class=mine.Expected", *overrides, algo="fedavg")
     z = np.array([record.scores.query("set == 'train' and client == ''").iloc[0].calibration_intercept])

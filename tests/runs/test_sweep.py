@@ -292,7 +292,7 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
     assert set(pd.read_csv("w.csv")["runs"]) == {1}
     assert main(["report", "s", "--out", "r.html"]) == 0
     page = Path("r.html").read_text()
-    assert "not begun" not in page
+    assert "not started" not in page
     assert "2 of 4 records have the configuration of a run" in page
 
 

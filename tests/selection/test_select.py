@@ -124,7 +124,7 @@ def test_warnings_of_a_selection():
     assert selection.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["warnings"]
     text = " ".join(selection.warnings)
     assert "falling: " in text
-    assert "the minimum lies at the end of the path" in text
+    assert "the minimum is at the end of the path" in text
     wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
     with fails("diverged"):
         select(wild, SelectOptions(folds=2, points=3), "wild")

@@ -13,7 +13,7 @@ from fcorun.system.files import write_atomically
 
 def run(argv: Sequence[str]) -> int:
     """Predict for the rows of a file by the model of a record: features by name, in any order, not standardized; the
-    column of clients as the record's data have it, where clients have models of their own. Without --out, the
+    column of clients as the record's data have it, if the record has personal models. Without --out, the
     predictions are printed as CSV."""
     parser = CommandParser("predict", run.__doc__, folders=False)
     parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done")

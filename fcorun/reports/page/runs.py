@@ -92,7 +92,7 @@ def _summarize_values(values: Sequence[Any]) -> str:
 
 
 def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
-    """Return a sentence on how runs ended, "" if all are done; ``missing_runs`` of a sweep have not begun."""
+    """Return a sentence on how runs ended, "" if all are done; ``missing_runs`` of a sweep have not started."""
     statuses = list(runs.frame["status"])
     missing = len(set(missing_runs))
     is_open = missing > 0 or any(status not in (*FINISHED_STATUSES, "failed") for status in statuses)
@@ -101,7 +101,7 @@ def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
     count = Counter(statuses)
     parts = [f"{count[status]} {status}" for status in STATUSES if count[status]]
     if missing:
-        parts.append(f"{missing} not begun")
+        parts.append(f"{missing} not started")
     text = f"Of {len(runs) + missing} runs: {', '.join(parts)}."
     if is_open:
         text += " Some runs have not ended: this page shows the records at the time it was written."

@@ -115,13 +115,13 @@ def warn_about_choice(
     if choice.best_index == len(path.values) - 1:
         wider_low, wider_high = (low / 100, high) if path.param_name == "strength" else (low, high * 10)
         warnings.append(
-            f"the {best_label} lies at the end of the path, {path.param_name}={path.values[-1]:.4g}: "
-            f"the best may lie beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
+            f"the {best_label} is at the end of the path, {path.param_name}={path.values[-1]:.4g}: "
+            f"the best may be beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
         )
     if choice.best_index == 0:
         beginning = "where no penalised coefficient is left" if path.begins_at_zero else "the simplest of the path"
         warnings.append(
-            f"the {best_label} lies at the beginning of the path, {path.param_name}={path.values[0]:.4g}, "
+            f"the {best_label} is at the beginning of the path, {path.param_name}={path.values[0]:.4g}, "
             f"{beginning}: these rows do not show that a feature helps, or the path begins too late"
         )
     elif choice.chosen_index == 0:

@@ -12,7 +12,7 @@ from fcorun.metrics import PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
 def choose_metric(name: str | None, experiment: Experiment, data: FederatedData, by: str) -> str:
     """Return the metric ``name``, or else the loss, as the folds measure it: metric=loss is val_loss.
 
-    Personal models are scored, unless folds consist of clients, which have no models of their own when they are held
+    Personal models are scored, unless folds consist of clients, which have no personal models when they are held
     out.
 
     Raises:
