@@ -73,21 +73,21 @@ def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[
 
 def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> dict[str, str]:
     """Return what was measured and wanted, whether the claim holds, by which test, and a note."""
-    ours = _measure(claim, claim.algo, measurements)
+    algorithm_bounds = _measure(claim, claim.algo, measurements)
     wanted = []
     answers = []
     tests = []
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
             if isinstance(other, str):
-                theirs = _measure(claim, other, measurements)
+                other_bounds = _measure(claim, other, measurements)
                 factor = f"{claim.times:g} times " if claim.times != 1 else ""
-                wanted.append(f"{word} {factor}{other} ({_format_values(claim, theirs)})")
-                low, high = ({seed: claim.times * value for seed, value in values.items()} for values in theirs)
+                wanted.append(f"{word} {factor}{other} ({_format_values(claim, other_bounds)})")
+                low, high = ({seed: claim.times * value for seed, value in values.items()} for values in other_bounds)
             else:
                 wanted.append(f"{word} {float(other):g}")
                 low = high = {None: float(other)}
-            answer, test = compare_bounds(ours, (low, high), sign, measurements.seed_kind)
+            answer, test = compare_bounds(algorithm_bounds, (low, high), sign, measurements.seed_kind)
             answers.append(answer)
             if test and test not in tests:
                 tests.append(test)
@@ -97,7 +97,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
     if tests and claim.at == "tail" and "rounds" not in figure.x and len(_list_algorithms(claim)) > 1:
         tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
     return {
-        "measured": f"{_describe_quantity(claim)} {_format_values(claim, ours)}",
+        "measured": f"{_describe_quantity(claim)} {_format_values(claim, algorithm_bounds)}",
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),

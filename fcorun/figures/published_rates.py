@@ -93,13 +93,13 @@ def _list_points(inputs: FigureInputs, algo: str) -> tuple[dict[str, Any] | None
 def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
     """Return whether the best point is distinguishable from another one, and by which test."""
     values = inputs.grid.tail_values(inputs.metric)
-    ours, theirs = (
+    best_values, other_values = (
         {find_seed(inputs.figure, inputs.grid_records[i]): float(values[i]) for i in point["rows"]}
         for point in (best, other)
     )
-    if None not in ours and len(set(ours) & set(theirs)) > 1:
+    if None not in best_values and len(set(best_values) & set(other_values)) > 1:
         sign = 1 if inputs.grid.metrics[inputs.metric].higher else -1
-        answer, test = compare(ours, theirs, sign, inputs.figure.seed_kind)
+        answer, test = compare(best_values, other_values, sign, inputs.figure.seed_kind)
         return answer == "yes", test
     a, b = best["metric"], other["metric"]
     test = f"distinguished by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"

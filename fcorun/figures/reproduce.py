@@ -208,7 +208,7 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
 def _list_seed_jobs(figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
     """Return the algorithm and the overrides of each job that runs a best point with a further seed.
 
-    Each best point is its row in the table and one of its records.
+    ``best`` has the row of each best point in the table of the grid, and one of its records.
     """
     jobs = []
     for row, record in best:

@@ -212,8 +212,8 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
             f"{superseded} of {total} have the configuration of a run that was started later, with other code or "
             "other data: left out"
         )
-    kept = {id(record) for record in newest.values()}
-    return [record for record in records if id(record) in kept], "; ".join(sentences)
+    newest_ids = {id(record) for record in newest.values()}
+    return [record for record in records if id(record) in newest_ids], "; ".join(sentences)
 
 
 def _last_written(record: Record) -> float:

@@ -55,6 +55,7 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
 
 
 def _numbers(values: Iterable[Any]) -> list[float]:
+    """Return the values that are numbers, without truth values and NaN."""
     numbers = []
     for value in values:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:

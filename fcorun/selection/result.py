@@ -58,9 +58,9 @@ class StudyResult:
 def write_study_file(
     result: StudyResult, content: Mapping[str, Any], warnings: Sequence[str], seconds: float | None
 ) -> None:
-    """Write the study file, with the ``content`` of the command beside what all studies have.
+    """Write the study file: what all studies have, and the ``content`` of the command.
 
-    The file has the status "running" until the ``seconds`` are known that the study took.
+    Without ``seconds``, the time that the study took, the status is "running".
     """
     study, path = result.study, result.path
     common = {
@@ -82,10 +82,8 @@ def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: in
     Pass ``index``, a position of the path, to count the runs at this value, too.
     """
     warnings = []
-    for state, advice in (
-        ("falling", falling_advice),
-        ("not certified", "a larger algo.max_iterations may help"),
-    ):
+    advice_by_state = {"falling": falling_advice, "not certified": "a larger algo.max_iterations may help"}
+    for state, advice in advice_by_state.items():
         runs = find_runs(fits, state)
         if runs.any():
             at_choice = "" if index is None else f", {runs[:, index].sum()} of {len(runs)} at the choice"

@@ -146,12 +146,12 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     measured = "; ".join(f"rounds with client_lr={rate:g}, server_lr={server:g}: {reached}"
                      for rate, (reached, server) in rounds_to_gap.items())  # fmt: skip
     largest = max(rounds_to_gap)
-    ours = rounds_to_gap[largest][0]
+    rounds_of_largest = rounds_to_gap[largest][0]
     others = [reached for rate, (reached, _) in rounds_to_gap.items() if rate != largest]
     holds = UNCLEAR
-    if any(ours.earliest > other.latest for other in others) or np.isinf(ours.latest):
+    if any(rounds_of_largest.earliest > other.latest for other in others) or np.isinf(rounds_of_largest.latest):
         holds = "no"
-    if all(ours.latest < other.earliest for other in others) and np.isfinite(ours.latest):
+    if all(rounds_of_largest.latest < other.earliest for other in others) and np.isfinite(rounds_of_largest.latest):
         holds = "yes"
     rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_TARGET_GAP}",
                  "measured": measured, "wanted": "fewest with the largest client_lr",

@@ -150,9 +150,9 @@ def runs_table(runs: RunTable, metric: str) -> str:
         cells += [float(values[run]) for values in tail_values]
         cells += [row[name] for name in (*costs, "folder", "reason")]
         lines.append(f'<tr data-run="{run}">{"".join(map(table_cell, cells))}</tr>')
-    keys = ["best", *settings, *metrics, *costs, "folder", "remark"]
+    keys = ["best", *settings, *metrics, *costs, "folder", "reason"]
     metric_headers = [" ".join(metric_header(runs, name).split()) for name in metrics]
-    headers = ["best", *settings, *metric_headers, *costs, "folder", "remark"]
+    headers = ["best", *settings, *metric_headers, *costs, "folder", "reason"]
     caption = f"* best point of each algorithm by {metric}"
     if "=" in marks.values():
         caption += ", = tied with it"
