@@ -13,7 +13,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
 from fcorun.system.hosts import current_hosts
 
-MAX_FEDERATIONS = 300  # whose programs are kept
+MAX_FEDERATIONS = 50  # whose programs are kept
 UNRELATED = ("fcorun.reports", "fcorun.cli", "fcorun.selection", "sys", "_pytest")  # modules that no program depends on
 
 _values = OrderedDict()  # by a federation's content

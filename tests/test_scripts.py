@@ -1,7 +1,6 @@
 """The scripts say what they can do, and what they cannot."""
 
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,26 +14,38 @@ from fcorun.datasets.table import Table
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
-def script(*arguments):
-    command = [sys.executable, str(SCRIPTS / arguments[0]), *arguments[1:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture
+def script(monkeypatch, capsys):
+    """A function that runs a script in this process, and returns its exit code, output and errors."""
+
+    def call(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+        try:
+            runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        return code, *capsys.readouterr()
+
+    return call
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [("benchmark.py", ["round", "sweep"]), ("reproduce.py", ["--fast", "NAME"]), ("make_hospitals.py", ["--rows"])],
 )
-def test_help(name, words):
-    found = script(name, "--help")
-    assert (found.returncode, found.stderr) == (0, "")
-    assert all(word in found.stdout for word in words)
+def test_help(name, words, script):
+    code, out, err = script(name, "--help")
+    assert (code, err) == (0, "")
+    assert all(word in out for word in words)
 
 
-def test_an_unknown_benchmark_is_one_sentence():
-    found = script("benchmark.py", "rond")
-    assert (found.returncode, found.stdout) == (2, "")
+def test_an_unknown_benchmark_is_one_sentence(script):
+    code, out, err = script("benchmark.py", "rond")
+    assert (code, out) == (2, "")
     valid = "(valid: disk, fedgd, grid, report, round, scale, select, shell, stability, states, sweep)"
-    assert found.stderr == f"there is no benchmark 'rond': did you mean 'round'? {valid}\n"
+    assert err == f"there is no benchmark 'rond': did you mean 'round'? {valid}\n"
 
 
 def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_path):
@@ -60,11 +71,11 @@ def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_pat
     assert new.isna().any(axis=1).sum() == 1
 
 
-def test_hospitals_are_the_same_for_a_seed(tmp_path):
+def test_hospitals_are_the_same_for_a_seed(tmp_path, script):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        found = script("make_hospitals.py", "--rows", "20", "--out", str(tmp_path / name / "h.csv"))
-        assert (found.returncode, found.stderr) == (0, "")
+        code, _, err = script("make_hospitals.py", "--rows", "20", "--out", str(tmp_path / name / "h.csv"))
+        assert (code, err) == (0, "")
     for file in ("h.csv", "new_patients.csv"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     table = pd.read_csv(tmp_path / "a" / "h.csv")
@@ -72,6 +83,6 @@ def test_hospitals_are_the_same_for_a_seed(tmp_path):
     data = Table(str(tmp_path / "a" / "h.csv"), "readmitted", client="hospital", task="binary", missing="median",
                  ignore=["patient", "admitted"]).load()  # fmt: skip
     assert np.isfinite(data.x).all()
-    found = script("make_hospitals.py", "--rows", "2")
-    assert found.returncode == 2
-    assert "--rows 2 is too few" in found.stderr
+    code, _, err = script("make_hospitals.py", "--rows", "2")
+    assert code == 2
+    assert "--rows 2 is too few" in err

@@ -3,10 +3,11 @@
 import boxes
 import numpy as np
 import pytest
-from helpers import choice_names, ragged
+from helpers import choice_names, plugin_class, ragged, traits_of
 from quadratics import SIZES, Quadratics, outputs_by_round
 
-from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum, reason_not_exact
+from fcorun.algorithms import Algorithm
+from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum
 
 STEPS = ("local_epochs=null", "local_steps=4")
 ALL, SOME = "clients_per_round=null", "clients_per_round=2"
@@ -78,11 +79,8 @@ def test_algorithms_agree_with_their_boxes(case, tmp_path):
 
 # Rates that suit the problem, for algorithms whose defaults do not.
 RATES: dict[str, tuple[str, ...]] = dict.fromkeys(("scaffold", "fedcomposite"), ("algo.client_lr=0.02",))
-EXACT = {
-    name: case
-    for name in choice_names("algo")
-    if not reason_not_exact(case := AlgorithmCase(name, RATES.get(name, ())))
-}
+FEDERATED = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
+EXACT = {name: AlgorithmCase(name, RATES.get(name, ())) for name in FEDERATED if traits_of(name).exact}
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -170,13 +170,6 @@ def test_a_run_in_a_separate_process(compiled_well, tmp_path):
     assert Record(tmp_path / "here").finished
 
 
-def test_bad_input_in_a_separate_process(tmp_path):
-    result = process("algo=fedavgg")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert len(result.stderr.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [(KeyboardInterrupt(), 130), (ZeroDivisionError("a fault"), 1), (SystemExit(2), 2), (SystemExit(), 0)],

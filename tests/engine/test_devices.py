@@ -21,34 +21,37 @@ def of(name: str, precision: str = "float64") -> dict:
     return small_for(name, f"precision={precision}", "clients_per_round=5" if traits_of(name).partial else OWN)
 
 
-CASES = {
-    **{name: (of(name), [2, 4, 8] if ALL else [2 + 2 * (i % 2)], 1, []) for i, name in enumerate(ALGORITHMS)},
-    **{f"{name} in float32": (of(name, "float32"), [2, 4, 8], 1, []) for name in ALGORITHMS if ALL},
-    "states": (small("algo=scaffold", "precision=float64", "clients_per_round=5"), [2, 4, 8], 1, []),
-    "float32": (small("algo=scaffold", "clients_per_round=5"), [2, 4, 8], 1, []),
-    "chunks": (small("algo=feddyn", "precision=float64", OWN, "clients_at_once=2"), [2, 4], 1, []),
-    "whole data": (small("algo=fedavg", "algo.class=svrg.SVRG", "precision=float64"), [2], 1, []),
-    "a tree": (small("precision=float64", "topology=tree", "topology.edges=2", "topology.rounds=2"), [4], 1, []),
-    "runs": (small("precision=float64"), [2, 4], 4, []),
-    "runs of own seeds": (small("algo=scaffold", "precision=float64"), [2], 4, [0, 1, 2, 3]),
-    "more runs than devices": (small("precision=float64"), [2], 3, []),
-    "personal models of runs": (small("algo=ditto", "precision=float64"), [2], 2, []),
-}
+def cases() -> dict:
+    """Return the configuration, the numbers of devices, the number of runs and the seeds of each case."""
+    return {
+        **{name: (of(name), [2, 4, 8] if ALL else [2 + 2 * (i % 2)], 1, []) for i, name in enumerate(ALGORITHMS)},
+        **{f"{name} in float32": (of(name, "float32"), [2, 4, 8], 1, []) for name in ALGORITHMS if ALL},
+        "states": (small("algo=scaffold", "precision=float64", "clients_per_round=5"), [2, 4, 8], 1, []),
+        "float32": (small("algo=scaffold", "clients_per_round=5"), [2, 4, 8], 1, []),
+        "chunks": (small("algo=feddyn", "precision=float64", OWN, "clients_at_once=2"), [2, 4], 1, []),
+        "whole data": (small("algo=fedavg", "algo.class=svrg.SVRG", "precision=float64"), [2], 1, []),
+        "a tree": (small("precision=float64", "topology=tree", "topology.edges=2", "topology.rounds=2"), [4], 1, []),
+        "runs": (small("precision=float64"), [2, 4], 4, []),
+        "runs of own seeds": (small("algo=scaffold", "precision=float64"), [2], 4, [0, 1, 2, 3]),
+        "more runs than devices": (small("precision=float64"), [2], 3, []),
+        "personal models of runs": (small("algo=ditto", "precision=float64"), [2], 2, []),
+    }
 
 
 def test_several_devices_are_one():
+    all_cases = cases()
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
     paths = [str(Path(__file__).parents[2]), *sys.path]
     found = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("on_devices.py"))],
-        input="".join(json.dumps(case) + "\n" for case in CASES.values()),
+        input="".join(json.dumps(case) + "\n" for case in all_cases.values()),
         env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
         check=False,
     )
     assert found.returncode == 0, found.stderr[-3000:]
-    apart = dict(zip(CASES, map(json.loads, found.stdout.splitlines()), strict=True))
+    apart = dict(zip(all_cases, map(json.loads, found.stdout.splitlines()), strict=True))
     numbers = {name: max(d for d, _ in each) for name, each in apart.items()}
     counted = {name: max(d for _, d in each) for name, each in apart.items()}
     assert {name: d for name, d in numbers.items() if d > limit(name)} == {}

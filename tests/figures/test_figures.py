@@ -289,11 +289,10 @@ def test_rounds_to_a_target_are_of_the_fastest_point():
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5: 5", "yes")
 
 
-def test_axes_of_an_experiment(tmp_path):
+def test_axes_of_an_experiment(fcorun):
     """The command line replaces axes of an experiment; further runs are added to the product of the axes."""
-    command = [sys.executable, "-m", "fcorun", "-m", "+experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.001",
-               "rounds=3", "dry_run=true"]  # fmt: skip
-    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    axes = ("+experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.001", "rounds=3", "dry_run=true")
+    lines = fcorun("-m", *axes)[1].splitlines()
     assert lines[0] == "0 done, 8 to run; records in outputs/figures/fco_fig3a/runs/"
     assert sum("algo.server_lr=" in line and "algo=fedmid" in line for line in lines) == 7
     assert "algo=centralized" in lines[-1]

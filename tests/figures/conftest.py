@@ -1,0 +1,5 @@
+"""The command in this process."""
+
+from command import fcorun
+
+__all__ = ["fcorun"]
