@@ -16,8 +16,8 @@ from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.cross_validation.terminal import describe_selection
 from fcorun.selection.folds import assign_folds, draw_halves
-from fcorun.selection.stability.options import StabilityOptions as Halves
-from fcorun.selection.stability.select import plan_stability as plan_stable
+from fcorun.selection.stability.options import StabilityOptions
+from fcorun.selection.stability.select import plan_stability
 
 
 def test_rows_left_aside_are_counted():
@@ -37,7 +37,9 @@ def test_rows_left_aside_are_counted():
         ]
         assert words in sentence
     assert sentence.endswith(words)
-    assert "are left aside and take no part" in plan_stable(composed(*overrides), Halves(), "out").messages[0]
+    assert (
+        "are left aside and take no part" in plan_stability(composed(*overrides), StabilityOptions(), "out").messages[0]
+    )
 
 
 def test_folds_and_halves_are_balanced():
@@ -152,7 +154,10 @@ def test_folds_of_a_column_equal_scikit_learn():
     ):
         with fails(words):
             plan_selection(settings, options, "out")
-    assert any("has no effect on halves" in line for line in plan_stable(settings, Halves(points=2), "st").messages)
+    assert any(
+        "has no effect on halves" in line
+        for line in plan_stability(settings, StabilityOptions(points=2), "st").messages
+    )
     with fails("data.fold marks one fold only, '1'"):
         plan_selection(marked("data.fold=wave", wave=1), SelectOptions(), "out")
 
@@ -164,7 +169,7 @@ def test_groups_are_whole_in_folds_and_halves():
     count = len(np.unique(patient))
     assert f"of 60 training rows in {count} groups (data.group), whose rows stay together" in planned.messages[0]
     assert planned.options.fold_weights == "rows"
-    stable = plan_stable(settings, Halves(subsamples=6, points=2), "st")
+    stable = plan_stability(settings, StabilityOptions(subsamples=6, points=2), "st")
     for study in (planned.study, stable.study):
         for name in study.subsets:
             subset = study.take_subset(name)
@@ -181,7 +186,7 @@ def test_groups_that_cannot_be_held_out_are_refused():
     across = np.where(np.arange(60) % 12 == 0, "travels", [f"{site}{k // 3}" for k, site in enumerate(OWNER)])
     settings = marked("data.group=patient", "data.group_across=keep", patient=across)
     for make in (lambda: plan_selection(settings, SelectOptions(by="clients"), "out"),
-                 lambda: plan_stable(settings, Halves(by="clients", subsamples=2), "out")):  # fmt: skip
+                 lambda: plan_stability(settings, StabilityOptions(by="clients", subsamples=2), "out")):  # fmt: skip
         with fails("by=clients holds whole clients out", "group 'travels'", "of a and of b"):
             make()
     settings = marked("data.group=site2", "algo=local", "rounds=2", site2=OWNER)  # a client is one group

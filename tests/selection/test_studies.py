@@ -21,9 +21,9 @@ from fcorun.problem import solver
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.fitting import PathFitter
-from fcorun.selection.stability.options import StabilityOptions as Halves
+from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.per_client import fit_client_supports
-from fcorun.selection.stability.select import plan_stability as plan_halves
+from fcorun.selection.stability.select import plan_stability
 
 RNG = np.random.default_rng(7)
 OWNER = np.repeat(["a", "b", "c"], 12)
@@ -45,7 +45,7 @@ def test_another_seed_is_another_study():
     seeds = [settings | {"seed": seed} for seed in (0, 0, 1)]
     for one, same, other in (
         [plan_selection(seed_settings, SelectOptions(folds=3, points=2)).study for seed_settings in seeds],
-        [plan_halves(seed_settings, Halves(subsamples=2, points=2)).study for seed_settings in seeds],
+        [plan_stability(seed_settings, StabilityOptions(subsamples=2, points=2)).study for seed_settings in seeds],
     ):
         assert one.identity == same.identity != other.identity
         assert one.folder != other.folder
@@ -75,7 +75,7 @@ def test_too_many_devices_are_refused_before_anything_runs():
     settings = config("devices=1000")
     for planned in (
         lambda: plan_selection(settings, SelectOptions(folds=3)),
-        lambda: plan_halves(settings, Halves(subsamples=2)),
+        lambda: plan_stability(settings, StabilityOptions(subsamples=2)),
     ):
         with fails("devices=1000 exceeds the number of devices", "give at most that, or devices=all"):
             planned()
@@ -124,7 +124,9 @@ def test_bad_subsets_are_refused_before_anything_runs(case):
     assert not Path("out").exists()
     if case != "a fold that weighs nothing":
         with fails(*words):
-            plan_halves(config(*overrides, **columns), Halves(subsamples=2, points=2, by=options.get("by", "rows")))
+            plan_stability(
+                config(*overrides, **columns), StabilityOptions(subsamples=2, points=2, by=options.get("by", "rows"))
+            )
 
 
 def test_folds_in_which_other_clients_have_weight_held_out():
@@ -213,7 +215,7 @@ def test_algorithms_without_a_global_model():
     with fails("algo=local", "trains personal models and no shared one", "by=rows"):
         plan_selection(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
     with fails("algo=local", "trains personal models and no shared one", "choose another algo"):
-        plan_halves(settings, Halves(subsamples=2, points=2))
+        plan_stability(settings, StabilityOptions(subsamples=2, points=2))
     planned = plan_selection(settings, SelectOptions(folds=2, points=2), "out")
     assert any("no path.csv" in line for line in planned.messages)
     planned.run()
@@ -239,14 +241,14 @@ def test_gaps_filled_from_all_rows_are_a_warning(tmp_path):
         "data.missing=mean",
     )
     settings = composed(*overrides, "algo=feddualavg")
-    halves = plan_halves(settings, Halves(subsamples=2, points=2))
+    halves = plan_stability(settings, StabilityOptions(subsamples=2, points=2))
     messages = [*plan_selection(settings, SelectOptions(folds=2, points=2)).messages, *halves.messages]
     assert sum(line.startswith("gaps are filled by all training rows") for line in messages) == 2
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize(("command", "own"), [("select", "folds=3"), ("stability", "subsamples=2")])
-def test_a_study_leaves_its_page(command, own, capsys):
+@pytest.mark.parametrize(("command", "option"), [("select", "folds=3"), ("stability", "subsamples=2")])
+def test_a_study_leaves_its_page(command, option, capsys):
     config()
     arguments = [
         "algo=centralized",
@@ -255,7 +257,7 @@ def test_a_study_leaves_its_page(command, own, capsys):
         "data.target=y",
         "data.client=site",
         "points=3",
-        own,
+        option,
     ]
     assert main([command, *arguments, "out=out", "report=false"]) == 0
     assert not Path("out/report.html").exists()
