@@ -65,7 +65,7 @@ def test_signals_interrupt_like_ctrl_c(command, kind, monkeypatch, capsys):
     assert main([command, *table_overrides, "algo=centralized", "points=2", "out=here"]) == 130
     assert signal.getsignal(kind) == before
     signal.signal(kind, outer)
-    assert "interrupted: here keeps 0 of" in capsys.readouterr().out
+    assert "interrupted: here has 0 of" in capsys.readouterr().out
     (mark,) = Path("here").glob("*.json")
     assert json.loads(mark.read_text())["status"] == "running"
 
