@@ -24,7 +24,7 @@ def test_fixed_points_and_contraction_on_a_small_figure(tmp_path):
     assert (folder / "figure.png").exists()
     assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}
     assert {row["holds"] for row in rows} == {"yes"}
-    assert sum("wrong point" in row["says"] for row in rows) == 3
+    assert sum("biased fixed point" in row["says"] for row in rows) == 3
 
 
 @pytest.mark.parametrize("parameter", ["steps", "mu"])
