@@ -52,10 +52,10 @@ def save_leaf(folder: Path, train: Writers, test: Writers, shards: int = 1, user
 def assert_holds_writers(data, train: Writers, test: Writers, names: list[str]) -> None:
     """Assert that data hold the images of the writers ``names``, with background and ink exchanged."""
     assert data.clients == tuple(names)
-    assert data.x.dtype == data.x_val.dtype == np.uint8
-    assert data.y.dtype == data.y_val.dtype == np.int32
-    assert data.sizes.tolist() == [len(train[n][1]) for n in names]
-    assert np.diff(data.offsets_val).tolist() == [len(test[n][1]) for n in names]
-    for x, y, writers in ((data.x, data.y, train), (data.x_val, data.y_val, test)):
+    assert data.train.x.dtype == data.validation.x.dtype == np.uint8
+    assert data.train.y.dtype == data.validation.y.dtype == np.int32
+    assert data.train.sizes.tolist() == [len(train[n][1]) for n in names]
+    assert np.diff(data.validation_offsets).tolist() == [len(test[n][1]) for n in names]
+    for x, y, writers in ((data.train.x, data.train.y, train), (data.validation.x, data.validation.y, test)):
         np.testing.assert_array_equal(x, 255 - np.concatenate([writers[n][0].reshape(-1, 784) for n in names]))
         np.testing.assert_array_equal(y, np.concatenate([writers[n][1] for n in names]))

@@ -51,9 +51,9 @@ def drawn(experiment, data):
     settings = experiment.settings
     rounds = build_engine(experiment, data).federation.schedule.draw_rounds(0, settings.rounds)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
-        sizes = data.sizes[cohort] if settings.client_weighting == "examples" else np.ones(len(cohort))
+        sizes = data.train.sizes[cohort] if settings.client_weighting == "examples" else np.ones(len(cohort))
         if settings.batch_size is None:
-            batches = [[np.arange(*data.offsets[[m, m + 1]])] * settings.local_steps for m in cohort]
+            batches = [[np.arange(*data.train.offsets[[m, m + 1]])] * settings.local_steps for m in cohort]
         else:
             batches = [[r[r >= 0] for r in client if (r >= 0).any()] for client in rows]
         yield list(zip(sizes / sizes.sum(), batches, strict=True))

@@ -50,4 +50,4 @@ def by_site(table: pd.DataFrame) -> tuple[Any, Any]:
 
 
 def columns_of(data, x=None) -> dict[str, np.ndarray]:
-    return dict(zip(data.features, (data.x if x is None else x).T, strict=True))
+    return dict(zip(data.features.names, (data.train.x if x is None else x).T, strict=True))

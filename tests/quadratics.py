@@ -17,11 +17,11 @@ class Quadratics:
     def __init__(self, config):
         self.experiment = prepare(config)
         self.data = load_data(self.experiment)
-        x = np.column_stack([self.data.x, np.ones(len(self.data.y))])
-        slices = [slice(a, b) for a, b in zip(self.data.offsets, self.data.offsets[1:], strict=False)]
+        x = np.column_stack([self.data.train.x, np.ones(len(self.data.train.y))])
+        slices = [slice(a, b) for a, b in zip(self.data.train.offsets, self.data.train.offsets[1:], strict=False)]
         self.H = np.array([2 / len(x[rows]) * x[rows].T @ x[rows] for rows in slices])
-        self.c = np.array([2 / len(x[rows]) * x[rows].T @ self.data.y[rows] for rows in slices])
-        self.p = self.data.sizes / self.data.sizes.sum()
+        self.c = np.array([2 / len(x[rows]) * x[rows].T @ self.data.train.y[rows] for rows in slices])
+        self.p = self.data.train.sizes / self.data.train.sizes.sum()
         values = np.linalg.eigvalsh(self.H)
         self.l, self.L = values.min(), values.max()
         self.step = (max(self.l, 1e-4 * self.L) * self.L) ** -0.5

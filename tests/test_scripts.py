@@ -58,11 +58,11 @@ def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_pat
     data = Table(str(tmp_path / "h.csv"), "readmitted", client="hospital", task="binary", validation=0.0,
                  standardize="pooled", ignore=["patient", "admitted"]).load()  # fmt: skip
     # the reference levels, with coefficient 0 in the true model
-    without_references = [name not in ("smoker=never", "ward=medicine") for name in data.features]
-    fit = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(data.x[:, without_references], data.y)
-    scale = np.array((data.standardized or {})["scale_"])[without_references]
+    without_references = [name not in ("smoker=never", "ward=medicine") for name in data.features.names]
+    fit = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(data.train.x[:, without_references], data.train.y)
+    scale = np.array((data.features.standardized or {})["scale_"])[without_references]
     for name, coefficient, spread in zip(
-        np.array(data.features)[without_references], fit.coef_[0] / scale, scale, strict=True
+        np.array(data.features.names)[without_references], fit.coef_[0] / scale, scale, strict=True
     ):
         assert abs(coefficient - truth.get(name, 0.0)) < 0.12 / spread, name
     assert all(name in data.features for name in truth)
@@ -82,7 +82,7 @@ def test_hospitals_are_the_same_for_a_seed(tmp_path, script):
     assert table.groupby("hospital")["bmi"].count().eq(0).tolist() == [False] * 4 + [True, False]
     data = Table(str(tmp_path / "a" / "h.csv"), "readmitted", client="hospital", task="binary", missing="median",
                  ignore=["patient", "admitted"]).load()  # fmt: skip
-    assert np.isfinite(data.x).all()
+    assert np.isfinite(data.train.x).all()
     code, _, err = script("make_hospitals.py", "--rows", "2")
     assert code == 2
     assert "--rows 2 is too few" in err

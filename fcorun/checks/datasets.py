@@ -87,18 +87,16 @@ def check_shards(case: DatasetCase) -> None:
     for host in range(HOSTS):
         call = f"load_shard({host}, {HOSTS})"
         shard = case.dataset.load_shard(host, HOSTS)
-        bounds = shard.host_bounds
-        same = bounds is not None and np.array_equal(shard.offsets, case.data.offsets)
-        require(same, f"{call} should have the offsets of all clients, and host_bounds")
-        assert bounds is not None
-        rows = slice(*case.data.offsets[[bounds[host], bounds[host + 1]]])
-        same = np.array_equal(np.asarray(shard.x[rows]), np.asarray(case.data.x[rows]))
+        same = shard.train.n_hosts == HOSTS and np.array_equal(shard.train.offsets, case.data.train.offsets)
+        require(same, f"{call} should have the offsets of all clients, and x of one of {HOSTS} hosts")
+        rows = shard.train.x.row_range
+        same = np.array_equal(np.asarray(shard.train.x[rows]), np.asarray(case.data.train.x[rows]))
         require(same, f"{call} should have the rows of its clients as load() has them, and differs")
-        require(np.array_equal(shard.y, case.data.y), f"{call} should have all targets of load()")
+        require(np.array_equal(shard.train.y, case.data.train.y), f"{call} should have all targets of load()")
 
 
 def _reason_generated(case: DatasetCase) -> str:
-    return "its clients generate their rows" if case.data.generated is not None else ""
+    return "its clients generate their rows" if case.data.train.n_generated_clients else ""
 
 
 CHECKS: tuple[Check[DatasetCase], ...] = (

@@ -55,7 +55,7 @@ class Console(Watcher):
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
         self.data = data
         settings = job.experiment.settings
-        size = f"{data.n_rows} examples of {data.n_clients} clients, {data.x.shape[1]} features"
+        size = f"{data.train.n_rows} examples of {data.n_clients} clients, {data.train.x.shape[1]} features"
         if isinstance(job.experiment.algo, Algorithm):
             cohort = settings.clients_per_round or data.n_clients
             size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"

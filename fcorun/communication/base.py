@@ -1,14 +1,12 @@
 """Base classes of topologies, and of the uplink between a client and the mean of the uploads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
-
-from fcorun.datasets.base import FederatedData
 
 PyTree = Any  # an array, or nested tuples and dicts of arrays
 
@@ -29,8 +27,8 @@ class Topology(ABC):
         return None
 
     @abstractmethod
-    def assign_edges(self, data: FederatedData) -> np.ndarray | None:
-        """Return the edge of each client, (M,), counted from 0; None without edges."""
+    def assign_edges(self, clients: Sequence[str]) -> np.ndarray | None:
+        """Return the edge of each of M ``clients``, given by name, (M,), counted from 0; None without edges."""
 
     def sources(self) -> str | None:
         """Return a digest of the files that the topology reads; None without files."""

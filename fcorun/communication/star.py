@@ -11,5 +11,5 @@ class Star(Topology):
 
     source = "textbook"
 
-    def assign_edges(self, data):
+    def assign_edges(self, clients):
         return None

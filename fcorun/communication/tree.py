@@ -3,6 +3,7 @@
 import csv
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from fcorun.communication.base import Topology
 from fcorun.config import Count, Index
-from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 
 
@@ -40,18 +40,18 @@ class Tree(Topology):
     def edge_rounds(self):
         return self.rounds
 
-    def assign_edges(self, data):
+    def assign_edges(self, clients):
         """Return the edge of each client. Raises UserError for a map that does not fit the clients or ``edges``."""
-        clients = len(data.sizes)
+        n_clients = len(clients)
         if self.map is None:
-            edges = self.edges or max(round(clients**0.5), 1)
-            if edges > clients:
-                raise UserError(f"topology.edges={edges} is more than the {clients} clients: give at most {clients}")
-            return np.arange(clients) * edges // clients
-        edge_of_client = self._read_map(data) if isinstance(self.map, str) else np.asarray(self.map, int)
-        if len(edge_of_client) != clients:
+            edges = self.edges or max(round(n_clients**0.5), 1)
+            if edges > n_clients:
+                raise UserError(f"topology.edges={edges} is more than the {n_clients} clients: give at most {clients}")
+            return np.arange(n_clients) * edges // n_clients
+        edge_of_client = self._read_map(clients) if isinstance(self.map, str) else np.asarray(self.map, int)
+        if len(edge_of_client) != n_clients:
             raise UserError(
-                f"topology.map has {len(edge_of_client)} clients, and the data have {clients}: give an edge for each"
+                f"topology.map has {len(edge_of_client)} clients, and the data have {n_clients}: give an edge for each"
             )
         edges = int(edge_of_client.max()) + 1
         empty = sorted(set(range(edges)) - set(edge_of_client.tolist()))
@@ -71,9 +71,8 @@ class Tree(Topology):
                 f"topology.map={self.map} cannot be read ({error.strerror}): give a CSV file, or a list"
             ) from error
 
-    def _read_map(self, data: FederatedData) -> np.ndarray:
+    def _read_map(self, clients: Sequence[str]) -> np.ndarray:
         """Return the map of a CSV file; edges are numbered in the order of their names."""
-        names = data.clients or tuple(map(str, range(len(data.sizes))))
         try:
             with open(str(self.map), newline="", encoding="utf-8-sig") as file:
                 pairs = [(row["client"], row["edge"]) for row in csv.DictReader(file)]
@@ -90,8 +89,8 @@ class Tree(Topology):
                 f"topology.map={self.map} has client {repeated} more than once: give one row for each client"
             )
         edge_names = dict(pairs)
-        missing = next((name for name in names if not edge_names.get(name)), None)
+        missing = next((name for name in clients if not edge_names.get(name)), None)
         if missing is not None:
             raise UserError(f"topology.map={self.map} has no edge for client {missing}: give a row for each client")
-        edges = sorted({edge_names[name] for name in names})
-        return np.array([edges.index(edge_names[name]) for name in names])
+        edges = sorted({edge_names[name] for name in clients})
+        return np.array([edges.index(edge_names[name]) for name in clients])

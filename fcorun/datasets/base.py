@@ -1,4 +1,4 @@
-"""The data of all clients, in one flat array with offsets, and the base class of data sets."""
+"""The data of all clients, and the base class of data sets."""
 
 import dataclasses
 import hashlib
@@ -13,196 +13,146 @@ from fcorun.config import identity_fields
 from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError
 from fcorun.plugin_code import code_identifier
-from fcorun.rows.generated import GeneratedClients
-from fcorun.rows.host_rows import find_nonfinite, local_rows, shard_for_host
-from fcorun.rows.on_disk import DiskRows
+from fcorun.rows.host_matrix import balance_clients
+from fcorun.rows.rows import Rows
 from fcorun.tables.encoding import Encoding
 
 
-@dataclasses.dataclass(frozen=True)
-class FederatedData:
-    """Data of M clients. Client m owns the rows ``offsets[m]:offsets[m + 1]``; clients may differ in size.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """A description of the d features of all rows.
 
     Attributes:
-        x: examples, shape (N, d), any real dtype; kept as stored and cast batch by batch. Rows that stay on disk are an
-            ``fcorun.rows.on_disk.DiskRows``, in every split.
-        y: targets, shape (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
-        offsets: bounds of the clients' training rows, shape (M + 1,), increasing, from 0 to N.
-        task: the kind of targets.
-        classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
-        x_val, y_val: the validation split, of the same form, or None.
-        offsets_val: bounds of the clients' validation rows, like ``offsets``; None where rows are not sorted by client.
-        x_test, y_test: the test split, of the same form, or None. Runs never see it: a solution is scored on it once,
-            when its run ends.
-        clients_val, clients_test: the client's name of each row of these splits, text, "" without a client; None where
-            ``offsets_val`` gives the clients, or the clients are unknown.
-        group: the group's name of each training row, shape (N,), text; rows of one group are held out together. None:
-            rows have no groups.
-        fold: the name of the fold that holds each training row out, shape (N,), text; None: folds are drawn.
-        weight, weight_val, weight_test: the weight of each row in means of losses, shape (N,), not negative; None: 1.
-        offset, offset_val, offset_test: the term added to each row's prediction, shape (N,); None: 0.
-        truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
-        client_truths: parameters of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
-        clients, features: names, or empty.
+        names: names, or empty.
         shape: the shape of an example that is a matrix and was raveled into a row of x; else empty.
         scale: the factor that turns x as stored into features (1/255 for bytes of pixels).
         voxel_grid: the positions of features that are voxels of images; such features need no names.
         standardized: None, or the dict of ``fcorun.tables.scaling``, whose "by" is "pooled", "per_client" or "per_run".
-        warnings: sentences that a user should read before using these data.
         encoding: the encoding of a table's columns as these features, or None.
-        feature_range: the least and the largest value of each feature in the training rows before standardization,
-            shape (2, d), where there is an encoding; else None.
-        generated: the clients whose rows are generated in each round; x, y and offsets are then the rows of a few of
-            them, for evaluation. Else None.
-        host_bounds: the clients of each of H hosts, (H + 1,), where rows are sharded: host h stores the clients
-            ``host_bounds[h]:host_bounds[h + 1]``, and x and x_val are ``fcorun.rows.host_rows.HostRows``. Else None.
+        value_range: the least and the largest value of each feature in the training rows before standardization,
+            (2, d), where there is an encoding; else None.
     """
 
-    x: np.ndarray
-    y: np.ndarray
-    offsets: np.ndarray
-    task: Literal["regression", "binary", "multiclass"] = "regression"
-    classes: tuple = ()
-    x_val: np.ndarray | None = None
-    y_val: np.ndarray | None = None
-    offsets_val: np.ndarray | None = None
-    x_test: np.ndarray | None = None
-    y_test: np.ndarray | None = None
-    clients_val: np.ndarray | None = None
-    clients_test: np.ndarray | None = None
-    weight: np.ndarray | None = None
-    weight_val: np.ndarray | None = None
-    weight_test: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    offset_val: np.ndarray | None = None
-    offset_test: np.ndarray | None = None
-    group: np.ndarray | None = None
-    fold: np.ndarray | None = None
-    truth: dict[str, np.ndarray] | None = None
-    client_truths: dict[str, np.ndarray] | None = None
-    clients: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     scale: float = 1.0
     voxel_grid: VoxelGrid | None = None
     standardized: dict | None = None
-    warnings: tuple[str, ...] = ()
     encoding: Encoding | None = None
-    feature_range: np.ndarray | None = None
-    generated: GeneratedClients | None = None
-    host_bounds: np.ndarray | None = None
+    value_range: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FederatedData:
+    """Data of M clients, which may differ in size.
+
+    Attributes:
+        train: the training rows, sorted by client: clients 0, ..., M - 1, each with at least one row.
+        validation: the validation rows, or None.
+        test: the test rows, or None. Runs never see them: a solution is scored on them once, when its run ends. Of
+            several hosts only the first one has them.
+        features: the description of the columns of x.
+        task: the kind of targets.
+        classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
+        clients: the names of the M clients; empty: clients are called by their numbers.
+        held_out_clients: the names of clients without training rows, whose numbers continue from M.
+        truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
+        client_truths: parameters of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
+        warnings: sentences that a user should read before using these data.
+    """
+
+    train: Rows
+    validation: Rows | None = None
+    test: Rows | None = None
+    features: Features = Features()
+    task: Literal["regression", "binary", "multiclass"] = "regression"
+    classes: tuple = ()
+    clients: tuple[str, ...] = ()
+    held_out_clients: tuple[str, ...] = ()
+    truth: dict[str, np.ndarray] | None = None
+    client_truths: dict[str, np.ndarray] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for name in ("validation", "test"):
+            rows = getattr(self, name)
+            if rows is not None and not len(rows):
+                object.__setattr__(self, name, None)
 
     @property
     def n_clients(self) -> int:
         """Return the number of clients, M."""
-        return len(self.sizes) if self.generated is None else self.generated.n_clients
+        return self.train.n_clients
 
     @property
-    def n_rows(self) -> int:
-        """Return the number of training rows of all clients."""
-        return len(self.y) if self.generated is None else self.generated.n_clients * self.generated.rows_per_client
+    def splits(self) -> dict[str, Rows]:
+        """Return the rows of the splits that have any: "train", "validation", "test"."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: rows for name, rows in splits.items() if rows is not None}
 
-    @property
-    def on_disk(self) -> bool:
-        """Return whether rows stay on disk and are read when they are needed."""
-        return isinstance(local_rows(self.x), DiskRows)
+    @cached_property
+    def validation_offsets(self) -> np.ndarray | None:
+        """Return the bounds of the clients' validation rows, (M + 1,), which may be empty.
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """Return the number of training rows of each client, shape (M,)."""
-        return np.diff(self.offsets)
-
-    @property
-    def splits(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return x and y of the splits that have rows: "train", "validation", "test"."""
-        pairs = {"train": (self.x, self.y), "validation": (self.x_val, self.y_val), "test": (self.x_test, self.y_test)}
-        return {name: (x, y) for name, (x, y) in pairs.items() if x is not None and y is not None and len(y)}
+        Returns None where there are none, or where some belong to no client, or to one without training rows.
+        """
+        return None if self.validation is None else self.validation.offsets_of(self.n_clients)
 
     @property
     def client_names(self) -> list[str]:
-        """Return the names of the training clients, or their numbers as text."""
-        return list(self.clients) or [str(m) for m in range(len(self.sizes))]
+        """Return the names of the clients with stored training rows, or their numbers as text."""
+        return list(self.clients) or [str(m) for m in range(len(self.train.sizes))]
 
     def client_of_row(self, split: str) -> np.ndarray | None:
-        """Return the client's name of each row of a split, or None where the clients are unknown."""
-        names = np.array(self.client_names)
-        if split == "train":
-            return names.repeat(self.sizes)
-        if split == "test":
-            return self.clients_test
-        if self.clients_val is None and self.offsets_val is not None:
-            return names.repeat(np.diff(self.offsets_val))
-        return self.clients_val
-
-    @cached_property
-    def client_weights(self) -> np.ndarray:
-        """Return the weight of each client, shape (M,): its number of rows, or the sum of their ``weight``."""
-        return self.sizes if self.weight is None else np.add.reduceat(self.weight, self.offsets[:-1])
-
-    @cached_property
-    def row_weights(self) -> np.ndarray | None:
-        """Return the weight of each row, scaled to a mean of one in each client, shape (N,); None: all weights are 1.
-
-        With these factors the mean loss of a uniform minibatch is an unbiased estimate of the client's loss.
-        """
-        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.client_weights, self.sizes)
-
-    @cached_property
-    def host_of_client(self) -> np.ndarray:
-        """Return the host that stores each client's rows, shape (M,), where rows are sharded."""
-        assert self.host_bounds is not None
-        return np.repeat(np.arange(len(self.host_bounds) - 1), np.diff(self.host_bounds))
-
-    def offset_of(self, split: str) -> np.ndarray | None:
-        """Return the offset of each row of a split, shape (n,), or None."""
-        return {"train": self.offset, "validation": self.offset_val, "test": self.offset_test}[split]
+        """Return the client's name of each row of a split, "" for none; None where the clients are unknown."""
+        client = self.splits[split].client
+        if client is None:
+            return None
+        if not self.clients:
+            return np.where(client < 0, "", client.astype(str))
+        return np.array([*self.clients, *self.held_out_clients, ""])[client]
 
     def validate(self) -> "FederatedData":
         """Return these data. Raises UserError for data that no algorithm could use."""
-        for split, (x, y) in self.splits.items():
-            for kind, array in (("features", x), ("targets", y)):
-                index = find_nonfinite(array) if array.dtype.kind == "f" else None
-                if index is None:
-                    continue
+        for split, rows in self.splits.items():
+            if rows.client is not None and len(rows.client) != len(rows):
+                raise UserError(
+                    f"data: client has the clients of {len(rows.client)} {split} rows, and there are {len(rows)}: give "
+                    "one each, or None"
+                )
+            nonfinite = rows.find_nonfinite()
+            if nonfinite is not None:
+                kind, index = nonfinite
                 place = f"row {index[0]} of the clients' rows in order"
+                if rows.row is not None:
+                    place = f"row {rows.row[index[0]] + 1} of the file"
                 if len(index) > 1:
-                    place += f", column '{self.features[index[1]] if self.features else index[1]}'"
+                    place += f", column '{self.features.names[index[1]] if self.features.names else index[1]}'"
                 split_name = "training" if split == "train" else split
                 raise UserError(
                     f"data: NaN or infinite value in the {split_name} {kind} ({place}); clean or impute the file"
                 )
-        if len(self.y) == 0:
+        train = self.train
+        if not len(train):
             raise UserError("data: there is not one training example; check data.path and the validation options")
-        if (self.sizes <= 0).any():
-            empty = int(np.flatnonzero(self.sizes <= 0)[0])
+        if train.client is None or train.client[0] < 0 or (np.diff(train.client) < 0).any():
+            raise UserError("data: the training rows must be sorted by client, whose numbers begin with 0; sort them")
+        sizes = train.sizes
+        if (sizes <= 0).any() or len(sizes) < len(self.clients):
+            empty = int(np.append(sizes, 0).argmin())
             name = self.clients[empty] if self.clients else empty
             raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
-        if (self.client_weights <= 0).any():
-            weightless = int(np.flatnonzero(self.client_weights <= 0)[0])
+        if (train.client_weights <= 0).any():
+            weightless = int(np.flatnonzero(train.client_weights <= 0)[0])
             name = self.clients[weightless] if self.clients else weightless
             raise UserError(
                 f"data: all training rows of client {name} have weight 0; leave that client out, or give its rows "
                 "weights"
             )
-        if self.weight_val is not None and len(self.weight_val) and not self.weight_val.any():
+        if self.validation is not None and self.validation.weight is not None and not self.validation.weight.any():
             raise UserError("data: all validation rows have weight 0; hold out others, or give data.validation=0")
-        if self.task != "regression" and len(np.unique(self.y)) < 2:
+        if self.task != "regression" and len(np.unique(train.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
-        if self.offsets_val is not None:
-            n_rows, bounds = 0 if self.y_val is None else len(self.y_val), self.offsets_val
-            same_clients = bounds.shape == self.offsets.shape
-            if not same_clients or bounds[0] != 0 or bounds[-1] != n_rows or (np.diff(bounds) < 0).any():
-                raise UserError(
-                    f"data: offsets_val does not deal {n_rows} validation rows out to {len(self.sizes)} clients; give "
-                    f"{len(self.offsets)} numbers from 0 up to {n_rows}, or None"
-                )
-        for name, clients, y in (("val", self.clients_val, self.y_val), ("test", self.clients_test, self.y_test)):
-            n_rows = 0 if y is None else len(y)
-            if clients is not None and len(clients) != n_rows:
-                raise UserError(
-                    f"data: clients_{name} names the clients of {len(clients)} rows, and there are {n_rows}: give one "
-                    "each, or None"
-                )
         return self
 
 
@@ -262,3 +212,27 @@ class Dataset(ABC):
         """Return sixteen hex digits that identify the data: equal fingerprints mean equal arrays. Downloads nothing."""
         content = [code_identifier(self), identity_fields(self), self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def shard_for_host(data: FederatedData, host: int, n_hosts: int, in_memory: bool = False) -> FederatedData:
+    """Return the shard of the data that one of ``n_hosts`` hosts stores.
+
+    A host stores the features of its own clients, in training and validation; the first host alone has the test rows.
+    Rows on disk are read if ``in_memory``. Data of fewer clients than hosts, or of generated clients, are returned
+    unchanged.
+    """
+    train, validation, test = data.train, data.validation, data.test
+    if not 1 < n_hosts <= data.n_clients or train.n_generated_clients:
+        return data
+    host_offsets = balance_clients(train.offsets, n_hosts)
+    if validation is not None:
+        bounds = np.arange(n_hosts + 1) * len(validation) // n_hosts
+        if data.validation_offsets is not None:
+            bounds = data.validation_offsets[host_offsets]
+        validation = validation.shard(bounds, host, in_memory)
+    if host:
+        test = None
+    elif test is not None and in_memory:
+        test = dataclasses.replace(test, x=np.asarray(test.x))
+    train = train.shard(train.offsets[host_offsets], host, in_memory)
+    return dataclasses.replace(data, train=train, validation=validation, test=test)

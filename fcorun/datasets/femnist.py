@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fcorun import config
-from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.base import Dataset, Features, FederatedData
 from fcorun.datasets.download import ChecksumError, fetch_archive
 from fcorun.datasets.femnist_files import file_format, list_writers, open_images, sample_digest
 from fcorun.errors import UserError
-from fcorun.rows.host_rows import balance_clients
+from fcorun.rows.host_matrix import balance_clients
 
 URL = "https://storage.googleapis.com/tff-datasets-public/"
 # checksums that tensorflow_federated.simulation.datasets.emnist.load_data pinned while it read HDF5 files
@@ -76,20 +76,14 @@ class Femnist(Dataset):
             raise UserError(f"data.root={self.root}: {test[0].parent} holds no test image of the chosen writers; split "
                             "each writer's images (in LEAF: preprocess.sh -t sample), not the writers")  # fmt: skip
         log.info("%s: %d of %d writers", file_format(train), len(names), len(writers))
-        host_bounds = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
-        (x, y), (x_val, y_val) = (images.gather(names, host_bounds, host) for images in (training, validation))
+        host_offsets = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
         return FederatedData(
-            x=x,
-            y=y,
-            offsets=training.offsets(names),
+            train=training.gather(names, host_offsets, host),
+            validation=validation.gather(names, host_offsets, host),
+            features=Features(scale=1 / 255),
             task="multiclass",
             classes=classes,
-            x_val=x_val,
-            y_val=y_val,
-            offsets_val=validation.offsets(names),
             clients=tuple(names),
-            scale=1 / 255,
-            host_bounds=host_bounds,
         ).validate()
 
     def fetch(self) -> None:

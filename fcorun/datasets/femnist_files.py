@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.rows.host_rows import allocate
+from fcorun.rows.host_matrix import allocate
+from fcorun.rows.rows import Rows
 from fcorun.system.cache import cache_dir
 
 PIXELS = 28 * 28
@@ -67,14 +68,17 @@ class WriterImages:
         """Return the bounds of the images of these writers, in order."""
         return np.cumsum([0, *(len(self.labels.get(name, ())) for name in names)])
 
-    def gather(self, names: list[str], host_bounds: np.ndarray | None, host: int) -> tuple[Any, np.ndarray]:
-        """Return x with the images of this host's writers, and y of all of these writers."""
-        x, buffer_of = allocate(self.offsets(names), host_bounds, host, PIXELS, np.uint8)
-        numbers = range(len(names)) if host_bounds is None else range(host_bounds[host], host_bounds[host + 1])
+    def gather(self, names: list[str], host_offsets: np.ndarray | None, host: int) -> Rows:
+        """Return the images of these writers, of which this host has the pixels of its own."""
+        offsets = self.offsets(names)
+        x, buffer_of = allocate(offsets, host_offsets, host, PIXELS, np.uint8)
+        numbers = range(len(names)) if host_offsets is None else range(host_offsets[host], host_offsets[host + 1])
         number_of_writer = {names[m]: m for m in numbers if names[m] in self.labels}
         for name, pixels in self.read_pixels(number_of_writer):
             buffer_of(number_of_writer[name])[:] = pixels
-        return x, np.concatenate([self.labels[name] for name in names if name in self.labels])
+        return Rows.from_offsets(
+            x, np.concatenate([self.labels[name] for name in names if name in self.labels]), offsets
+        )
 
 
 def open_images(files: list[Path], writers: list[str], classes: int) -> WriterImages:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fcorun import config
-from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.base import Dataset, Features, FederatedData
 from fcorun.datasets.images import (
     RUN_DEPENDENCE,
     extract_voxels,
@@ -19,6 +19,7 @@ from fcorun.datasets.images import (
     read_voxel_grid,
 )
 from fcorun.errors import UserError, suggest_name
+from fcorun.rows.rows import Rows
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
 MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"
@@ -101,28 +102,37 @@ class Haxby(Dataset):
             for number in getattr(self, key) or []:
                 if number not in runs:
                     raise UserError(f"data.{key}: there is no run {number}; the runs are {sorted(runs)}")
-        suffixes = [self._split_suffix(subject, run) for subject, run in names]
-        if "" not in suffixes:
-            tested = " and the keys of the test" if "_test" in suffixes else ""
+        splits = [self._split_of(subject, run) for subject, run in names]
+        if "train" not in splits:
+            tested = " and the keys of the test" if "test" in splits else ""
             raise UserError(
                 f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
             )
-        fields: dict[str, Any] = {
-            "standardized": {"by": "per_run"},
-            "voxel_grid": read_voxel_grid(next(iter(files.values()))[2]),
-        }
-        for suffix in set(suffixes):
-            members = [k for k, other in enumerate(suffixes) if other == suffix]
-            clients = [f"subject{names[k][0]}_run{names[k][1]}" for k in members]
-            sizes = [len(parts[k][1]) for k in members]
-            fields[f"x{suffix}"] = np.concatenate([parts[k][0] for k in members])
-            fields[f"y{suffix}"] = np.concatenate([parts[k][1] for k in members])
-            if suffix:
-                fields[f"clients{suffix}"] = np.repeat(clients, sizes)
-            else:
-                fields["clients"] = tuple(clients)
-                fields["offsets"] = np.cumsum([0, *sizes])
-        return FederatedData(task="binary", classes=tuple(sorted(self.categories)), **fields).validate()
+        rows: dict[str, Rows] = {}
+        clients: list[str] = []
+        for split in ("train", "validation", "test"):
+            members = [k for k, split_of_run in enumerate(splits) if split_of_run == split]
+            if not members:
+                continue
+            rows[split] = Rows(
+                x=np.concatenate([parts[k][0] for k in members]),
+                y=np.concatenate([parts[k][1] for k in members]),
+                client=np.repeat(np.arange(len(members)) + len(clients), [len(parts[k][1]) for k in members]),
+            )
+            clients += [f"subject{names[k][0]}_run{names[k][1]}" for k in members]
+        n_clients = splits.count("train")
+        return FederatedData(
+            train=rows["train"],
+            validation=rows.get("validation"),
+            test=rows.get("test"),
+            features=Features(
+                standardized={"by": "per_run"}, voxel_grid=read_voxel_grid(next(iter(files.values()))[2])
+            ),
+            task="binary",
+            classes=tuple(sorted(self.categories)),
+            clients=tuple(clients[:n_clients]),
+            held_out_clients=tuple(clients[n_clients:]),
+        ).validate()
 
     def fetch(self) -> None:
         self._files()
@@ -133,11 +143,13 @@ class Haxby(Dataset):
             subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
         }
 
-    def _split_suffix(self, subject: int, run: int) -> str:
-        """Return the suffix of the split of a run: "_test", "_val", or "" for training."""
+    def _split_of(self, subject: int, run: int) -> str:
+        """Return the split of a run: "train", "validation" or "test"."""
         if subject in (self.test_subjects or []) or run in (self.test_runs or []):
-            return "_test"
-        return "_val" if subject in self._validation_subjects() or run in (self.validation_runs or []) else ""
+            return "test"
+        if subject in self._validation_subjects() or run in (self.validation_runs or []):
+            return "validation"
+        return "train"
 
     def _validation_subjects(self) -> list[int]:
         if self.validation_subjects is not None:

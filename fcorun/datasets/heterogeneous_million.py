@@ -7,7 +7,6 @@ import numpy as np
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.synthetic import check_nonzeros, sample_clients, sampled_memory
-from fcorun.rows.generated import GeneratedClients
 from fcorun.system.random_streams import random_stream
 
 
@@ -73,6 +72,7 @@ class HeterogeneousMillion(Dataset):
             x = x[None] + jax.random.normal(keys[4], (self.samples, d), "float32")
             return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ model).astype("float32")
 
-        clients = GeneratedClients(self.clients, self.samples, generate_rows)
         truth = {"weights": shared, "bias": np.zeros((), np.float32)}
-        return sample_clients(clients, self.evaluated, task="binary", classes=(0, 1), truth=truth)
+        return sample_clients(
+            generate_rows, self.clients, self.samples, self.evaluated, task="binary", classes=(0, 1), truth=truth
+        )

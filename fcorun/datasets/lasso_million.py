@@ -7,7 +7,6 @@ import numpy as np
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.synthetic import check_nonzeros, sample_clients, sampled_memory
-from fcorun.rows.generated import GeneratedClients
 from fcorun.system.random_streams import random_stream
 
 
@@ -60,5 +59,4 @@ class LassoMillion(Dataset):
             return x, x @ weights + bias + jax.random.normal(error, (self.samples,), "float32")
 
         truth = {"weights": weights, "bias": np.asarray(bias)}
-        clients = GeneratedClients(self.clients, self.samples, generate_rows)
-        return sample_clients(clients, self.evaluated, truth=truth)
+        return sample_clients(generate_rows, self.clients, self.samples, self.evaluated, truth=truth)

@@ -9,7 +9,7 @@ from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import EqualSizeClients
 from fcorun.errors import UserError
-from fcorun.rows.host_rows import ClientBuffer
+from fcorun.rows.host_matrix import ClientBuffer
 from fcorun.system.random_streams import random_stream
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import EqualSizeClients
-from fcorun.rows.host_rows import ClientBuffer
+from fcorun.rows.host_matrix import ClientBuffer
 from fcorun.system.random_streams import random_stream
 
 

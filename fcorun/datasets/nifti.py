@@ -140,8 +140,10 @@ class Nifti(Dataset):
         if arrays["gaps"]:
             gaps = int(arrays["gaps"])
             warnings.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
-        standardized = {"by": "per_run"} if self.run is not None else data.standardized
-        return replace(data, voxel_grid=grid, standardized=standardized, warnings=tuple(warnings))
+        features = replace(data.features, voxel_grid=grid)
+        if self.run is not None:
+            features = replace(features, standardized={"by": "per_run"})
+        return replace(data, features=features, warnings=tuple(warnings))
 
     def sources(self) -> Any:
         """Return digests of the table, of both ends of each image, and of both ends of the mask."""

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Shaped
 
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError
+from fcorun.rows.rows import renumber_clients
 from fcorun.tables.partition import standardize_per_client
 from fcorun.tables.scaling import Scaling
 
@@ -38,58 +39,47 @@ def take_subset(
     Where the data set standardized its features, ``restandardize`` standardizes them anew by the rows ``train``: the
     scale of held-out rows must not be known. Imputed values and levels stay those of all training rows.
     """
-    client_of_row = np.repeat(np.arange(len(data.sizes)), data.sizes)
-    x = _restandardize(data, train, client_of_row) if restandardize else data.x
+    x = _restandardize(data, train) if restandardize else data.train.x
     train_rows, validation_rows = np.flatnonzero(train), np.flatnonzero(validation)
-    clients, counts = np.unique(client_of_row[train_rows], return_counts=True)
-    offsets_val = None
-    if len(validation_rows) and np.isin(client_of_row[validation_rows], clients).all():
-        first_rows = np.searchsorted(client_of_row[validation_rows], clients)
-        offsets_val = np.append(first_rows, len(validation_rows))
+    assert data.train.client is not None
+    numbers, clients, others = renumber_clients(data.train.client, train)
     client_truths = None
     if data.client_truths is not None:
         client_truths = {name: values[clients] for name, values in data.client_truths.items()}
-    columns = {"weight": data.weight, "offset": data.offset}
+    rows = replace(data.train, x=x, client=numbers)
     subset = replace(
         data,
-        x=x[train_rows],
-        y=data.y[train_rows],
-        offsets=np.concatenate([[0], np.cumsum(counts)]),
-        x_val=x[validation_rows] if len(validation_rows) else None,
-        y_val=data.y[validation_rows] if len(validation_rows) else None,
-        offsets_val=offsets_val,
-        clients_val=None,
-        **{name: None if values is None else values[train_rows] for name, values in columns.items()},
-        **{f"{name}_val": None if values is None else values[validation_rows] for name, values in columns.items()},
-        group=None if data.group is None else data.group[train_rows],
-        fold=None if data.fold is None else data.fold[train_rows],
-        **{f"{name}_test": None for name in ("x", "y", "clients", *columns)},
-        client_truths=client_truths,
+        train=rows.take(train_rows),
+        validation=rows.take(validation_rows),
+        test=None,
         clients=tuple(data.clients[m] for m in clients) if data.clients else (),
+        held_out_clients=tuple(data.clients[m] for m in others) if data.clients else (),
+        client_truths=client_truths,
     )
     return RowSubset(subset, x, train_rows, validation_rows)
 
 
 def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
     """Raise UserError where a class of the training rows has no row in ``train``."""
-    missing = np.setdiff1d(data.y, data.y[train])
+    missing = np.setdiff1d(data.train.y, data.train.y[train])
     if data.classes and len(missing):
         raise UserError(f"class '{data.classes[int(missing[0])]}' is missing among the rows that are left in a fold or "
                         "a half: give by=rows, or leave out classes with so few rows")  # fmt: skip
 
 
-def _restandardize(
-    data: FederatedData, train: Bool[np.ndarray, " N"], client_of_row: Shaped[np.ndarray, " N"]
-) -> Shaped[np.ndarray, "N d"]:
+def _restandardize(data: FederatedData, train: Bool[np.ndarray, " N"]) -> Shaped[np.ndarray, "N d"]:
     """Standardize all rows by the rows ``train``, in the way in which the data set was standardized before.
 
     Standardizing twice equals standardizing once, so the first one needs no inverse.
     """
-    by = (data.standardized or {}).get("by")
+    x, by = data.train.x, (data.features.standardized or {}).get("by")
     if by == "pooled":
-        scaling = Scaling.fit(data.x[train])
-        return ((data.x - scaling.mean) * scaling.factor).astype(data.x.dtype)
-    return standardize_per_client(data.x, client_of_row, ~train)[0] if by == "per_client" else data.x
+        scaling = Scaling.fit(x[train])
+        return ((x - scaling.mean) * scaling.factor).astype(x.dtype)
+    if by == "per_client":
+        assert data.train.client is not None
+        return standardize_per_client(x, data.train.client, ~train)[0]
+    return x
 
 
 @dataclass(frozen=True)

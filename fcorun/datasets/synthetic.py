@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.base import Dataset, Features, FederatedData
 from fcorun.errors import UserError
-from fcorun.rows.generated import GeneratedClients
-from fcorun.rows.host_rows import ClientBuffer, allocate, balance_clients
+from fcorun.rows.host_matrix import ClientBuffer, allocate, balance_clients
+from fcorun.rows.rows import GeneratedRows, Rows, materialize_clients
 from fcorun.system.random_streams import random_stream
 
 # (split, rows per client, buffer of each client) -> targets of all clients; x is written into the buffers
@@ -48,43 +48,34 @@ class EqualSizeClients(Dataset):
         """Load the shard of a host by ``assemble``, which draws all random numbers and stores the host's rows only."""
 
     def assemble(
-        self, draw: DrawSplit, features: int, dtype: Any, host: int, n_hosts: int, **fields: Any
+        self, draw: DrawSplit, n_features: int, dtype: Any, host: int, n_hosts: int, **fields: Any
     ) -> FederatedData:
         """Return the shard of one of several hosts.
 
         ``draw(split, rows, buffer_of)`` writes ``rows`` rows of each client m, in order, into ``buffer_of(m)``, (rows,
-        features), and returns y of all clients. ``fields`` are further fields of FederatedData.
+        n_features), and returns y of all clients. ``fields`` are further fields of FederatedData.
         """
         client_numbers = np.arange(self.clients + 1)
         names = tuple(f"client{m}" for m in range(self.clients))
-        host_bounds = None
+        host_offsets = None
         if 1 < n_hosts <= self.clients:
-            host_bounds = balance_clients(client_numbers * self.samples, n_hosts)
+            host_offsets = balance_clients(client_numbers * self.samples, n_hosts)
 
-        def draw_split(split: str, rows: int, bounds: np.ndarray | None, block: int) -> tuple[Any, Any]:
+        def draw_rows(split: str, rows: int, bounds: np.ndarray | None, host: int) -> Rows | None:
             if not rows:
-                return None, None
-            x, buffer_of = allocate(client_numbers * rows, bounds, block, features, dtype)
-            return x, draw(split, rows, buffer_of)
+                return None
+            x, buffer_of = allocate(client_numbers * rows, bounds, host, n_features, dtype)
+            y = draw(split, rows, buffer_of)
+            return Rows.from_offsets(x, y, client_numbers * rows)
 
-        x, y = draw_split("training", self.samples, host_bounds, host)
-        x_val, y_val = draw_split("validation", self.validation_samples, host_bounds, host)
-        if host_bounds is None or host == 0:
-            x_test, y_test = draw_split("test", self.test_samples, None, 0)
-        else:  # the first host alone stores the rows of the test; the others need their targets
-            x_test, (_, y_test) = None, draw_split("test", self.test_samples, np.array([0, 0]), 0)
+        train = draw_rows("training", self.samples, host_offsets, host)
+        assert train is not None
+        is_follower = host_offsets is not None and host > 0  # the first host alone has the test rows
         return FederatedData(
-            x=x,
-            y=y,
-            offsets=client_numbers * self.samples,
-            x_val=x_val,
-            y_val=y_val,
-            offsets_val=None if y_val is None else client_numbers * self.validation_samples,
-            x_test=x_test,
-            y_test=y_test,
-            clients_test=None if y_test is None else np.repeat(names, self.test_samples),
+            train=train,
+            validation=draw_rows("validation", self.validation_samples, host_offsets, host),
+            test=None if is_follower else draw_rows("test", self.test_samples, None, 0),
             clients=names,
-            host_bounds=host_bounds,
             **fields,
         ).validate()
 
@@ -118,8 +109,8 @@ class LinearRegressionData(EqualSizeClients):
             return y.ravel() + bias + rng.standard_normal(y.size, dtype=np.float32)
 
         truth = {"weights": weights, "bias": np.asarray(bias)}
-        shape = weights.shape if weights.ndim > 1 else ()
-        return self.assemble(draw, features, np.float32, host, n_hosts, truth=truth, shape=shape)
+        description = Features(shape=weights.shape if weights.ndim > 1 else ())
+        return self.assemble(draw, features, np.float32, host, n_hosts, truth=truth, features=description)
 
 
 def format_options(dataset: Any, keys: Iterable[str]) -> str:
@@ -141,27 +132,24 @@ def sampled_memory(dataset: Any) -> tuple[float, str]:
     return 4 * rows * dataset.features, format_options(dataset, ("evaluated", "samples", "features"))
 
 
-def sample_clients(generated: GeneratedClients, evaluated: int, **fields: Any) -> FederatedData:
+def sample_clients(
+    generate: Callable[[Any], tuple[Any, Any]], population: int, rows_per_client: int, evaluated: int, **fields: Any
+) -> FederatedData:
     """Return the data of generated clients, with the rows of a few clients for evaluation.
 
     The training rows are those of the first ``evaluated`` clients, the validation rows those of as many clients that
-    never train. ``fields`` are further fields of FederatedData.
+    never train. ``fields`` are further fields of FederatedData; see ``GeneratedRows`` for the other arguments.
     """
-    count, n_clients, n_rows = min(evaluated, generated.n_clients), generated.n_clients, generated.rows_per_client
-    x, y = generated.materialize(0, count)
-    x_val, y_val = generated.materialize(n_clients, count)
+    count = min(evaluated, population)
+    x, y = materialize_clients(generate, 0, count)
+    x_val, y_val = materialize_clients(generate, population, count)
     if fields.get("task", "regression") != "regression":
         y, y_val = y.astype(np.int32), y_val.astype(np.int32)
-    validation_clients = np.arange(n_clients, n_clients + count)
-    warning = f"training figures are of {count:,} of {n_clients:,} clients, validation of {count:,} who never train"
+    numbers = np.repeat(np.arange(count, dtype=np.int32), rows_per_client)
+    train = GeneratedRows(
+        x=x, y=y, client=numbers, population=population, rows_per_client=rows_per_client, generate=generate
+    )
+    warning = f"training figures are of {count:,} of {population:,} clients, validation of {count:,} who never train"
     return FederatedData(
-        x=x,
-        y=y,
-        offsets=np.arange(count + 1) * n_rows,
-        x_val=x_val,
-        y_val=y_val,
-        clients_val=np.repeat(validation_clients.astype(str), n_rows),
-        generated=generated,
-        warnings=(warning,),
-        **fields,
+        train=train, validation=Rows(x_val, y_val, population + numbers), warnings=(warning,), **fields
     ).validate()

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import AUTO, Count, Index, PathOption, Positive
-from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.base import Dataset, Features, FederatedData, shard_for_host
 from fcorun.errors import UserError
-from fcorun.rows.host_rows import shard_for_host
-from fcorun.rows.on_disk import DiskRows
+from fcorun.rows.disk_matrix import DiskMatrix
+from fcorun.rows.rows import Rows, renumber_clients
 from fcorun.tables.array_files import (
     HDF5_ENDINGS,
     ON_DISK_WARNING,
@@ -160,7 +160,7 @@ class Table(Dataset):
     def load(self) -> FederatedData:
         """Load the rows sorted by client, in the order of the file within a client; clients are sorted by name.
 
-        ``offsets_val`` is None where validation rows belong to a client without training rows, or to no client.
+        Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
         """
         metadata_columns = {option: name for option, name in self._metadata_options.items() if name is not None}
         rows = read_table(
@@ -186,9 +186,9 @@ class Table(Dataset):
         if self.standardize == "per_client" or not has_array_file:
             return super().load_shard(host, n_hosts)
         data = replace(self, resident=False).load()
-        in_memory = not stays_on_disk(data.x.nbytes // n_hosts, self.resident)
+        in_memory = not stays_on_disk(data.train.x.nbytes // n_hosts, self.resident)
         shard = shard_for_host(data, host, n_hosts, in_memory)
-        if shard.host_bounds is None:  # all hosts have all rows
+        if shard.train.n_hosts == 1:  # all hosts have all rows
             return self.load()
         warnings = data.warnings
         if in_memory:
@@ -217,57 +217,32 @@ class Table(Dataset):
             encoding, x, warnings = rows.encoding, rows.x, []
         else:
             encoding, x, warnings = encode(rows.frame, kinds, client_rows, self.missing, where=self._where)
-        features = encoding.feature_names if encoding else ()
+        names = encoding.feature_names if encoding else ()
+        number = np.where(client_index == len(client_names), -1, client_index)  # a held-out row may have no client
+        number, trained, others = renumber_clients(number, client_rows.is_training)
         order = np.argsort(client_index, kind="stable")
-        training = order[client_rows.is_training[order]]
-        validation, test = order[is_validation[order]], order[is_test[order]]
+        training, validation, test = (order[mask[order]] for mask in (client_rows.is_training, is_validation, is_test))
         x_train = x[training]
         warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
-        warnings += warn_identifiers(x, features)
+        warnings += warn_identifiers(x, names)
         warnings += warn_constant_features(
-            x_train, features, encoding.column_of_feature if encoding and not self.encoding else {}
+            x_train, names, encoding.column_of_feature if encoding and not self.encoding else {}
         )
-        warnings += warn_missing_codes(x, features)
-        feature_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
-        x, standardized = self._standardize(x, features, client_rows)
-        if standardized is not None:
-            x_train = x[training]
-
-        # a client whose rows are all held out takes no part in training
-        trained, counts = np.unique(client_index[training], return_counts=True)
-        offsets_val = None
-        if len(validation) and np.isin(client_index[validation], trained).all():
-            offsets_val = np.append(np.searchsorted(client_index[validation], trained), len(validation))
-        row_names = np.array([*client_names, ""])  # rows that a file holds out may belong to no client
-        row_values: dict[str, Any] = {}
-        for name, values in weight_and_offset.items():
-            row_values[name] = values[training]
-            if len(validation):
-                row_values[f"{name}_val"] = values[validation]
-            if len(test):
-                row_values[f"{name}_test"] = values[test]
+        warnings += warn_missing_codes(x, names)
+        value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
+        x, standardized = self._standardize(x, names, client_rows)
+        columns = {"group": rows.group, "fold": rows.fold, "row": np.arange(len(y)), **weight_and_offset}
+        all_rows = Rows(x, y, number, **columns)
         return FederatedData(
-            x=x_train,
-            y=y[training],
-            offsets=np.concatenate([[0], np.cumsum(counts)]),
+            train=all_rows.take(training),
+            validation=all_rows.take(validation),
+            test=all_rows.take(test),
+            features=Features(names, standardized=standardized, encoding=encoding, value_range=value_range),
             task=self.task,
             classes=classes,
-            x_val=x[validation] if len(validation) else None,
-            y_val=y[validation] if len(validation) else None,
-            offsets_val=offsets_val,
-            x_test=x[test] if len(test) else None,
-            y_test=y[test] if len(test) else None,
-            clients_val=row_names[client_index[validation]] if len(validation) else None,
-            clients_test=row_names[client_index[test]] if len(test) else None,
             clients=tuple(client_names[m] for m in trained),
-            group=None if rows.group is None else rows.group[training],
-            fold=None if rows.fold is None else rows.fold[training],
-            features=features,
-            standardized=standardized,
+            held_out_clients=tuple(client_names[m] for m in others),
             warnings=self._warnings(rows, classes, warnings, client_rows),
-            encoding=encoding,
-            feature_range=feature_range,
-            **row_values,
         ).validate()
 
     def _column_kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
@@ -335,7 +310,7 @@ class Table(Dataset):
         if self.standardize == "none":
             return x, None
         if self.standardize == "per_client":
-            if isinstance(x, DiskRows):
+            if isinstance(x, DiskMatrix):
                 raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
                                 "disk: give pooled, or none")  # fmt: skip
             x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
@@ -374,7 +349,7 @@ class Table(Dataset):
                     f"data.validation={fraction} holds out none of the {n_groups} groups of data.group={self.group}: "
                     "nothing is measured on held-out rows; give more"
                 )
-        if isinstance(rows.x, DiskRows):
+        if isinstance(rows.x, DiskMatrix):
             warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
         if self.standardize == "per_client":
             warnings += warn_scaled_by_held_out_rows(client_rows.held_out_clients())

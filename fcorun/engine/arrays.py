@@ -1,6 +1,7 @@
 """The rows of all clients on the device, and the indices of each client's rows among them."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import Quadratic, can_decompose, decompose_losses
 from fcorun.problem.row_span import restrict_to_row_span
-from fcorun.rows.host_rows import align, local_rows
+from fcorun.rows.rows import Rows
 from fcorun.system.arrays import empty_aligned
 
 
@@ -69,8 +70,8 @@ def targets_to_device(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
 
 def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:
     """Put x and y of this host's first training row on the device."""
-    x = to_device(np.asarray(local_rows(data.x)[:1]), dtype)
-    return x, targets_to_device(data, align(data.x, data.y)[:1], dtype)
+    first = data.train.local.take(slice(1))
+    return to_device(np.asarray(first.x), dtype), targets_to_device(data, first.y, dtype)
 
 
 def target_dtype(data: FederatedData, dtype) -> np.dtype:
@@ -83,15 +84,18 @@ def device_dtype(stored: np.dtype, dtype) -> np.dtype:
     return stored if stored.kind in "bui" and stored.itemsize <= 2 else np.dtype(dtype)
 
 
-def row_extras(data: FederatedData) -> dict[str, np.ndarray]:
-    """Return the "weight" of all training rows, with a mean of one in each client, and their "offset", each (N,)."""
-    extras = {"weight": data.row_weights, "offset": data.offset}
+def row_extras(rows: Rows) -> dict[str, np.ndarray]:
+    """Return the "weight" and the "offset" of rows, each (N,), where they have them."""
+    extras = {"weight": rows.weight, "offset": rows.offset}
     return {name: values for name, values in extras.items() if values is not None}
 
 
 def row_extras_to_device(data: FederatedData, subset: SubsetView | None, dtype) -> dict[str, jax.Array]:
-    """Put the weight and offset of the training rows on the device, one for each row of x there."""
-    extras = {name: align(data.x, values) for name, values in row_extras(data).items()}
+    """Put the weight and offset of this host's training rows on the device, one for each row of x there.
+
+    Weights have a mean of one in each client.
+    """
+    extras = row_extras(replace(data.train, weight=data.train.relative_weight).local)
     if subset is not None:
         extras = {name: scatter(values, subset.train_rows, len(subset.y)) for name, values in extras.items()}
     return {name: jax.device_put(values.astype(dtype)) for name, values in extras.items()}
@@ -121,8 +125,10 @@ def client_row_table(offsets: np.ndarray, row_positions: np.ndarray | None = Non
 def uses_decomposed_losses(traits: Traits, schedule: Schedule, problem: Problem, data: FederatedData) -> bool:
     """Return whether an algorithm of these traits gains by decomposed losses, and the losses can be decomposed."""
     parameters = sum(math.prod(shape) for shape in problem.shapes.values())
-    useful = (traits.proximal and schedule.full_batch_steps) or (traits.deterministic and data.sizes.max() > parameters)
-    return bool(useful) and data.generated is None and can_decompose(problem.objective, data, parameters)
+    useful = (traits.proximal and schedule.full_batch_steps) or (
+        traits.deterministic and data.train.sizes.max() > parameters
+    )
+    return bool(useful) and not data.train.n_generated_clients and can_decompose(problem.objective, data, parameters)
 
 
 def precompute_losses(
@@ -135,7 +141,7 @@ def precompute_losses(
     """
     if uses_decomposed_losses(algorithm.traits, schedule, problem, data):
         return decompose_losses(problem.objective, data, problem.shapes, dtype)
-    if is_subset or schedule.generated_clients or data.on_disk:
+    if is_subset or schedule.generated_clients or data.train.streamed:
         return None
     if algorithm.works_in_row_span and schedule.full_batch_steps:
         return restrict_to_row_span(problem.objective, data, dtype)
@@ -149,14 +155,14 @@ def rows_to_device(
 
     Returns None where rows stay on disk and are needed. With decomposed losses one row on the device is enough.
     """
-    if data.on_disk:
+    if data.train.streamed:
         return losses and DeviceRows(*first_row(data, dtype), {}, jax.device_put(losses), None)
     losses, extras = jax.device_put(losses), row_extras_to_device(data, subset, dtype)
     if subset is not None:
-        client_rows = client_row_table(data.offsets, subset.train_rows, subset.max_client_rows)
+        client_rows = client_row_table(data.train.offsets, subset.train_rows, subset.max_client_rows)
         return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))
-    x = to_device(local_rows(data.x), dtype)
-    return DeviceRows(x, targets_to_device(data, align(data.x, data.y), dtype), extras, losses, None)
+    local = data.train.local
+    return DeviceRows(to_device(local.x, dtype), targets_to_device(data, local.y, dtype), extras, losses, None)
 
 
 def gather_whole_data(schedule: Schedule, rows: DeviceRows, data: FederatedData, dtype) -> Batch | Quadratic | None:
@@ -165,7 +171,7 @@ def gather_whole_data(schedule: Schedule, rows: DeviceRows, data: FederatedData,
     The data are decomposed losses, or one batch of each client. Returns None where steps take minibatches, or where the
     whole data must be gathered in each round.
     """
-    if rows.decomposed is not None or data.on_disk:
+    if rows.decomposed is not None or data.train.streamed:
         return rows.decomposed
     sizes = schedule.sizes
     if not schedule.full_batch_steps or schedule.generated_clients:

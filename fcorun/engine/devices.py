@@ -73,6 +73,10 @@ class Devices:
 
         return jax.tree.map(put, tree)
 
+    def place_rows(self, rows: PyTree, n_hosts: int) -> PyTree:
+        """Put rows on every device, or, where ``n_hosts`` hosts have rows of their own, each host's on its devices."""
+        return self.replicate(rows) if n_hosts == 1 else self.shard_by_host(rows)
+
     def shard_by_run(self, tree: PyTree) -> PyTree:
         """Put arrays with a leading axis of runs on the devices of their runs."""
         return self._put(tree, self._run_spec)

@@ -140,9 +140,9 @@ class Engine:
         devices = Devices.for_runs(1 if federation.debug else self.devices, len(points))
         with self.programs.lock:  # one thread puts the arrays on the device
             rows, extra = federation.arrays
-        x, y = (None, None) if rows is None or federation.data.on_disk else (rows.x, rows.y)
+        x, y = (None, None) if rows is None or federation.data.train.streamed else (rows.x, rows.y)
         numbers, state = devices.shard_by_run((federation.stack_numbers(points), state))
-        host_bounds = federation.data.host_bounds
+        n_hosts = federation.data.train.n_hosts
         segments = Segments(
             federation,
             seeds,
@@ -150,12 +150,12 @@ class Engine:
             rounds=self.rounds,
             eval_every=self.eval_every,
             row_bytes_budget=self.row_bytes_budget,
-            devices_per_host=1 if host_bounds is None else self.devices // (len(host_bounds) - 1),
+            devices_per_host=1 if n_hosts == 1 else self.devices // n_hosts,
         )
         loop = RunLoop(
             devices=devices,
             numbers=numbers,
-            rows=devices.replicate(rows) if host_bounds is None else devices.shard_by_host(rows),
+            rows=devices.place_rows(rows, n_hosts),
             evaluation_rows=devices.place_for_evaluation((x, y, extra)),
             segments=segments,
             compile_for=self._compile,
@@ -179,7 +179,7 @@ class Engine:
 
         Returns nothing where clients have no states, or all are on the device.
         """
-        if self.federation.data.generated is None:
+        if not self.federation.data.train.n_generated_clients:
             return []
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.initial_state(points, seeds)["clients"])]
         return [[leaf[g, 0] for leaf in leaves] for g in range(len(points))] if leaves else []

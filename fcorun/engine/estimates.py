@@ -33,10 +33,10 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
     A subset has predictions of all rows on the device.
     """
     data, subset = federation.data, federation.subset
-    validation_rows = 0 if data.y_val is None else len(data.y_val)
-    rows = len(data.y) + validation_rows if subset is None else len(subset.y)
-    if data.on_disk:
-        rows = min(rows, block_length(data.x.shape[1], federation.precision))
+    validation_rows = 0 if data.validation is None else len(data.validation)
+    rows = len(data.train) + validation_rows if subset is None else len(subset.y)
+    if data.train.streamed:
+        rows = min(rows, block_length(data.train.x.shape[1], federation.precision))
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.chunk_width(len(seeds), len(set(seeds)) == 1)
     state = tree_bytes(_state(federation, point))
@@ -102,7 +102,9 @@ def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
 
 def needs_state_file(federation: Federation, point: Numbers) -> bool:
     """Return whether clients have states that are stored in files: those of generated clients."""
-    return federation.data.generated is not None and bool(jax.tree.leaves(_state(federation, point)["clients"]))
+    return bool(federation.data.train.n_generated_clients) and bool(
+        jax.tree.leaves(_state(federation, point)["clients"])
+    )
 
 
 def program_key(federation: Federation) -> str:
@@ -112,7 +114,7 @@ def program_key(federation: Federation) -> str:
     client_numbers = {name: values.tolist() for name, values in federation.regularizer_numbers.items()}
     edges = None if federation.edge_of is None else federation.edge_of.tolist()
     validated = None
-    if federation.data.offsets_val is not None:
+    if federation.data.validation_offsets is not None:
         validated = (federation.evaluation.validation_client_weights > 0).tolist()
     return repr((shape, client_numbers, client_numbers and federation.problem.regularizer, edges, validated))
 

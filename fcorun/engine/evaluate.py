@@ -1,6 +1,6 @@
 """Metrics of a solution w, and of the clients' own models."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,12 +11,11 @@ from jaxtyping import Array, Float, Shaped
 
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import SubsetView, client_row_table, scatter, targets_to_device, to_device
+from fcorun.engine.arrays import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
 from fcorun.engine.ranking import ranking_metrics
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
-from fcorun.rows.host_rows import align, local_rows
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose own models are evaluated together
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
@@ -28,10 +27,11 @@ def objective_weights(data: FederatedData, client_weighting: str) -> Float[np.nd
 
     A row with weight v has v / sum v, over all rows, or, for "uniform", over its client's rows and divided by M.
     """
+    train = data.train
     if client_weighting == "examples":
-        return np.full(len(data.y), 1 / len(data.y)) if data.weight is None else data.weight / data.weight.sum()
-    even = np.repeat(1 / (len(data.sizes) * data.sizes), data.sizes)
-    return even if data.row_weights is None else even * data.row_weights
+        return np.full(len(train), 1 / len(train)) if train.weight is None else train.weight / train.weight.sum()
+    even = np.repeat(1 / (len(train.sizes) * train.sizes), train.sizes)
+    return even if train.relative_weight is None else even * train.relative_weight
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,23 @@ class Evaluation:
         """
         data, subset = self.data, self.subset
         weight = objective_weights(data, self.client_weighting)
-        offsets = {"offset": data.offset, "offset_val": data.offset_val}
-        offsets = {name: values for name, values in offsets.items() if values is not None}
         arrays: dict[str, Any] = {}
         if subset is not None:
             count = len(subset.y)
             arrays["weight"] = scatter(weight, subset.train_rows, count)
             if len(subset.validation_rows):
                 arrays["held_out_weight"] = scatter(self.validation_weights(), subset.validation_rows, count)
-            if offsets:
-                indices = {"offset": subset.train_rows, "offset_val": subset.validation_rows}
-                arrays["offset"] = sum(scatter(values, indices[name], count) for name, values in offsets.items())
-        elif not data.on_disk:
-            arrays["weight"] = align(data.x, weight)
-            if data.x_val is not None and data.y_val is not None and len(data.y_val):
-                arrays["x_val"] = to_device(local_rows(data.x_val), dtype)
-                arrays["y_val"] = targets_to_device(data, align(data.x_val, data.y_val), dtype)
-                arrays["weight_val"] = align(data.x_val, self.validation_weights())
-            rows = {"offset": data.x, "offset_val": data.x_val}
-            arrays |= {name: align(rows[name], values) for name, values in offsets.items()}
+            if data.train.offset is not None:
+                arrays["offset"] = scatter(data.train.offset, subset.train_rows, count)
+                if data.validation is not None and data.validation.offset is not None:
+                    arrays["offset"] += scatter(data.validation.offset, subset.validation_rows, count)
+        elif not data.train.streamed:
+            arrays |= row_extras(replace(data.train, weight=weight).local)
+            if data.validation is not None:
+                validation = replace(data.validation, weight=self.validation_weights()).local
+                arrays["x_val"] = to_device(validation.x, dtype)
+                arrays["y_val"] = targets_to_device(data, validation.y, dtype)
+                arrays |= {f"{name}_val": values for name, values in row_extras(validation).items()}
         for name, value in (data.truth or {}).items():
             arrays["true_" + name] = np.asarray(value)
         if personal:
@@ -86,11 +84,9 @@ class Evaluation:
 
     def validation_weights(self) -> Float[np.ndarray, " V"]:
         """Return the weight of each validation row, shape (V,), summing to one."""
-        data = self.data
-        assert data.y_val is not None
-        if data.weight_val is None:
-            return np.full(len(data.y_val), 1 / len(data.y_val))
-        return data.weight_val / data.weight_val.sum()
+        rows = self.data.validation
+        assert rows is not None
+        return np.full(len(rows), 1 / len(rows)) if rows.weight is None else rows.weight / rows.weight.sum()
 
     def _client_arrays(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Return the indices of each client's training and validation rows, and the clients' weights in each split."""
@@ -99,12 +95,12 @@ class Evaluation:
             train_rows, validation_rows = self.subset.train_rows, self.subset.validation_rows
             width = self.subset.max_client_rows
         arrays = {
-            "client_rows_train": client_row_table(data.offsets, train_rows, width),
-            "client_weight_train": np.add.reduceat(weight, data.offsets[:-1]),
+            "client_rows_train": client_row_table(data.train.offsets, train_rows, width),
+            "client_weight_train": data.train.sum_by_client(weight),
         }
-        if data.offsets_val is not None:
+        if data.validation_offsets is not None:
             client_weights = self.validation_client_weights
-            arrays["client_rows_val"] = client_row_table(data.offsets_val, validation_rows, width)
+            arrays["client_rows_val"] = client_row_table(data.validation_offsets, validation_rows, width)
             arrays["client_weight_val"] = client_weights / max(client_weights.sum(), np.finfo(float).tiny)
         return arrays
 
@@ -126,7 +122,7 @@ class Evaluation:
         rows, offset = extra.get("x_val"), "offset_val"
         if "held_out_weight" in extra:
             rows, offset = x, "offset"
-        if self.data.task != "binary" or self.data.host_bounds is not None:
+        if self.data.task != "binary" or self.data.train.n_hosts > 1:
             return {}
         if rows is None or len(rows) > MAX_RANKED_ROWS:
             return {}
@@ -150,8 +146,8 @@ class Evaluation:
         scores = np.asarray(predictions)
         if self.subset is not None:
             scores = scores[..., self.subset.validation_rows]
-        assert self.data.y_val is not None
-        ranking = ranking_metrics(self.data.y_val, scores, self.validation_weights())
+        assert self.data.validation is not None
+        ranking = ranking_metrics(self.data.validation.y, scores, self.validation_weights())
         return {RANKING_METRICS[name]: values for name, values in ranking.items()} | metrics
 
     def split_sums(
@@ -173,7 +169,7 @@ class Evaluation:
         prediction, weight = problem.predict(w, x, row_extras.get("offset")), row_extras["weight"]
         scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
         # an infinite loss of a row with weight 0, one of another subset or a padded one, must not make the sum NaN
-        if self.subset is not None or self.data.on_disk or self.data.host_bounds is not None:
+        if self.subset is not None or not self.data.train.all_on_device:
             scores = {name: jnp.where(weight > 0, values, 0) for name, values in scores.items()}
         return {name: weight @ values for name, values in scores.items()}
 
@@ -227,7 +223,7 @@ class Evaluation:
                 prediction = problem.predict(w, x[indices], None if offset is None else offset[indices])
                 scores = {"loss": problem.objective.loss(prediction, y[indices])}
                 scores |= problem.objective.scores(prediction, y[indices])
-                if self.data.weight is None:
+                if self.data.train.weight is None:
                     weight = present / jnp.maximum(present.sum(), 1).astype(w.dtype)
                 else:
                     weight = jnp.where(present, weight[indices], 0)
@@ -242,18 +238,19 @@ class Evaluation:
         client_rows = {split: jnp.asarray(extra[f"client_rows_{split}"]) for split in splits}
         longest = max(table.shape[1] for table in client_rows.values())
         batch_size = max(_BATCH_NUMBERS // (longest * rows[0].shape[1]), 1)
-        batch_size = int(min(batch_size, len(self.data.sizes)))
+        batch_size = int(min(batch_size, len(self.data.train.sizes)))
         inputs = (models, regularizer_numbers, truths, client_rows)
         return self._average_over_clients(lax.map(measure_client, inputs, batch_size=batch_size), extra)
 
     @property
     def validation_client_weights(self) -> np.ndarray:
         """Return the weight of each client's validation rows, (M,)."""
-        bounds = self.data.offsets_val
+        rows, bounds = self.data.validation, self.data.validation_offsets
+        assert rows is not None
         assert bounds is not None
-        if self.data.weight_val is None:
+        if rows.weight is None:
             return np.diff(bounds)
-        return np.diff(np.append(0, np.cumsum(self.data.weight_val))[bounds])
+        return np.diff(np.append(0, np.cumsum(rows.weight))[bounds])
 
     def _average_over_clients(self, client_metrics: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:
         """Average metrics of each client, (M,), and compute quantiles of metrics of validation rows."""
@@ -279,13 +276,13 @@ def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
     """
     if data.task != "binary":
         return "it is of two classes"
-    if data.y_val is None or not len(data.y_val):
+    if data.validation is None:
         return "there are no validation rows"
-    if not n_view_rows and len(np.unique(data.y_val)) < 2:
+    if not n_view_rows and len(np.unique(data.validation.y)) < 2:
         return "the validation rows are of one class"
-    if data.on_disk or data.host_bounds is not None:
+    if not data.train.all_on_device:
         return "it takes all validation rows in one memory"
-    rows = max(len(data.y_val), n_view_rows)
+    rows = max(len(data.validation), n_view_rows)
     if rows > MAX_RANKED_ROWS:
         return f"{rows:,} rows are more than {MAX_RANKED_ROWS:,}, which are sorted at each evaluation"
     return ""

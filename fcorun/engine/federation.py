@@ -9,7 +9,7 @@ the cache.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -149,14 +149,14 @@ class Federation:
         "clients" holds each client's state and its uplink's memory, with a leading axis M after the axis of runs.
         Generated clients all begin with one state, so that M is 1 for them.
         """
-        n_clients, shapes = self.data.n_clients if self.data.generated is None else 1, self.shapes
+        n_states, shapes = self.data.train.n_initial_states, self.shapes
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
             w0 = {name: jnp.asarray(value, z0.dtype) for name, value in (self.w0 or {}).items()}
             server, client = algorithm.init(problem, Vector(w0) if w0 else problem.initial_point(z0))
             clients = client, self.uplink.init(lambda: shapes.upload)
-            clients = jax.tree.map(lambda v: jnp.broadcast_to(v, (n_clients, *jnp.shape(v))), clients)
+            clients = jax.tree.map(lambda v: jnp.broadcast_to(v, (n_states, *jnp.shape(v))), clients)
             return {"server": server, "clients": clients, "diverged": jnp.zeros((), jnp.int32)}
 
         return vmap_runs(init, (0, 0), numbers, z0, sequential=self.debug)
@@ -233,8 +233,6 @@ class Federation:
                     problem=problem,
                     server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
                     schedule=self.schedule,
-                    x=rows.x,
-                    y=rows.y,
                     row_extras=rows.row_extras,
                     regularizer_numbers=client_numbers,
                     whole=whole,
@@ -246,7 +244,7 @@ class Federation:
                     ),
                     uplink=self.uplink,
                     frozen=self.frozen,
-                    generate_rows=self.data.generated and self.data.generated.generate_rows,
+                    rows_of_client=partial(self.data.train.client_rows, rows.x, rows.y),
                 )
                 round_draws = RoundDraws(draws.rows, draws.keys, draws.shared_uniforms)
                 if self.edge_of is None:
@@ -273,10 +271,10 @@ class Federation:
 
         Returns None where the clients' whole data are passed in order, without a lookup.
         """
-        if self.data.host_bounds is not None:
-            local_numbers = np.arange(self.data.n_clients) - self.data.host_bounds[self.data.host_of_client]
-            return jnp.asarray(local_numbers, jnp.int32)[cohort]
-        return None if self.full_participation and not self.schedule.generated_clients else cohort
+        train = self.data.train
+        if self.full_participation and train.n_hosts == 1 and not train.n_generated_clients:
+            return None
+        return train.host_index(cohort)
 
     def _whole_rows(self, rows: DeviceRows, draws: Rounds) -> jax.Array:
         """Return the indices of all rows of each client of a cohort."""
@@ -311,10 +309,9 @@ class Federation:
         """Return the bytes of a client's data for a step: a minibatch, its generated rows, or its part of ``whole``."""
         if whole is not None:
             return tree_bytes(whole) // len(jax.tree.leaves(whole)[0])
-        rows = self.schedule.max_rows if self.needs_whole_data else self.schedule.max_batch
-        if self.data.generated is not None:
-            rows = self.data.generated.rows_per_client
-        return rows * int(np.prod(self.data.x.shape[1:])) * np.dtype(self.precision).itemsize
+        needed_rows = self.schedule.max_rows if self.needs_whole_data else self.schedule.max_batch
+        rows = self.data.train.rows_in_memory(needed_rows)
+        return rows * int(np.prod(self.data.train.x.shape[1:])) * np.dtype(self.precision).itemsize
 
     def _cohort_function(self, width: int, cohort: jax.Array, number: Any) -> CohortFunction:
         """Return the function that computes the clients of a cohort in the round ``number``, counted from 0."""

@@ -75,8 +75,8 @@ class Round:
 
     Attributes:
         problem, server_problem: the problem of the clients, and the problem as the server sees it.
-        x, y: the rows of all clients.
-        row_extras: their weights and offsets, where they have them.
+        rows_of_client: returns x (N, d) and y (N,) of the rows among which the indices of a client's rows count.
+        row_extras: the weights and offsets of all rows, where they have them.
         regularizer_numbers: the regularizer's numbers of each client of the cohort.
         whole: the whole data of all clients, or None.
         cohort: the clients whose data in ``whole`` are used, (S,); None: all clients.
@@ -85,15 +85,13 @@ class Round:
         compute_cohort: computes the clients of the cohort.
         uplink: transforms uploads.
         frozen: whether the server's model is fixed.
-        generate_rows: returns the rows x (n, d) and y (n,) of a client, by its number, where rows are not stored.
     """
 
     algorithm: Algorithm
     problem: Problem
     server_problem: Problem
     schedule: Schedule
-    x: jax.Array
-    y: jax.Array
+    rows_of_client: Callable[[Any], tuple[jax.Array, jax.Array]]
     row_extras: dict[str, jax.Array]
     regularizer_numbers: dict[str, jax.Array]
     whole: Any
@@ -103,7 +101,6 @@ class Round:
     compute_cohort: CohortFunction
     uplink: Uplink
     frozen: bool = False
-    generate_rows: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
 
     def run_star(self, server: PyTree, client_states: PyTree, draws: RoundDraws) -> RoundOutcome:
         """Compute a round of the cohort with the server. A client's state includes its uplink's memory."""
@@ -183,9 +180,7 @@ class Round:
         def compute(regularizer_numbers, whole_or_number, client_state, rows, key_bits, client_rows, edge=None):
             state, memory = copy_tree(client_state)
             problem = self.problem.with_numbers(regularizer_numbers).for_side("client")
-            x, y = self.x, self.y
-            if self.generate_rows is not None:
-                x, y = self.generate_rows(whole_or_number)
+            x, y = self.rows_of_client(whole_or_number)
             data = LocalData(
                 x=x,
                 y=y,

@@ -60,7 +60,8 @@ class Schedule:
         client_weights: the total weight of each client's rows, (M,); None: their number.
         generated_clients: the number of clients, where each generates as many rows as ``offsets`` gives the first one,
             and numbers them from 0; else 0.
-        host_first_row: the first row stored by each client's host, (M,), where rows are sharded; None: 0.
+        device_starts: the position of each client's first row among the rows on its host's devices, (M,); None: as
+            ``offsets`` gives it.
         row_positions: the position of each row among the rows on the device, (N,); None: in order.
     """
 
@@ -75,7 +76,7 @@ class Schedule:
     names: tuple[str, ...] = ()
     client_weights: np.ndarray | None = None
     generated_clients: int = 0
-    host_first_row: np.ndarray | None = None
+    device_starts: np.ndarray | None = None
     row_positions: np.ndarray | None = None
 
     @cached_property
@@ -90,7 +91,7 @@ class Schedule:
         """Return the first row of each client, counted from the first one on its host, shape (M,)."""
         if self.generated_clients:
             return np.broadcast_to(0, self.generated_clients)
-        return self.offsets[:-1] if self.host_first_row is None else self.offsets[:-1] - self.host_first_row
+        return self.offsets[:-1] if self.device_starts is None else self.device_starts
 
     @property
     def work_sizes(self) -> np.ndarray:

@@ -46,7 +46,7 @@ def _advise_on_feature_scales(experiment: Experiment, data: FederatedData) -> st
     """Return advice where features that are not standardized differ in scale; empty where they do not."""
     if getattr(experiment.data, "standardize", "") != "none":
         return ""
-    sizes = np.append(np.sqrt(np.mean(np.square(data.x, dtype=np.float64), axis=0)), 1.0)
+    sizes = np.append(np.sqrt(np.mean(np.square(data.train.x, dtype=np.float64), axis=0)), 1.0)
     if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():
         return ""
     if _is_smooth(experiment) and not experiment.objective.ridge:

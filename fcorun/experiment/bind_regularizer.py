@@ -53,7 +53,7 @@ def resolve_factors(reg: Regularizer, objective: Objective, data: FederatedData)
                 if str(index) in factors:
                     raise UserError(f"reg.factors names feature {index} twice, once as '{name}': give it one factor")
                 factors[str(index)] = factor
-    if len(factors) == data.x.shape[1] and not any(factors.values()):
+    if len(factors) == data.train.x.shape[1] and not any(factors.values()):
         raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
     return replace(reg, factors=factors)
 
@@ -68,12 +68,14 @@ def attach_groups(reg: Regularizer, objective: Objective, data: FederatedData) -
         return reg
     named_groups = getattr(reg, "groups", None)
     weighs_features = _weighs_features(reg, objective, data)
-    if named_groups is None and (not weighs_features or data.encoding is None or getattr(reg, "group_size", None)):
+    if named_groups is None and (
+        not weighs_features or data.features.encoding is None or getattr(reg, "group_size", None)
+    ):
         return reg
     if not weighs_features:
         raise UserError("reg.groups puts features together, with one weight each or one a class: leave it out where "
                         "examples are matrices, and where psi acts on other parameters")  # fmt: skip
-    group_of = np.full(data.x.shape[1], -1)
+    group_of = np.full(data.train.x.shape[1], -1)
     group_names: list[str] = []
     for name, members in (named_groups or {}).items():
         if not members:
@@ -81,7 +83,7 @@ def attach_groups(reg: Regularizer, objective: Objective, data: FederatedData) -
         for member in members:
             for index in _feature_indices(member, data, f"reg.groups.{name}"):
                 if group_of[index] >= 0:
-                    feature = data.features[index] if data.features else index
+                    feature = data.features.names[index] if data.features.names else index
                     first_group = [*group_names, name][group_of[index]]
                     raise UserError(f"reg.groups names feature '{feature}' twice, in '{first_group}'"
                                     f" and in '{name}': name it once")  # fmt: skip
@@ -100,8 +102,8 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
     """Return warnings on the features that the regularizer, called ``name``, treats as neighbours or as groups."""
     if not _weighs_features(reg, objective, data):
         return []
-    if reg.ordered and data.encoding is not None and len(data.features) > 1:
-        first = ", ".join(f"'{feature}'" for feature in data.features[:3])
+    if reg.ordered and data.features.encoding is not None and len(data.features.names) > 1:
+        first = ", ".join(f"'{feature}'" for feature in data.features.names[:3])
         return [f"reg={name} goes along the order of the features, which is that of the table's columns ({first} "
                 "first), levels of text side by side: it is meant for columns whose order means something"]  # fmt: skip
     if not hasattr(reg, "on_groups"):
@@ -112,7 +114,7 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
         if several_outputs:
             return []
         advice = "reg.groups={NAME: [0, 1]} puts features together by their numbers"
-        if data.encoding is not None:
+        if data.features.encoding is not None:
             advice = "without reg.group_size, a group is a column"
         return [f"reg={name}: groups are blocks of {reg.block_size} consecutive features, whether these belong "  # type: ignore[attr-defined]
                 f"together or not: {advice}"]  # fmt: skip
@@ -121,7 +123,7 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
         f"'{grouped.names[group]}' ({sizes[group]})"  # type: ignore[attr-defined]
         for group in np.flatnonzero(sizes > 1)
     ]
-    count = f"reg={name}: {len(sizes)} groups of {len(data.features) or data.x.shape[1]} features"
+    count = f"reg={name}: {len(sizes)} groups of {len(data.features.names) or data.train.x.shape[1]} features"
     if large_groups:
         return [f"{count}, a column with its levels or what reg.groups names; of several features are "
                 f"{abbreviate(large_groups, 10)}; each norm is multiplied by the square root of the group's number of "
@@ -135,20 +137,22 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
 def _weighs_features(reg: Regularizer, objective: Objective, data: FederatedData) -> bool:
     """Return whether psi acts on the weights of a linear model, one for each feature or for each feature and class."""
     applied_to = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
-    return not data.shape and applied_to == ("weights",) and isinstance(objective, LinearModel)
+    return not data.features.shape and applied_to == ("weights",) and isinstance(objective, LinearModel)
 
 
 def _features_of_columns(data: FederatedData) -> dict[str, list[int]]:
     """Return the indices of the features that each column of a table was encoded to."""
-    if data.encoding is None:
+    if data.features.encoding is None:
         return {}
-    index_of = {feature: index for index, feature in enumerate(data.features)}
-    return {column.name: [index_of[feature] for feature in column.features] for column in data.encoding.columns}
+    index_of = {feature: index for index, feature in enumerate(data.features.names)}
+    return {
+        column.name: [index_of[feature] for feature in column.features] for column in data.features.encoding.columns
+    }
 
 
 def _feature_and_column_names(data: FederatedData) -> list[str]:
     """Return the names of the features and of the columns, each once."""
-    return list(dict.fromkeys([*data.features, *_features_of_columns(data)]))
+    return list(dict.fromkeys([*data.features.names, *_features_of_columns(data)]))
 
 
 def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
@@ -156,9 +160,9 @@ def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
 
     Raises UserError for a name of no feature.
     """
-    n_features, columns = data.x.shape[1], _features_of_columns(data)
-    if name in data.features:
-        return [data.features.index(name)]
+    n_features, columns = data.train.x.shape[1], _features_of_columns(data)
+    if name in data.features.names:
+        return [data.features.names.index(name)]
     if name in columns:
         return columns[name]
     if name.isdecimal() and int(name) < n_features:
@@ -167,7 +171,11 @@ def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
     candidates = names if len(names) <= 30 else get_close_matches(name, names, 10, 0)
     suggestion = suggest_name(name, candidates) if candidates else f"they have numbers from 0 to {n_features - 1}"
     example = ""
-    text_columns = [column for column in data.encoding.columns if column.kind == "levels"] if data.encoding else []
+    text_columns = (
+        [column for column in data.features.encoding.columns if column.kind == "levels"]
+        if data.features.encoding
+        else []
+    )
     if text_columns and option == "reg.factors":
         column = text_columns[0]
         level = column.features[0].replace("=", "\\=")
@@ -180,12 +188,12 @@ def attach_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularize
 
     Raises UserError for a regularizer of ordered features on voxels, and for one of voxels on other data.
     """
-    if data.voxel_grid is not None and reg.ordered:
+    if data.features.voxel_grid is not None and reg.ordered:
         raise UserError(f"reg={name} goes along the order of the features, and voxels of images have none: choose "
                         "reg=graph_net, which knows which voxels are neighbours")  # fmt: skip
     if not hasattr(reg, "on_graph") or reg.ordered:
         return reg
-    if data.voxel_grid is None:
+    if data.features.voxel_grid is None:
         raise UserError(f"reg={name} goes by the voxels of images, which these data are not: give reg.graph=chain if "
                         "the features have an order, else reg=elastic_net")  # fmt: skip
-    return reg.on_graph(data.voxel_grid.neighbours())  # type: ignore[attr-defined]
+    return reg.on_graph(data.features.voxel_grid.neighbours())  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ def load_data(experiment: Experiment) -> FederatedData:
         key = f"{experiment.fingerprint} {experiment.data}"
         data = _load_once(Keyed(key, (experiment.data, experiment.settings.memory)), *choose_shard(experiment))
     check_data(experiment, data)
-    if data.on_disk:
+    if data.train.streamed:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))
     attach_graph(experiment.reg, data, experiment.names["reg"])
     warnings = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
@@ -62,16 +62,16 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
     try:
-        held_out = [targets for targets in (data.y_val, data.y_test) if targets is not None]
-        experiment.objective.check_targets(data.y, np.concatenate([data.y[:0], *held_out]))
+        held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
+        experiment.objective.check_targets(data.train.y, np.concatenate([data.train.y[:0], *held_out]))
     except ValueError as error:
         raise UserError(f"objective={names['objective']}: {error}") from error
-    if data.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
+    if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
     resolve_factors(experiment.reg, experiment.objective, data)
-    if data.generated is not None:
-        _check_generated_clients(experiment, data.generated.n_clients)
+    if data.train.n_generated_clients:
+        _check_generated_clients(experiment, data.train.n_generated_clients)
     cohort_size = experiment.settings.clients_per_round
     if cohort_size is None or not isinstance(experiment.algo, Algorithm):
         return
@@ -127,7 +127,7 @@ def check_metric_measured(experiments: Iterable[Experiment], metric: str | None)
 def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
     """Return why runs of an experiment on these data will not measure a metric; empty if they may."""
     name, names = metric.removeprefix(PERSONAL_PREFIX), experiment.names
-    if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
+    if name.startswith("val_") and data.validation is None:
         return f"data={names['data']} have no validation rows"
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
@@ -150,12 +150,12 @@ def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
     Raises UserError if the regularizer or the mirror map cannot act on a parameter.
     """
     names = experiment.names
-    shapes = experiment.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
+    shapes = experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
     weights = objective_weights(data, experiment.settings.client_weighting)
-    regularizer = aggregate_client_values(attach_graph(experiment.reg, data, names["reg"]), weights, data.offsets)
+    regularizer = aggregate_client_values(attach_graph(experiment.reg, data, names["reg"]), weights, data.train.offsets)
     regularizer = attach_groups(regularizer, experiment.objective, data)
     regularizer = resolve_factors(regularizer, experiment.objective, data)
-    problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.scale)
+    problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.features.scale)
     for name in problem.regularized:
         if name not in shapes:
             raise UserError(f"reg.apply_to: objective={names['objective']} has no parameter '{name}'; "
@@ -173,7 +173,7 @@ def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
 
 def bind_objective(experiment: Experiment, data: FederatedData) -> Experiment:
     """Return the experiment with numbers for the objective's fields that are "auto", from the training targets."""
-    targets = data.y if data.offset is None else data.y - data.offset
+    targets = data.train.y if data.train.offset is None else data.train.y - data.train.offset
     return experiment.with_resolved(objective=experiment.objective.resolve_auto(targets))
 
 
@@ -239,19 +239,16 @@ def compute_curvature_bounds(
     else they are the losses of minibatches.
     """
     batch_size = experiment.settings.batch_size
-    full_batch = full_batch or batch_size is None or batch_size >= data.sizes.max()
+    full_batch = full_batch or batch_size is None or batch_size >= data.train.sizes.max()
     return _curvature_bounds((*_loss_key(experiment), full_batch), experiment.objective, data, full_batch)
 
 
 def build_schedule(experiment: Experiment, data: FederatedData, subset_view: SubsetView | None = None) -> Schedule:
     """Return the schedule of a run: the cohort of each round and its clients' local steps and minibatches."""
     settings = experiment.settings
-    host_first_row = None
-    if data.host_bounds is not None and not data.on_disk:
-        host_first_row = data.offsets[data.host_bounds][data.host_of_client]
     return Schedule(
-        offsets=data.offsets,
-        generated_clients=0 if data.generated is None else data.generated.n_clients,
+        offsets=data.train.offsets,
+        generated_clients=data.train.n_generated_clients,
         seed=settings.seed,
         clients_per_round=settings.clients_per_round,
         batch_size=settings.batch_size,
@@ -260,8 +257,8 @@ def build_schedule(experiment: Experiment, data: FederatedData, subset_view: Sub
         client_weighting=settings.client_weighting,
         edge_rounds=experiment.topology.edge_rounds,
         names=data.clients,
-        client_weights=None if data.weight is None else data.client_weights,
-        host_first_row=host_first_row,
+        client_weights=None if data.train.weight is None else data.train.client_weights,
+        device_starts=data.train.device_starts,
         row_positions=None if subset_view is None else subset_view.train_rows,
     )
 
@@ -282,7 +279,7 @@ def build_engine(experiment: Experiment, data: FederatedData, subset_view: Subse
         schedule=build_schedule(experiment, data, subset_view),
         evaluation=Evaluation(data, settings.client_weighting, settings.cutoff, subset_view),
         precision=settings.precision,
-        edge_of=experiment.topology.assign_edges(data),
+        edge_of=experiment.topology.assign_edges(data.client_names),
         w0=experiment.warm_start.solution_for(problem, data) if experiment.warm_start else None,
         frozen=settings.frozen,
         debug=settings.debug,

@@ -10,8 +10,6 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import RANKING_METRICS
 from fcorun.objectives.base import is_linear_model
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.rows.host_rows import local_rows
-from fcorun.rows.on_disk import DiskRows
 
 _ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
 _MAX_SIZE = 2**24  # entries of the features that are searched for a separating one
@@ -26,11 +24,11 @@ def warn_constant_prediction(experiment: Experiment, data: FederatedData, row: M
     if data.task == "regression" or f"{split}_accuracy" not in row:
         return ""
     if split == "val":
-        assert data.y_val is not None
-        targets = data.y_val
-        weight = np.ones(len(targets)) if data.weight_val is None else data.weight_val
+        assert data.validation is not None
+        targets = data.validation.y
+        weight = np.ones(len(targets)) if data.validation.weight is None else data.validation.weight
     else:
-        targets, weight = data.y, objective_weights(data, experiment.settings.client_weighting)
+        targets, weight = data.train.y, objective_weights(data, experiment.settings.client_weighting)
     class_shares = np.bincount(targets, weight, len(data.classes)) / weight.sum()
     accuracy = row[f"{split}_accuracy"]
     if abs(accuracy - class_shares.max()) > _ROUNDING:
@@ -57,8 +55,8 @@ def warn_separation(experiment: Experiment, data: FederatedData, row: Mapping[st
     if not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""
     penalised = objective.ridge > 0 or not _is_unpenalised(experiment)
-    all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.y))
-    if penalised and not (all_right and data.x.shape[1] < len(data.y)):
+    all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
+    if penalised and not (all_right and data.train.x.shape[1] < len(data.train.y)):
         return ""
     feature = _find_separating_feature(data)
     findings = []
@@ -90,10 +88,10 @@ def _find_separating_feature(data: FederatedData) -> str:
 
     The values of such a feature for one class are nowhere above those for the other, and not all the same.
     """
-    x = local_rows(data.x)
-    if len(data.classes) != 2 or isinstance(x, DiskRows) or data.host_bounds is not None or x.size > _MAX_SIZE:
+    x = data.train.x
+    if len(data.classes) != 2 or not data.train.all_on_device or x.size > _MAX_SIZE:
         return ""
-    first, second = x[data.y == 0], x[data.y == 1]
+    first, second = x[data.train.y == 0], x[data.train.y == 1]
     first_min, first_max = first.min(axis=0), first.max(axis=0)
     second_min, second_max = second.min(axis=0), second.max(axis=0)
     separates = (first_max <= second_min) | (second_max <= first_min)
@@ -102,4 +100,4 @@ def _find_separating_feature(data: FederatedData) -> str:
     if not separates.any():
         return ""
     column = int(separates.argmax())
-    return data.features[column] if data.features else f"x{column}"
+    return data.features.names[column] if data.features.names else f"x{column}"

@@ -102,7 +102,7 @@ def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
     algo, reg, names = experiment.algo, experiment.reg, experiment.names
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return ""
-    if experiment.settings.reference or data.generated is not None or data.on_disk:
+    if experiment.settings.reference or data.train.n_generated_clients or data.train.streamed:
         return ""
     if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
         return ""

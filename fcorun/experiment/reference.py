@@ -35,10 +35,10 @@ def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(
 
 def _make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
     """Return the batch of these rows with ``weight``, normalised to a sum of 1."""
-    x, y = data.x[rows], data.y[rows]
+    x, y = data.train.x[rows], data.train.y[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
-    offset = None if data.offset is None else jnp.asarray(data.offset[rows], jnp.float64)
+    offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
     return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()), offset=offset)
 
 
@@ -95,7 +95,7 @@ def compute_client_strength_max(experiment: Experiment, data: FederatedData, adv
     """
 
     def compute(problem: Problem) -> float:
-        client_strength_max = strength_max.make_strength_max(problem, data.x.shape[1])
+        client_strength_max = strength_max.make_strength_max(problem, data.train.x.shape[1])
         return max(client_strength_max(batch) for batch in _client_batches(data))
 
     return _cached_strength("strength of each client", experiment, data, compute, advice)
@@ -106,8 +106,8 @@ def _client_batches(data: FederatedData) -> Iterator[Batch]:
 
     The padding repeats the client's last row with weight 0.
     """
-    row_weights = np.ones(len(data.y)) if data.row_weights is None else data.row_weights
-    for start, stop in pairwise(data.offsets.tolist()):
+    row_weights = np.ones(len(data.train)) if data.train.relative_weight is None else data.train.relative_weight
+    for start, stop in pairwise(data.train.offsets.tolist()):
         positions = np.arange(start, start + 2 ** (stop - start - 1).bit_length())
         rows = np.minimum(positions, stop - 1)
         yield _make_batch(data, rows, np.where(positions < stop, row_weights[rows], 0))

@@ -39,10 +39,10 @@ def can_measure_movement(experiment: Experiment, data: FederatedData, *, single_
         return False
     if not is_linear_model(type(experiment.objective)):
         return False
-    if data.on_disk or data.host_bounds is not None or data.generated is not None:
+    if not data.train.all_stored:
         return False
     max_size = _MAX_SIZE_SINGLE_RUN if single_run else _MAX_SIZE_OF_MANY_RUNS
-    return data.x.size * max(len(data.classes), 1) <= max_size
+    return data.train.x.size * max(len(data.classes), 1) <= max_size
 
 
 def measure_movement(experiment: Experiment, data: FederatedData, solution: dict[str, np.ndarray]) -> float:

@@ -57,7 +57,7 @@ class WarmStart:
     def _check_features(self, data: FederatedData) -> None:
         """Refuse data whose features, or their standardization, differ from the record's. Raises UserError."""
         summary, folder = self.record.summary["data"], self.record.folder
-        names, data_names = summary["feature_names"], list(data.features)
+        names, data_names = summary["feature_names"], list(data.features.names)
         if names and data_names and names != data_names:
             pairs = zip(names, data_names, strict=True)
             difference = next((f"'{name}' and '{other}'" for name, other in pairs if name != other), "")
@@ -65,10 +65,10 @@ class WarmStart:
                             "the same columns in the same order")  # fmt: skip
         standardized = summary.get("standardized")
         mode = standardized["by"] if standardized else "none"
-        data_mode = data.standardized["by"] if data.standardized else "none"
+        data_mode = data.features.standardized["by"] if data.features.standardized else "none"
         same = mode == data_mode
-        if same and data.standardized:
-            same = _same_standardization(standardized, data.standardized)
+        if same and data.features.standardized:
+            same = _same_standardization(standardized, data.features.standardized)
         if not same:
             scaling = f" data.scaling={folder}" if mode == "pooled" else ""
             raise UserError(f"start={folder} is of features that were standardized otherwise: give "

@@ -157,13 +157,13 @@ def coefficients_from(
 ) -> Coefficients:
     """Return the coefficients of a linear model trained on ``data``; see ``build_coefficients``."""
     data_summary = {
-        "features": data.x.shape[1],
-        "feature_names": data.features,
+        "features": data.train.x.shape[1],
+        "feature_names": data.features.names,
         "classes": data.classes,
-        "standardized": data.standardized,
-        "scale": data.scale,
+        "standardized": data.features.standardized,
+        "scale": data.features.scale,
     }
-    return build_coefficients(solution, data_summary, has_source_units, data.voxel_grid, has_path_axis)
+    return build_coefficients(solution, data_summary, has_source_units, data.features.voxel_grid, has_path_axis)
 
 
 def personal_only(rows: Sequence[Mapping[str, float]]) -> bool:

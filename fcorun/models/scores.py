@@ -43,28 +43,28 @@ def compute_scores(
         return []
     predictions = remote_predictions()
     scores: list[dict[str, object]] = []
-    for split, (x, y) in data.splits.items():
+    for split, rows in data.splits.items():
         clients = data.client_of_row(split)
-        offset = data.offset_of(split)
+        offset = rows.offset
         if solution is not None:
             if split in predictions:
                 prediction = predictions[split]
             else:
-                prediction = compute_predictions(objective, solution, x, data.scale)
+                prediction = compute_predictions(objective, solution, rows.x, data.features.scale)
             if offset is not None:
                 prediction = prediction + offset
-            scores += _score_split(_ScoredRows(objective, data, prediction, y), clients, split, SHARED)
+            scores += _score_split(_ScoredRows(objective, data, prediction, rows.y), clients, split, SHARED)
         if models is None or clients is None:
             continue
         index = {name: m for m, name in enumerate(data.client_names)}
         client = np.array([index.get(name, -1) for name in clients])
         has_model = client >= 0  # clients that are held out wholly have no models
         if has_model.any():
-            prediction = predict_by_client(objective, models, client[has_model], x[has_model], data.scale)
+            prediction = predict_by_client(objective, models, client[has_model], rows.x[has_model], data.features.scale)
             if offset is not None:
                 prediction = prediction + offset[has_model]
-            rows = _ScoredRows(objective, data, prediction, y[has_model])
-            scores += _score_split(rows, clients[has_model], split, PERSONAL)
+            scored = _ScoredRows(objective, data, prediction, rows.y[has_model])
+            scores += _score_split(scored, clients[has_model], split, PERSONAL)
     return scores
 
 

@@ -11,7 +11,6 @@ from fcorun.datasets.base import FederatedData
 from fcorun.objectives.base import Objective
 from fcorun.problem.operation_counts import ONE_PROX, Counts, mark
 from fcorun.problem.vector import Vector
-from fcorun.rows.host_rows import local_clients
 
 _MAX_NUMBERS = 2**28  # in all bases together
 _MAX_EIGENVALUES = 3000  # of the matrix for the curvature of F
@@ -92,12 +91,12 @@ def decompose_losses(
         return None
     quadratic: Callable[..., Any] = objective.quadratic  # type: ignore[attr-defined]
     largest_rank = int(_ranks(objective, data, size).max())
-    client_rows, clients = local_clients(data)
+    clients = data.train.most_clients_of_a_host
     bases = np.zeros((clients, largest_rank, size), dtype)
     curvatures = np.zeros((clients, largest_rank), dtype)
     linear = np.zeros((clients, largest_rank), dtype)
     constants = np.zeros(clients, dtype)
-    for m, rows in enumerate(client_rows):
+    for m, rows in enumerate(data.train.local_client_slices):
         basis, curvature, slope, constant = quadratic(
             scaled_features(data, rows), _targets_without_offset(data, rows), **_row_weights(data, rows)
         )
@@ -124,12 +123,12 @@ def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
 
 
 def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
-    return np.full(len(data.sizes), size) if objective.ridge else np.minimum(data.sizes, size)
+    return np.full(len(data.train.sizes), size) if objective.ridge else np.minimum(data.train.sizes, size)
 
 
 def scaled_features(data: FederatedData, rows: slice) -> np.ndarray:
     """Return rows of the training examples as features in float64."""
-    return data.x[rows].astype(np.float64) * data.scale
+    return data.train.x[rows].astype(np.float64) * data.features.scale
 
 
 def curvature_bounds(objective: Objective, data: FederatedData, full_batch: bool = True) -> tuple[float, float]:
@@ -152,11 +151,15 @@ def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_we
     small enough, the bound is that of one client with all rows.
     """
     outputs = len(data.classes) if len(data.classes) > 2 else 1
-    is_small = data.x.size <= _MAX_NUMBERS / 8 and min(data.x.shape) <= _MAX_EIGENVALUES
+    is_small = data.train.x.size <= _MAX_NUMBERS / 8 and min(data.train.x.shape) <= _MAX_EIGENVALUES
     if client_weighting == "examples" and is_small:
-        weight = {} if data.weight is None else {"weight": data.weight * (len(data.weight) / data.weight.sum())}
+        weight = (
+            {}
+            if data.train.weight is None
+            else {"weight": data.train.weight * (len(data.train.weight) / data.train.weight.sum())}
+        )
         return objective.curvature(scaled_features(data, slice(None)), outputs, **weight)[1]  # type: ignore[attr-defined]
-    client_weights = data.client_weights if client_weighting == "examples" else None
+    client_weights = data.train.client_weights if client_weighting == "examples" else None
     bounds = [high for _, high in _bound_client_curvatures(objective, data, outputs)]
     return float(np.average(bounds, weights=client_weights))
 
@@ -164,22 +167,22 @@ def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_we
 def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
     return [
         objective.curvature(scaled_features(data, rows), outputs, **_row_weights(data, rows))  # type: ignore[attr-defined]
-        for rows in map(slice, data.offsets[:-1], data.offsets[1:])
+        for rows in map(slice, data.train.offsets[:-1], data.train.offsets[1:])
     ]
 
 
 def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
     """Return bounds for the loss of any row, and so of any minibatch, from the lengths of the rows."""
-    starts = range(0, len(data.y), 1000)
+    starts = range(0, len(data.train.y), 1000)
     lengths = np.concatenate([np.linalg.norm(scaled_features(data, slice(i, i + 1000)), axis=1) for i in starts])
     steepest = lengths.max()
     lightest: dict[str, np.ndarray] = {}
     heaviest: dict[str, np.ndarray] = {}
-    if data.row_weights is not None:  # the row of the largest curvature, with or without a feature of ones
-        row = np.argmax(data.row_weights * (lengths**2 + getattr(objective, "intercept", False)))
+    if data.train.relative_weight is not None:  # the row of the largest curvature, with or without a feature of ones
+        row = np.argmax(data.train.relative_weight * (lengths**2 + getattr(objective, "intercept", False)))
         steepest = lengths[row]
-        lightest = {"weight": data.row_weights.min()[None]}
-        heaviest = {"weight": data.row_weights[[row]]}
+        lightest = {"weight": data.train.relative_weight.min()[None]}
+        heaviest = {"weight": data.train.relative_weight[[row]]}
 
     def bounds(length: float, weight: dict[str, np.ndarray]) -> tuple[float, float]:
         return objective.curvature(np.array([[length]]), outputs, **weight)  # type: ignore[attr-defined]
@@ -192,10 +195,10 @@ def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int
 
 def _targets_without_offset(data: FederatedData, rows: slice) -> np.ndarray:
     """Return targets in float64 minus their offsets, the values that the linear predictor is to approach."""
-    y = data.y[rows].astype(np.float64)
-    return y if data.offset is None else y - data.offset[rows]
+    y = data.train.y[rows].astype(np.float64)
+    return y if data.train.offset is None else y - data.train.offset[rows]
 
 
 def _row_weights(data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
     """Return the weights of rows in a client's mean loss as a keyword argument; none for equal weights."""
-    return {} if data.row_weights is None else {"weight": data.row_weights[rows]}
+    return {} if data.train.relative_weight is None else {"weight": data.train.relative_weight[rows]}

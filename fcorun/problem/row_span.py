@@ -19,7 +19,6 @@ from fcorun.objectives.matmul import matmul
 from fcorun.problem.problem import Batch, Problem, to_coordinates
 from fcorun.problem.quadratic import SPAN_COORDINATES, Quadratic, scaled_features
 from fcorun.problem.vector import Vector
-from fcorun.rows.host_rows import local_clients
 
 _MAX_NUMBERS = 2**27  # in all bases together
 _OUTSIDE = "outside"  # the parameter for the distance from the span
@@ -32,27 +31,31 @@ def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Ba
     Clients are padded with rows of weight 0. The bases are QR decompositions in float64. Returns None if the model is
     not linear, if a client has more than half as many rows as features, or if the bases are too large.
     """
-    most, features = int(data.sizes.max()), data.x.shape[1]
-    if not is_linear_model(type(objective)) or 2 * most > features or len(data.sizes) * most * features > _MAX_NUMBERS:
+    most, features = int(data.train.sizes.max()), data.train.x.shape[1]
+    if (
+        not is_linear_model(type(objective))
+        or 2 * most > features
+        or len(data.train.sizes) * most * features > _MAX_NUMBERS
+    ):
         return None
-    client_rows, clients = local_clients(data)
+    train, clients = data.train, data.train.most_clients_of_a_host
     basis = np.zeros((clients, most, features), dtype)
     x = np.zeros((clients, most, most), dtype)
-    y = np.zeros((clients, most), data.y.dtype)
+    y = np.zeros((clients, most), data.train.y.dtype)
     weight = np.zeros((clients, most), dtype)
-    offset = None if data.offset is None else np.zeros((clients, most), dtype)
+    offset = None if data.train.offset is None else np.zeros((clients, most), dtype)
     with threadpool_limits(1):  # with several threads, such small matrices take ten times as long
-        for m, rows in enumerate(client_rows):
+        for m, rows in enumerate(train.local_client_slices):
             n = rows.stop - rows.start
             q, r = np.linalg.qr(scaled_features(data, rows).T)
             basis[m, :n] = q.T
             x[m, :n, :n] = r.T
-            y[m, :n] = data.y[rows]
+            y[m, :n] = data.train.y[rows]
             weight[m, :n] = 1 / n
-            if data.row_weights is not None:
-                weight[m, :n] *= data.row_weights[rows]
-            if offset is not None and data.offset is not None:
-                offset[m, :n] = data.offset[rows]
+            if train.relative_weight is not None:
+                weight[m, :n] *= train.relative_weight[rows]
+            if offset is not None and train.offset is not None:
+                offset[m, :n] = train.offset[rows]
     y = y.astype(np.int32 if data.task == "multiclass" else dtype)
     full_passes = np.ones(clients, np.int32)
     return Batch(x, y, weight, full_passes=full_passes, offset=offset, basis=basis)  # type: ignore[arg-type]

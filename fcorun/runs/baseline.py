@@ -25,7 +25,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         evaluation = Evaluation(data, settings.client_weighting, settings.cutoff)
         all_rows = reference.gather_rows(data, settings.client_weighting)
         evaluation_arrays = evaluation.arrays("float64")
-        train_slice = algo.select_rows(data.offsets)
+        train_slice = algo.select_rows(data.train.offsets)
         train_rows = reference.gather_rows(data, settings.client_weighting, train_slice)
         measure = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, not constants
         solved_problem = bind_client_problem(problem, data, train_slice)
@@ -55,7 +55,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
 
 def bind_client_problem(problem: Problem, data: FederatedData, rows: slice) -> Problem:
     """Return the problem with the client's numbers of the regularizer if ``rows`` are those of one client."""
-    clients = np.flatnonzero((data.offsets[:-1] == rows.start) & (data.offsets[1:] == rows.stop))
+    clients = np.flatnonzero((data.train.offsets[:-1] == rows.start) & (data.train.offsets[1:] == rows.stop))
     if not len(clients):
         return problem
     values_per_client = problem.regularizer.per_client or {}

@@ -189,7 +189,7 @@ def _finish_jobs(
         jobs[i].check_growth()
         _assess_gap(jobs[i], data, solution)
         if snapshot.client_models is not None and client_states is not None:
-            n_evaluated = len(data.sizes)
+            n_evaluated = len(data.train.sizes)
             participants = client_states[i].count_participants(np.arange(n_evaluated))
             jobs[i].add_reason(f"personal models are of {n_evaluated:,} evaluated clients, of whom {participants:,} "
                                "have taken part; the others still have the initial model")  # fmt: skip
@@ -204,7 +204,7 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
     if not np.isfinite(objectives[1]):
         return
-    if data.on_disk:
+    if data.train.streamed:
         job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
         return
     assert job.resolved_values is not None

@@ -63,9 +63,9 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
     arrays = {"solution": solution}
     if models is not None:
-        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.sizes)))}
-    if data.standardized and data.standardized["by"] == "per_client":  # too large for summary.json
-        arrays["scaling"] = {name: values for name, values in data.standardized.items() if name != "by"}
+        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.train.sizes)))}
+    if data.features.standardized and data.features.standardized["by"] == "per_client":  # too large for summary.json
+        arrays["scaling"] = {name: values for name, values in data.features.standardized.items() if name != "by"}
     try:
         _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.divergence_round:
@@ -142,8 +142,8 @@ def _write_record(
         final: the status and the reason.
     """
     folder, (status, reason) = job.run_folder, final
-    if data.encoding is not None:
-        _write_next(job, ENCODING, json_text(data.encoding.to_dict()))
+    if data.features.encoding is not None:
+        _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
     for name, values in arrays.items():
         _write_next(job, f"{name}.npz", npz_bytes(values))
     coefficients = None
@@ -236,33 +236,34 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "devices": job.n_devices,
         "hosts": job.n_hosts,
     }
-    if job.n_hosts > 1 and data.generated is None:
-        summary["rows"] = "all" if data.host_bounds is None else "own"
+    if job.n_hosts > 1 and not data.train.n_generated_clients:
+        summary["rows"] = "all" if data.train.n_hosts == 1 else "own"
     return summary
 
 
 def _summarize_data(data: FederatedData, experiment: Experiment) -> dict[str, Any]:
     """Return the section on the data in summary.json."""
-    summary: dict[str, Any] = {"clients": data.n_clients, "examples": data.n_rows}
-    if data.generated is not None:
-        summary["evaluated_examples"] = len(data.y)
-    summary["validation_examples"] = 0 if data.y_val is None else len(data.y_val)
-    if data.y_test is not None:
-        summary["test_examples"] = len(data.y_test)
-    summary |= {"features": int(data.x.shape[1]), "feature_names": list(data.features), "task": data.task}
+    summary: dict[str, Any] = {"clients": data.n_clients, "examples": data.train.n_rows}
+    if data.train.n_generated_clients:
+        summary["evaluated_examples"] = len(data.train)
+    summary["validation_examples"] = 0 if data.validation is None else len(data.validation)
+    if data.test is not None:
+        summary["test_examples"] = len(data.test)
+    summary |= {"features": int(data.train.x.shape[1]), "feature_names": list(data.features.names), "task": data.task}
     if not experiment.data.units:
         summary["units"] = False
     summary |= {"classes": [str(label) for label in data.classes], "fingerprint": experiment.fingerprint}
     if data.classes:
         summary["class_type"] = type(data.classes[0]).__name__
-    if data.scale != 1:
-        summary["scale"] = data.scale
-    if data.standardized:
-        summary["standardized"] = {"by": data.standardized["by"]}
-        if data.standardized["by"] != "per_client":  # that of each client is in scaling.npz
-            summary["standardized"] = {key: np.asarray(value).tolist() for key, value in data.standardized.items()}
-    if data.feature_range is not None:
-        summary["limits"] = data.feature_range.astype(float).tolist()
+    if data.features.scale != 1:
+        summary["scale"] = data.features.scale
+    standardized = data.features.standardized
+    if standardized:
+        summary["standardized"] = {"by": standardized["by"]}
+        if standardized["by"] != "per_client":  # that of each client is in scaling.npz
+            summary["standardized"] = {key: np.asarray(value).tolist() for key, value in standardized.items()}
+    if data.features.value_range is not None:
+        summary["limits"] = data.features.value_range.astype(float).tolist()
         if data.clients:
             summary["client_names"] = list(data.clients)
     return summary

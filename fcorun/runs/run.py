@@ -147,7 +147,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     check_devices([first])
     data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
     if isinstance(first.algo, Baseline):
-        first.algo.select_rows(data.offsets)  # refuses a client that does not exist, before any file is written
+        first.algo.select_rows(data.train.offsets)  # refuses a client that does not exist, before any file is written
     with defer_interruption():
         _claim_and_run(jobs, data, watch, start)
 
@@ -217,7 +217,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         n_threads = 1
         if compute_policy().threaded_batches and not federation.debug and current_hosts() is None:
             n_threads = max(available_cores() // n_devices, 1)
-        if data.on_disk:
+        if data.train.streamed:
             budget = int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / n_threads)
             engine = replace(engine, row_bytes_budget=budget)
             if engine.federation.needs_whole_data and engine.federation.arrays[0] is None:

@@ -1,7 +1,6 @@
 """Checks of an experiment and its data before ``fcorun select`` or ``fcorun stability`` divides the rows."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import jax
 import numpy as np
@@ -38,7 +37,7 @@ def check_subsets(experiment: Experiment, data: FederatedData, subsets: Mapping[
     for name, subset in subsets.items():
         check_classes(data, subset.train)
         _check_weights(data, name, subset)
-        sizes = np.add.reduceat(subset.train, data.offsets[:-1], dtype=np.int64)
+        sizes = data.train.sum_by_client(subset.train.astype(int))
         n_clients = int((sizes > 0).sum())
         if by == "rows" and n_clients < len(sizes):
             _refuse_absent_client(experiment, data.client_names[int((sizes == 0).argmax())])
@@ -48,10 +47,9 @@ def check_subsets(experiment: Experiment, data: FederatedData, subsets: Mapping[
                 "it, or set it to null for all of them"
             )
         if by == "clients":
-            clients = tuple(client for client, size in zip(data.client_names, sizes, strict=True) if size)
-            offsets = np.append(0, np.cumsum(sizes[sizes > 0]))
+            clients = [client for client, size in zip(data.client_names, sizes, strict=True) if size]
             try:
-                experiment.topology.assign_edges(replace(data, offsets=offsets, clients=clients))
+                experiment.topology.assign_edges(clients)
             except UserError as error:
                 raise UserError(
                     f"{error} (by=clients leaves {n_clients} of {len(sizes)} clients; by=rows leaves all)"
@@ -80,17 +78,17 @@ def _refuse_absent_client(experiment: Experiment, client: str) -> None:
 
 def _check_weights(data: FederatedData, name: str, subset: SubsetMasks) -> None:
     """Raise UserError if the training rows of a client weigh nothing in a subset, or the rows that a fold holds out."""
-    if data.weight is None:
+    if data.train.weight is None:
         return
-    sizes = np.add.reduceat(subset.train.astype(int), data.offsets[:-1])
-    client_weights = np.add.reduceat(subset.train * data.weight, data.offsets[:-1])
+    sizes = data.train.sum_by_client(subset.train.astype(int))
+    client_weights = data.train.sum_by_client(subset.train * data.train.weight)
     weightless = np.flatnonzero((sizes > 0) & (client_weights <= 0))
     if len(weightless):
         raise UserError(
             f"client {data.client_names[weightless[0]]}: all its rows that are left in a fold or a half have weight "
             "0: give by=clients, or leave its rows of weight 0 out of the data"
         )
-    if subset.validation.any() and not data.weight[subset.validation].any():
+    if subset.validation.any() and not data.train.weight[subset.validation].any():
         raise UserError(
             f"fold {name.removeprefix('fold')}: all rows that it holds out have weight 0: give fewer folds, or leave "
             "rows of weight 0 out of the data"
@@ -100,7 +98,7 @@ def _check_weights(data: FederatedData, name: str, subset: SubsetMasks) -> None:
 def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], metric: str) -> None:
     """Raise UserError if a fold (fold1, fold2, ...) holds out one class only, so that no metric can rank its rows."""
     for name, fold in folds.items():
-        classes = np.unique(data.y[fold.validation])
+        classes = np.unique(data.train.y[fold.validation])
         if len(classes) < 2:
             raise UserError(
                 f"metric={metric} ranks rows of two classes, and fold {name.removeprefix('fold')} holds out '"

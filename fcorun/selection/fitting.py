@@ -145,10 +145,10 @@ class PathFitter:
         """Return the rows of a subset on the device; the rows of the whole data set are transferred once."""
         with self._guard:
             if "y" not in self._shared:
-                self._shared["y"] = targets_to_device(self.data, self.data.y, precision)
-            if subset.x is self.data.x and "x" not in self._shared:
+                self._shared["y"] = targets_to_device(self.data, self.data.train.y, precision)
+            if subset.x is self.data.train.x and "x" not in self._shared:
                 self._shared["x"] = to_device(subset.x, precision)
-            x = self._shared["x"] if subset.x is self.data.x else to_device(subset.x, precision)
+            x = self._shared["x"] if subset.x is self.data.train.x else to_device(subset.x, precision)
             return SubsetView(x, self._shared["y"], subset.train_rows, subset.validation_rows, self.max_client_rows)
 
     def _run_path(self, experiment: Experiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
@@ -193,10 +193,10 @@ class PathFitter:
         problem = build.build_problem(experiment, data)
         evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, view)
         arrays = evaluation.arrays("float64")
-        rows = algo.select_rows(data.offsets)
-        weight = np.zeros(len(self.data.y))
+        rows = algo.select_rows(data.train.offsets)
+        weight = np.zeros(len(self.data.train.y))
         weight[view.train_rows[rows]] = objective_weights(data, settings.client_weighting)[rows]
-        offset = None if self.data.offset is None else jnp.asarray(self.data.offset)
+        offset = None if self.data.train.offset is None else jnp.asarray(self.data.train.offset)
         batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset)
         if "compiled" not in self._shared:
             reg = problem.regularizer.with_value(self.param_name, self.values[0])  # a duality gap needs a strength

@@ -33,33 +33,33 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Gene
     Raises:
         UserError: a client has fewer rows than folds, or the data have fewer clients or groups.
     """
-    if data.fold is not None:
-        return np.searchsorted(list_marked_folds(data), data.fold)
-    n_clients = len(data.sizes)
+    if data.train.fold is not None:
+        return np.searchsorted(list_marked_folds(data), data.train.fold)
+    n_clients = len(data.train.sizes)
     if by == "clients":
         if n_folds > n_clients:
             raise UserError(
                 f"folds={n_folds} is more than the {n_clients} clients that by=clients assigns: give "
                 f"at most {n_clients}"
             )
-        return np.repeat(rng.permutation(np.arange(n_clients) % n_folds), data.sizes)
-    if data.group is not None:
-        fold = np.floor(draw_uniform_per_group(data.group, rng) * n_folds).astype(np.int64)
+        return np.repeat(rng.permutation(np.arange(n_clients) % n_folds), data.train.sizes)
+    if data.train.group is not None:
+        fold = np.floor(draw_uniform_per_group(data.train.group, rng) * n_folds).astype(np.int64)
         empty = np.setdiff1d(np.arange(n_folds), fold)
         if len(empty):
-            n_groups = len(np.unique(data.group))
+            n_groups = len(np.unique(data.train.group))
             raise UserError(
                 f"folds={n_folds}: fold {empty[0] + 1} holds out none of the {n_groups} groups of data.group, "
                 "which are assigned to folds at random: give fewer folds"
             )
         return fold
-    smallest = int(data.sizes.argmin())
-    if n_folds > data.sizes[smallest]:
+    smallest = int(data.train.sizes.argmin())
+    if n_folds > data.train.sizes[smallest]:
         raise UserError(
-            f"folds={n_folds} is more than the {data.sizes[smallest]} training rows of client "
+            f"folds={n_folds} is more than the {data.train.sizes[smallest]} training rows of client "
             f"{data.client_names[smallest]}: give fewer folds, or by=clients"
         )
-    fold = np.empty(len(data.y), np.int64)
+    fold = np.empty(len(data.train.y), np.int64)
     n_dealt = 0  # each client begins where the one before ended, so that folds are of one size
     for rows in _shuffle_client_rows(data, rng):
         fold[rows] = (n_dealt + np.arange(len(rows))) % n_folds
@@ -69,15 +69,15 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Gene
 
 def list_marked_folds(data: FederatedData) -> list[str]:
     """Return the names of the folds that the data mark, in order; an empty list if folds are drawn."""
-    return [] if data.fold is None else np.unique(data.fold).tolist()
+    return [] if data.train.fold is None else np.unique(data.train.fold).tolist()
 
 
 def check_groups_within_clients(data: FederatedData) -> None:
     """Raise UserError if a group has rows of several clients, so that clients cannot be held out wholly."""
-    if data.group is None:
+    if data.train.group is None:
         return
-    client = np.repeat(np.arange(len(data.sizes)), data.sizes)  # of each row
-    group_names, group = np.unique(data.group, return_inverse=True)
+    client = np.repeat(np.arange(len(data.train.sizes)), data.train.sizes)  # of each row
+    group_names, group = np.unique(data.train.group, return_inverse=True)
     pairs = np.unique(np.stack([group, client]), axis=1)
     shared = np.flatnonzero(np.diff(pairs[0]) == 0)
     if len(shared):
@@ -91,13 +91,13 @@ def check_groups_within_clients(data: FederatedData) -> None:
 
 def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:
     """Return the weight of each fold in a mean over the folds, (K,): the summed weights of its rows, or 1."""
-    weights = np.bincount(fold, data.weight)
+    weights = np.bincount(fold, data.train.weight)
     return weights if by_rows else np.ones(len(weights))
 
 
 def list_held_out_clients(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
-    fold_of_client = fold[data.offsets[:-1]]
+    fold_of_client = fold[data.train.offsets[:-1]]
     names = data.client_names
     held_out = {}
     for k in range(fold_of_client.max() + 1):
@@ -116,15 +116,15 @@ def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Gener
         UserError: the rows, groups or clients have no two halves, or the clients not so many pairs of halves.
     """
     if by == "clients":
-        for pair in _draw_client_pairs(len(data.sizes), n_pairs, rng):
+        for pair in _draw_client_pairs(len(data.train.sizes), n_pairs, rng):
             for clients in pair:
-                yield np.repeat(np.isin(np.arange(len(data.sizes)), clients), data.sizes)
+                yield np.repeat(np.isin(np.arange(len(data.train.sizes)), clients), data.train.sizes)
         return
-    if data.group is not None:
+    if data.train.group is not None:
         for i in range(n_pairs):
-            half = draw_uniform_per_group(data.group, rng) < 0.5
+            half = draw_uniform_per_group(data.train.group, rng) < 0.5
             if half.all() or not half.any():
-                n_groups = len(np.unique(data.group))
+                n_groups = len(np.unique(data.train.group))
                 raise UserError(
                     f"pair {i + 1} has all {n_groups} groups of data.group in one half: too few to draw "
                     "halves of; give by=clients, or leave data.group out"
@@ -132,13 +132,13 @@ def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Gener
             yield half
             yield ~half
         return
-    if data.sizes.min() < 2:
+    if data.train.sizes.min() < 2:
         raise UserError(
-            f"client {data.client_names[int(data.sizes.argmin())]} has one training row, which has no halves: "
+            f"client {data.client_names[int(data.train.sizes.argmin())]} has one training row, which has no halves: "
             "give by=clients"
         )
     for _ in range(n_pairs):
-        halves = np.zeros((2, len(data.y)), bool)
+        halves = np.zeros((2, len(data.train.y)), bool)
         for rows in _shuffle_client_rows(data, rng):
             row_pairs = rows[: len(rows) // 2 * 2].reshape(-1, 2)
             pair_index = np.arange(len(row_pairs))
@@ -174,19 +174,19 @@ def _shuffle_client_rows(data: FederatedData, rng: np.random.Generator) -> Itera
 
     If a client has an odd number of rows, a random one comes last, whatever its class.
     """
-    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+    for start, stop in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True):
         rows = start + rng.permutation(stop - start)
         if data.classes:
             n_paired = len(rows) // 2 * 2
             paired, unpaired = rows[:n_paired], rows[n_paired:]
-            rows = np.concatenate([paired[np.argsort(data.y[paired], kind="stable")], unpaired])
+            rows = np.concatenate([paired[np.argsort(data.train.y[paired], kind="stable")], unpaired])
         yield rows
 
 
 def count_rows(data: FederatedData) -> dict[str, int]:
     """Return the numbers of training, validation and test rows."""
-    targets = {"training": data.y, "validation": data.y_val, "test": data.y_test}
-    return {name: 0 if y is None else len(y) for name, y in targets.items()}
+    splits = {"training": data.train, "validation": data.validation, "test": data.test}
+    return {name: 0 if rows is None else len(rows) for name, rows in splits.items()}
 
 
 def describe_rows(experiment: Experiment, data: FederatedData, use: str) -> str:
@@ -199,8 +199,8 @@ def describe_rows(experiment: Experiment, data: FederatedData, use: str) -> str:
             origin = f" ({option})" if option else f" of the {name}"
             left_aside.append(f"{rows[name]:,} rows{origin}")
     sentence = f"{rows['training']:,} training rows"
-    if data.group is not None:
-        sentence += f" in {len(np.unique(data.group)):,} groups (data.group), whose rows stay together"
+    if data.train.group is not None:
+        sentence += f" in {len(np.unique(data.train.group)):,} groups (data.group), whose rows stay together"
     if left_aside:
         sentence += f"; {' and '.join(left_aside)} are left aside and {use}"
     return sentence
@@ -208,7 +208,7 @@ def describe_rows(experiment: Experiment, data: FederatedData, use: str) -> str:
 
 def warn_filled_gaps(data: FederatedData) -> list[str]:
     """Return a warning if missing values are filled by statistics that include held-out rows."""
-    if data.encoding is None or all(column.fill is None for column in data.encoding.columns):
+    if data.features.encoding is None or all(column.fill is None for column in data.features.encoding.columns):
         return []
     return [
         "gaps are filled by all training rows, those of the fold or half that is left out included; validation and "

@@ -68,12 +68,12 @@ def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, 
             "give stop={change:1e-5}, or null"
         )
     data = load_data(experiment)
-    if data.generated is not None:
+    if data.train.n_generated_clients:
         raise UserError(
             f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
             "clients: choose a smaller data set"
         )
-    if data.on_disk:
+    if data.train.streamed:
         raise UserError(
             f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
             "disk: give data.resident=true where they fit, or fewer rows"
@@ -215,7 +215,7 @@ class Study:
 
         if missing:
             path = self.path
-            first_rows = self.data.offsets[:-1]  # of each client
+            first_rows = self.data.train.offsets[:-1]  # of each client
             row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
             fitter = PathFitter(self.experiment, self.data, path.param_name, path.values, int(np.max(row_counts)))
             try:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError, suggest_name
-from fcorun.rows.on_disk import READ_BYTES, DiskRows, memory_dtype
+from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import free_device_memory
@@ -99,8 +99,8 @@ def read_hdf5_dataset(dataset: Any) -> np.ndarray:
 
 
 def wrap_memory_map(array: np.ndarray) -> Any:
-    """Return a memory map as DiskRows, any other array as it is."""
-    return DiskRows.from_memmap(array) if isinstance(array, np.memmap) else array
+    """Return a memory map as DiskMatrix, any other array as it is."""
+    return DiskMatrix.from_memmap(array) if isinstance(array, np.memmap) else array
 
 
 def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np.ndarray]) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.rows.on_disk import widen
+from fcorun.rows.disk_matrix import widen
 from fcorun.tables.array_files import HDF5_ENDINGS, read_hdf5_dataset
 from fcorun.tables.column_selection import to_plain_array
 from fcorun.tables.columns import ColumnKind, require_numbers

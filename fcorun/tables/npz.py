@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError, suggest_name
-from fcorun.rows.on_disk import memory_dtype, widen
+from fcorun.rows.disk_matrix import memory_dtype, widen
 
 _MASKS = ("validation", "test")  # arrays that mark held-out rows
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.rows.on_disk import READ_BYTES, DiskRows
+from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix
 from fcorun.tables.array_files import cache_blocks, file_digest
 from fcorun.tables.column_selection import check_unique_names, select_features, split_columns, suggest_columns
 from fcorun.tables.encoding import Column, Encoding
@@ -58,7 +58,7 @@ def read_parquet(
     frame = pd.read_parquet(file, columns=in_memory)
     frame.columns = [str(name) for name in frame.columns]
     rows = split_columns(frame, path, target, client, features=[])
-    x: Any = DiskRows.from_memmap(_cache_columns(file, features, where)) if features else rows.x
+    x: Any = DiskMatrix.from_memmap(_cache_columns(file, features, where)) if features else rows.x
     if encoding is None:
         encoding = Encoding(tuple(Column(name) for name in features))
     return ParsedRows(x, rows.y, rows.client, metadata=frame[metadata_names], encoding=encoding)

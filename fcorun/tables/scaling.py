@@ -13,7 +13,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.records.formats import read_json
-from fcorun.rows.on_disk import DiskRows
+from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.tables.partition import mean_and_deviation, reciprocal_or_zero
 
 
@@ -56,7 +56,7 @@ class Scaling:
 
     def transform(self, x: Any) -> Any:
         """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype."""
-        if isinstance(x, DiskRows):
+        if isinstance(x, DiskMatrix):
             return x.standardize(self.mean, self.factor)
         return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
 

@@ -16,7 +16,7 @@ from fcorun.experiment.prepare import prepare
 
 def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
     """Return a function that times FedDualAvg for LASSO, hand-written in JAX for this problem alone."""
-    x, y = jnp.asarray(engine.federation.data.x), jnp.asarray(engine.federation.data.y)
+    x, y = jnp.asarray(engine.federation.data.train.x), jnp.asarray(engine.federation.data.train.y)
 
     def client(state, rows, x, y):
         def step(carry, rows):
@@ -49,7 +49,7 @@ def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> C
 
 def numpy_loop(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
     """Return a function that times FedDualAvg for LASSO in NumPy, one client after another."""
-    x, y = engine.federation.data.x, engine.federation.data.y
+    x, y = engine.federation.data.train.x, engine.federation.data.train.y
 
     def run() -> float:
         begun = time.perf_counter()
@@ -112,10 +112,12 @@ def fedgd() -> Iterator[str]:
         loaded = load_data(experiment)
         with jax.enable_x64(True):
             seconds = engine_seconds(build_engine(experiment, loaded), [experiment.numbers()])()
-        x = loaded.x.reshape(25, rows, -1)
+        x = loaded.train.x.reshape(25, rows, -1)
         w, begun = np.zeros(x.shape[2]), time.perf_counter()
         for _ in range(34):
-            slopes = [own.T @ (own @ w - y) * (2 / rows) for own, y in zip(x, loaded.y.reshape(25, -1), strict=True)]
+            slopes = [
+                own.T @ (own @ w - y) * (2 / rows) for own, y in zip(x, loaded.train.y.reshape(25, -1), strict=True)
+            ]
             w -= 1e-3 * np.mean(slopes, axis=0)
         loop = 1000 * (time.perf_counter() - begun)
         what = f"34,000 rounds of FedGD, 25 clients with {rows} x 100"

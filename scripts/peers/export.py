@@ -21,9 +21,9 @@ def export(method: str, clients: int, rounds: int, *more: str) -> Task:
     data, numbers = load_data(experiment), experiment.numbers()
     drawn = build_schedule(experiment, data).draw_rounds(0, rounds)
     return Task(
-        x=data.x,
-        y=data.y,
-        offsets=data.offsets,
+        x=data.train.x,
+        y=data.train.y,
+        offsets=data.train.offsets,
         cohort=drawn.cohort,
         rows=drawn.rows,
         method=method,

@@ -42,8 +42,8 @@ ONE_STEP = [
 
 
 def gradient_of(data, w):
-    x = np.column_stack([data.x, np.ones(len(data.x))])
-    return 2 * x.T @ (x @ w - data.y) / len(x)
+    x = np.column_stack([data.train.x, np.ones(len(data.train))])
+    return 2 * x.T @ (x @ w - data.train.y) / len(x)
 
 
 @pytest.mark.parametrize(("name", "proxes"), [("fedmid_osp", 1), ("fedmid", 2)])
@@ -68,9 +68,13 @@ def test_one_client_and_one_step_is_dual_averaging(tmp_path):
 def test_first_output_of_feddualavg_is_a_thresholded_mean_gradient(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE_STEP, "rounds=1", "client_weighting=uniform")
     data = load_data(prepare(config))
-    x = np.column_stack([data.x, np.ones(len(data.x))])
+    x = np.column_stack([data.train.x, np.ones(len(data.train.x))])
     mean = np.mean(
-        [-2 * x[a:b].T @ data.y[a:b] / (b - a) for a, b in zip(data.offsets, data.offsets[1:], strict=False)], 0
+        [
+            -2 * x[a:b].T @ data.train.y[a:b] / (b - a)
+            for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)
+        ],
+        0,
     )
     np.testing.assert_allclose(path(config)[1], soft(-0.05 * mean, 0.05 * 0.3), atol=1e-13)
 
@@ -91,14 +95,14 @@ def test_fedmid_with_an_indicator_is_projected_sgd(tmp_path):
     config["reg"] = {"name": "orthant", "class": f"{__name__}.Orthant"}
     experiment = prepare(config)
     data = load_data(experiment)
-    x, w = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
+    x, w = np.column_stack([data.train.x, np.ones(len(data.train.x))]), np.zeros(7)
     outputs, projected = [w], False
     for cohort in drawn(experiment, data):
         mean = np.zeros(7)
         for share, batches in cohort:
             local = w
             for rows in batches:
-                local = local - 0.05 * 2 * x[rows].T @ (x[rows] @ local - data.y[rows]) / len(rows)
+                local = local - 0.05 * 2 * x[rows].T @ (x[rows] @ local - data.train.y[rows]) / len(rows)
                 projected |= (local[:-1] < 0).any()
                 local[:-1] = np.maximum(local[:-1], 0)
             mean += share * local
@@ -174,7 +178,7 @@ def test_clients_keep_their_state():
     config = shrinking_steps()
     experiment = prepare(config)
     data, now = load_data(experiment), snapshots(config)[-1]
-    x, w, times = np.column_stack([data.x, np.ones(len(data.x))]).astype(float), np.zeros(21), np.ones(6)
+    x, w, times = np.column_stack([data.train.x, np.ones(len(data.train.x))]).astype(float), np.zeros(21), np.ones(6)
     rounds = build_engine(experiment, data).federation.schedule.draw_rounds(0, 6)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
         mean = np.zeros(21)
@@ -182,7 +186,7 @@ def test_clients_keep_their_state():
             local = w
             for batch in client:
                 r = batch[batch >= 0]
-                local = local - 0.002 / times[m] * 2 * x[r].T @ (x[r] @ local - data.y[r]) / len(r)
+                local = local - 0.002 / times[m] * 2 * x[r].T @ (x[r] @ local - data.train.y[r]) / len(r)
             mean += local / 3
             times[m] += 1
         w = mean

@@ -66,14 +66,14 @@ def test_clients_take_the_given_number_of_steps(count, gradients, tmp_path, user
     """Fewer steps than minibatches, or more, which begin anew with the first minibatch; against plain NumPy."""
     config = user_config(tmp_path, user_module, f"data.steps(step, server, count={count})")
     q = Quadratics(config)
-    x = np.column_stack([q.data.x, np.ones(20)])
+    x = np.column_stack([q.data.train.x, np.ones(20)])
     ends = []
     for rows in q.drawn.rows[0]:
         batches = [batch[batch >= 0] for batch in rows if (batch >= 0).any()]
         w = np.zeros(7)
         for k in range(eval(count, {"steps": len(batches)})):
             batch = batches[k % len(batches)]
-            w = w - 0.05 * 2 / len(batch) * x[batch].T @ (x[batch] @ w - q.data.y[batch])
+            w = w - 0.05 * 2 / len(batch) * x[batch].T @ (x[batch] @ w - q.data.train.y[batch])
         ends.append(w)
     np.testing.assert_allclose(outputs_by_round(config)[0], q.p @ ends, rtol=1e-10, atol=1e-12)
     assert snapshots(config)[-1].work.tolist() == [[gradients, 0]]

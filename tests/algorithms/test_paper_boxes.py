@@ -26,6 +26,6 @@ def test_algorithms_agree_with_their_boxes(name, case, tmp_path):
     experiment = prepare(config)
     data = load_data(experiment)
     outputs = [flat({k: v[0] for k, v in s.solution.items()}) for s in snapshots(config)]
-    expected = boxes(name, data.x, data.y, 0.03, 0.8, 0.4, drawn(experiment, data))
+    expected = boxes(name, data.train.x, data.train.y, 0.03, 0.8, 0.4, drawn(experiment, data))
     assert np.abs(expected[-1]).max() > 0.05
     np.testing.assert_allclose(outputs, expected, atol=1e-12)

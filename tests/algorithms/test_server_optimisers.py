@@ -17,7 +17,7 @@ def test_server_optimisers_agree_with_their_box(name, tmp_path):
     rest = ["algo.client_lr=0.05", "algo.beta1=0.8", "reg=none", "batch_size=4", SOME]
     config = ragged(tmp_path, f"algo={name}", "algo.server_lr=0.3", *rest, "rounds=6", sizes=SIZES)
     q = Quadratics(config)
-    x, w = np.column_stack([q.data.x, np.ones(len(q.data.y))]), np.zeros(7)
+    x, w = np.column_stack([q.data.train.x, np.ones(len(q.data.train.y))]), np.zeros(7)
     lr, beta1, beta2, tau = 0.3, 0.8, 0.99, 1e-3
     m, v, outputs = np.zeros(7), np.full(7, tau**2), []
     for cohort, rows in zip(q.drawn.cohort, q.drawn.rows, strict=True):
@@ -25,7 +25,7 @@ def test_server_optimisers_agree_with_their_box(name, tmp_path):
         for client, batches in zip(cohort, rows, strict=True):
             local = w
             for r in (batch[batch >= 0] for batch in batches if (batch >= 0).any()):
-                local = local - 0.05 * 2 / len(r) * x[r].T @ (x[r] @ local - q.data.y[r])
+                local = local - 0.05 * 2 / len(r) * x[r].T @ (x[r] @ local - q.data.train.y[r])
             delta += q.p[client] / q.p[cohort].sum() * (local - w)
         m = beta1 * m + (1 if name == "fedavgm" else 1 - beta1) * delta
         if name == "fedadagrad":

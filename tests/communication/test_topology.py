@@ -148,7 +148,7 @@ def test_edges_are_read_from_a_file(tmp_path):
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
     config = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/edges.csv")
     experiment = prepare(config)
-    assert not_none(experiment.topology.assign_edges(load_data(experiment))).tolist() == [1, 0, 0]
+    assert not_none(experiment.topology.assign_edges(load_data(experiment).client_names)).tolist() == [1, 0, 0]
     before = experiment.identity
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,south\n")
     assert prepare(config).identity != before
@@ -174,7 +174,7 @@ def test_invalid_trees_are_refused(overrides, words, tmp_path):
     Path("twice.csv").write_text("client,edge\n0,a\n1,a\n2,b\n0,b\n")
     with fails(*words):
         experiment = prepare(ragged(tmp_path, "algo=fedavg", TREE, *overrides))
-        experiment.topology.assign_edges(load_data(experiment))
+        experiment.topology.assign_edges(load_data(experiment).client_names)
         _ = experiment.identity
 
 

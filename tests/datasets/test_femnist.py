@@ -31,23 +31,23 @@ real = pytest.mark.skipif(
 @real
 def test_the_real_images():
     data = Femnist(str(REAL), fraction_clients=1.0).load()
-    assert (data.x.shape, not_none(data.x_val).shape) == ((5745, 784), (606, 784))
-    assert len(data.clients) == len(data.sizes) == 60
+    assert (data.train.x.shape, not_none(data.validation).x.shape) == ((5745, 784), (606, 784))
+    assert len(data.clients) == len(data.train.sizes) == 60
     assert data.clients[:2] == ("f0000_00", "f0001_00")
     assert data.task == "multiclass"
     assert data.classes == tuple("0123456789")
-    assert data.scale == 1 / 255
+    assert data.features.scale == 1 / 255
     assert data.truth is None
     with h5py.File(REAL / PAIR[0]) as file:
         pixels, labels = (np.asarray(file[f"examples/f0001_00/{name}"]) for name in ("pixels", "label"))
-    assert not_none(data.offsets_val)[-1] == 606
-    assert (np.diff(not_none(data.offsets_val)) > 0).all()
-    rows = slice(data.offsets[1], data.offsets[2])
-    np.testing.assert_allclose(data.x[rows] * data.scale, 1 - pixels.reshape(-1, 784), atol=1e-6)
-    np.testing.assert_array_equal(data.y[rows], labels)
-    corners = data.x.reshape(-1, 28, 28)[:, [0, 0, -1, -1], [0, -1, 0, -1]]
+    assert not_none(data.validation_offsets)[-1] == 606
+    assert (np.diff(not_none(data.validation_offsets)) > 0).all()
+    rows = slice(data.train.offsets[1], data.train.offsets[2])
+    np.testing.assert_allclose(data.train.x[rows] * data.features.scale, 1 - pixels.reshape(-1, 784), atol=1e-6)
+    np.testing.assert_array_equal(data.train.y[rows], labels)
+    corners = data.train.x.reshape(-1, 28, 28)[:, [0, 0, -1, -1], [0, -1, 0, -1]]
     assert not corners.any()  # the background
-    assert data.x.max() == 255
+    assert data.train.x.max() == 255
 
 
 @real
@@ -105,7 +105,7 @@ def test_all_classes_are_there_whatever_was_written(tmp_path):
     save_tff(tmp_path, many, many, "fed_emnist")
     data = Femnist(str(tmp_path), only_digits=False).load()
     assert len(data.classes) == len(set(data.classes)) == 62
-    assert [data.classes[k] for k in data.y] == ["9", "B", "z"]  # as TFF's documentation says
+    assert [data.classes[k] for k in data.train.y] == ["9", "B", "z"]  # as TFF's documentation says
 
 
 def test_writers_without_images(tmp_path):
@@ -115,7 +115,7 @@ def test_writers_without_images(tmp_path):
     del test["w03"]
     data = Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=1.0).load()
     assert data.clients == ("w00", "w02", "w03")
-    np.testing.assert_array_equal(data.y_val, test["w00"][1])
+    np.testing.assert_array_equal(not_none(data.validation).y, test["w00"][1])
 
 
 # ---------------------------------------------------------------- LEAF's shards
@@ -138,12 +138,12 @@ def test_leaf_digits_are_picked(tmp_path):
     save_leaf(tmp_path, train, test, 2)
     assert_holds_writers(Femnist(str(tmp_path), False, 1.0).load(), train, test, sorted(train))
     data = Femnist(str(tmp_path), True, 1.0).load()
-    assert data.y.max() < 10
-    assert not_none(data.y_val).max() < 10
+    assert data.train.y.max() < 10
+    assert not_none(data.validation).y.max() < 10
     names = [name for name in sorted(train) if (train[name][1] < 10).any()]
     assert data.clients == tuple(names) != tuple(sorted(train))
     rows = [255 - train[name][0][train[name][1] < 10].reshape(-1, 784) for name in names]
-    np.testing.assert_array_equal(data.x, np.concatenate(rows))
+    np.testing.assert_array_equal(data.train.x, np.concatenate(rows))
 
 
 def test_leaf_is_parsed_once(tmp_path, monkeypatch):
@@ -173,8 +173,8 @@ def test_a_writer_without_test_images(tmp_path):
     train, test = random_writers(), random_writers(seed=1)
     del test["w03"]
     data = Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=0.5).load()
-    assert data.sizes.tolist() == [10, 9, 8, 7, 6]
-    assert np.diff(not_none(data.offsets_val)).tolist() == [10, 9, 8, 0, 6]
+    assert data.train.sizes.tolist() == [10, 9, 8, 7, 6]
+    assert np.diff(not_none(data.validation_offsets)).tolist() == [10, 9, 8, 0, 6]
 
 
 def test_leaf_split_by_writers(tmp_path):

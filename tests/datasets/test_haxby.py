@@ -58,8 +58,8 @@ def test_haxby_as_in_the_paper(tmp_path, offline):
     """All six subjects as conf/data/haxby.yaml has them: 59 training clients, the 12 runs of the last one held out."""
     root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})
     data = load_data(prepare(compose(["data=haxby", f"data.root={root}"])))
-    assert len(data.sizes) == 59
-    assert len(not_none(data.y_val)) == 12 * 4
+    assert len(data.train.sizes) == 59
+    assert len(not_none(data.validation).y) == 12 * 4
     assert not any(name.startswith("subject6") for name in data.clients)
 
 
@@ -72,12 +72,12 @@ def test_haxby_clients_are_runs(brains):
 
     data = haxby(brains).load()
     assert data.clients == ("subject1_run0", "subject1_run1", "subject1_run2")
-    assert data.sizes.tolist() == [4, 4, 4]
-    assert data.x.dtype == np.float32
-    assert data.x.shape == (12, 12)
-    assert not_none(data.x_val).shape == (8, 12)
-    assert data.y.dtype == np.int32
-    assert data.y.tolist() == [0, 1, 0, 1] * 3
+    assert data.train.sizes.tolist() == [4, 4, 4]
+    assert data.train.x.dtype == np.float32
+    assert data.train.x.shape == (12, 12)
+    assert not_none(data.validation).x.shape == (8, 12)
+    assert data.train.y.dtype == np.int32
+    assert data.train.y.tolist() == [0, 1, 0, 1] * 3
     assert data.classes == ("face", "house")
     assert data.task == "binary"
     # standardized over all volumes of the run, then the two categories are picked
@@ -85,7 +85,7 @@ def test_haxby_clients_are_runs(brains):
     inside = nibabel.Nifti1Image.from_filename(folder / "mask.nii.gz").get_fdata() > 0
     raw = nibabel.Nifti1Image.from_filename(folder / "subj1" / "bold.nii.gz").get_fdata()[inside].T[8:16]
     expected = ((raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1))[[1, 2, 4, 5]]
-    np.testing.assert_allclose(data.x[4:8], expected, atol=1e-5)
+    np.testing.assert_allclose(data.train.x[4:8], expected, atol=1e-5)
 
 
 def test_haxby_runs_in_any_order(brains):
@@ -101,22 +101,22 @@ def test_haxby_runs_in_any_order(brains):
     header, *lines = (folder / "labels.txt").read_text().splitlines()
     (folder / "labels.txt").write_text("\n".join([header, *(lines[k] for k in order)]) + "\n")
     mixed = haxby(brains, subjects=[1]).load()
-    np.testing.assert_allclose(mixed.x, whole.x, atol=1e-6)
-    np.testing.assert_array_equal(mixed.y, whole.y)
+    np.testing.assert_allclose(mixed.train.x, whole.train.x, atol=1e-6)
+    np.testing.assert_array_equal(mixed.train.y, whole.train.y)
 
 
 def test_haxby_validation(brains):
-    assert haxby(brains, subjects=[1]).load().x_val is None
+    assert haxby(brains, subjects=[1]).load().validation is None
     runs = haxby(brains, subjects=[1], validation_runs=[2, 0]).load()
     assert runs.clients == ("subject1_run1",)
-    assert len(not_none(runs.y_val)) == 8
+    assert len(not_none(runs.validation).y) == 8
     both = haxby(brains, validation_runs=[2]).load()  # only subject 1 has a run 2
     assert len(both.clients) == 4
-    assert len(not_none(both.y_val)) == 4
+    assert len(not_none(both.validation).y) == 4
     first = haxby(brains, validation_subjects=[1]).load()
     assert first.clients == ("subject5_run0", "subject5_run1")
-    assert len(not_none(first.y_val)) == 12
-    assert haxby(brains, validation_subjects=[]).load().x_val is None
+    assert len(not_none(first.validation).y) == 12
+    assert haxby(brains, validation_subjects=[]).load().validation is None
     assert haxby(brains, validation_subjects=[5], validation_runs=[0]).load().clients == (
         "subject1_run1",
         "subject1_run2",
@@ -131,13 +131,13 @@ def test_haxby_test_rows(brains):
         not_none(data.client_of_row("test")).tolist() == ["subject5_run0"] * 4 + ["subject5_run1"] * 4
     )  # its run 0, too
     whole = haxby(brains, validation_subjects=[]).load()
-    np.testing.assert_array_equal(data.x_test, whole.x[12:])
-    np.testing.assert_array_equal(data.y_test, whole.y[12:])
+    np.testing.assert_array_equal(not_none(data.test).x, whole.train.x[12:])
+    np.testing.assert_array_equal(not_none(data.test).y, whole.train.y[12:])
     runs = haxby(brains, subjects=[1], test_runs=[2]).load()
     assert not_none(runs.client_of_row("test")).tolist() == ["subject1_run2"] * 4
-    assert runs.x_val is None
+    assert runs.validation is None
     last = haxby(brains, test_subjects=[5]).load()  # of the one that is left nothing is held out unasked
-    assert (last.x_val, len(last.sizes)) == (None, 3)
+    assert (last.validation, len(last.train.sizes)) == (None, 3)
     assert haxby(brains).fingerprint() != haxby(brains, test_runs=[0]).fingerprint()
     with fails("data.test_subjects: subject 6 is not one of data.subjects=[1]; add it"):
         Haxby(subjects=[1], test_subjects=[6])
@@ -152,7 +152,7 @@ def test_haxby_test_rows(brains):
 def test_haxby_other_categories(brains):
     data = haxby(brains, categories=["house", "cat"]).load()
     assert data.classes == ("cat", "house")
-    assert data.y[:4].tolist() == [1, 0, 1, 0]
+    assert data.train.y[:4].tolist() == [1, 0, 1, 0]
 
 
 def test_haxby_cache(brains, monkeypatch):
@@ -163,13 +163,13 @@ def test_haxby_cache(brains, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("fcorun.datasets.haxby._mask_and_standardize", masked)
-        np.testing.assert_array_equal(haxby(brains).load().x, first.x)
+        np.testing.assert_array_equal(haxby(brains).load().train.x, first.train.x)
         os.utime(brains / "haxby2001" / "subj5" / "bold.nii.gz", ns=(1, 1))
         with pytest.raises(AssertionError, match="masked again"):
             haxby(brains).load()
     for kept in Path(os.environ["FCORUN_CACHE"], "haxby").iterdir():
         kept.write_bytes(kept.read_bytes()[:50])
-    np.testing.assert_array_equal(haxby(brains).load().x, first.x)  # a damaged cache is made anew
+    np.testing.assert_array_equal(haxby(brains).load().train.x, first.train.x)  # a damaged cache is made anew
 
 
 def test_haxby_fingerprint_is_of_the_content(brains, tmp_path):
@@ -231,7 +231,7 @@ def test_haxby_downloads_through_nilearn(brains, monkeypatch):
         aside.rename(Path(data_dir) / "haxby2001" / "subj5")
 
     monkeypatch.setattr(nilearn.datasets, "fetch_haxby", fetch_haxby)
-    assert len(not_none(haxby(brains).load().y_val)) == 8
+    assert len(not_none(haxby(brains).load().validation)) == 8
     assert asked == [[5]]
 
 
@@ -257,13 +257,13 @@ def test_haxby_real_slice(offline):
     if not REAL.is_dir():
         pytest.skip(f"NOT TESTED on real scans, {REAL} is missing: only on synthetic ones")
     data = Haxby(str(REAL), subjects=[1], validation_runs=[10, 11]).load()
-    assert data.x.shape == (180, 530)
-    assert not_none(data.x_val).shape == (36, 530)
-    assert data.sizes.tolist() == [18] * 10
+    assert data.train.x.shape == (180, 530)
+    assert not_none(data.validation).x.shape == (36, 530)
+    assert data.train.sizes.tolist() == [18] * 10
     assert data.clients[-1] == "subject1_run9"
-    assert np.bincount(data.y).tolist() == [90, 90]
+    assert np.bincount(data.train.y).tolist() == [90, 90]
     # a linear rule learnt on ten runs tells faces from houses in the other two
-    direction = data.x[data.y == 1].mean(axis=0) - data.x[data.y == 0].mean(axis=0)
-    assert np.mean((data.x_val @ direction > 0) == (data.y_val == 1)) > 0.75
+    direction = data.train.x[data.train.y == 1].mean(axis=0) - data.train.x[data.train.y == 0].mean(axis=0)
+    assert np.mean((not_none(data.validation).x @ direction > 0) == (not_none(data.validation).y == 1)) > 0.75
     with fails("data.root=", "subject 2", "cannot be downloaded"):
         Haxby(str(REAL), subjects=[1, 2]).load()

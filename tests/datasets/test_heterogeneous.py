@@ -27,14 +27,14 @@ def models(**options) -> np.ndarray:
 def test_shapes_and_truths(classes):
     data = Heterogeneous(**SMALL, classes=classes, shared_nonzeros=4, validation_samples=4).load()
     columns = (classes,) if classes > 2 else ()
-    assert data.x.shape == (36, 5)
-    assert data.y.shape == (36,)
-    assert not_none(data.x_val).shape == (12, 5)
-    assert not_none(data.y_val).shape == (12,)
-    assert data.x.dtype == not_none(data.x_val).dtype == np.float32
-    assert data.y.dtype == not_none(data.y_val).dtype == np.int32
-    assert data.sizes.tolist() == [12, 12, 12]
-    assert not_none(data.offsets_val).tolist() == [0, 4, 8, 12]
+    assert data.train.x.shape == (36, 5)
+    assert data.train.y.shape == (36,)
+    assert not_none(data.validation).x.shape == (12, 5)
+    assert not_none(data.validation).y.shape == (12,)
+    assert data.train.x.dtype == not_none(data.validation).x.dtype == np.float32
+    assert data.train.y.dtype == not_none(data.validation).y.dtype == np.int32
+    assert data.train.sizes.tolist() == [12, 12, 12]
+    assert not_none(data.validation_offsets).tolist() == [0, 4, 8, 12]
     assert data.task == ("binary" if classes == 2 else "multiclass")
     assert data.classes == tuple(range(classes))
     assert not_none(data.truth)["weights"].shape == (5, *columns)
@@ -42,22 +42,22 @@ def test_shapes_and_truths(classes):
     assert not_none(data.client_truths)["weights"].shape == (3, 5, *columns)
     assert not_none(data.client_truths)["bias"].shape == (3, *columns)
     assert not not_none(data.client_truths)["bias"].any()
-    assert not_none(LowRank(clients=3, validation_samples=2).load().offsets_val).tolist() == [0, 2, 4, 6]
+    assert not_none(LowRank(clients=3, validation_samples=2).load().validation_offsets).tolist() == [0, 2, 4, 6]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_seeds(kind):
     small = SMALL | {"shared_nonzeros": 3} | kind
     one, same, other = (Heterogeneous(**small, seed=s).load() for s in (0, 0, 1))
-    np.testing.assert_array_equal(one.x, same.x)
-    np.testing.assert_array_equal(one.y, same.y)
+    np.testing.assert_array_equal(one.train.x, same.train.x)
+    np.testing.assert_array_equal(one.train.y, same.train.y)
     np.testing.assert_array_equal(not_none(one.client_truths)["weights"], not_none(same.client_truths)["weights"])
-    assert not np.isclose(one.x, other.x).any()
+    assert not np.isclose(one.train.x, other.train.x).any()
     assert (not_none(one.client_truths)["weights"] != not_none(other.client_truths)["weights"]).any()
     longer = Heterogeneous(**small, validation_samples=0).load()
-    np.testing.assert_array_equal(one.x, longer.x)
-    np.testing.assert_array_equal(one.y, longer.y)
-    assert longer.x_val is longer.y_val is longer.offsets_val is None
+    np.testing.assert_array_equal(one.train.x, longer.train.x)
+    np.testing.assert_array_equal(one.train.y, longer.train.y)
+    assert longer.validation is longer.validation_offsets is None
     fingerprints = [Heterogeneous(**small, seed=s).fingerprint() for s in (0, 0, 1)]
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
@@ -104,18 +104,18 @@ def test_dense_parts(classes):
 @pytest.mark.parametrize("scale", [0.0, 1.5])
 def test_law_of_the_features(scale):
     data = Heterogeneous(clients=40, samples=500, features=30, mean_scale=scale, validation_samples=200).load()
-    x = by_client(data.x, 40)
+    x = by_client(data.train.x, 40)
     means = x.mean(axis=1)
     assert means.var() == pytest.approx(scale**2 + 1 / 500, rel=0.12)
     assert (x - means[:, None]).var() == pytest.approx(1, rel=0.02)
     # validation rows share the mean of their client and are other rows
-    gap = by_client(not_none(data.x_val), 40).mean(axis=1) - means
+    gap = by_client(not_none(data.validation).x, 40).mean(axis=1) - means
     assert gap.var() == pytest.approx(1 / 500 + 1 / 200, rel=0.15)
 
 
 def test_law_of_two_labels():
     data = Heterogeneous(clients=5, samples=40_000, features=10, validation_samples=40_000).load()
-    for x, y in ((data.x, data.y), (not_none(data.x_val), not_none(data.y_val))):
+    for x, y in ((data.train.x, data.train.y), (not_none(data.validation).x, not_none(data.validation).y)):
         score = np.einsum("mnd,md->mn", by_client(x, 5), not_none(data.client_truths)["weights"])
         labels = by_client(y, 5)
         for low in range(-3, 3):
@@ -125,9 +125,9 @@ def test_law_of_two_labels():
 
 def test_law_of_several_labels():
     data = Heterogeneous(clients=5, samples=40_000, features=10, classes=3, validation_samples=0).load()
-    score = np.einsum("mnd,mdk->mnk", by_client(data.x, 5), not_none(data.client_truths)["weights"])
+    score = np.einsum("mnd,mdk->mnk", by_client(data.train.x, 5), not_none(data.client_truths)["weights"])
     likely = np.exp(score) / np.exp(score).sum(axis=-1, keepdims=True)
-    labels = by_client(data.y, 5)
+    labels = by_client(data.train.y, 5)
     for k in range(3):
         for low in np.arange(0, 1, 0.2):
             near = (low <= likely[..., k]) & (likely[..., k] < low + 0.2)
@@ -136,7 +136,7 @@ def test_law_of_several_labels():
 
 def test_own_models_predict_best():
     data = Heterogeneous(validation_samples=400).load()
-    x, y = by_client(not_none(data.x_val), 32), by_client(not_none(data.y_val), 32)
+    x, y = by_client(not_none(data.validation).x, 32), by_client(not_none(data.validation).y, 32)
 
     def accuracy(w: np.ndarray) -> float:
         return ((np.einsum("mnd,md->mn", x, w) > 0) == y).mean()
@@ -177,4 +177,4 @@ def test_another_population_shares_the_shared_part():
     one, other = (Heterogeneous(clients=4, features=8, population=p).load() for p in (0, 1))
     np.testing.assert_array_equal(not_none(one.truth)["weights"], not_none(other.truth)["weights"])
     assert not (not_none(one.client_truths)["weights"] == not_none(other.client_truths)["weights"]).all()
-    assert not (one.x == other.x).any()
+    assert not (one.train.x == other.train.x).any()

@@ -28,8 +28,8 @@ def test_lowrank_is_a_problem_in_matrices(reg):
 
 def test_lowrank_data():
     data = load_data(prepare(compose(list(SMALL_LOWRANK))))
-    assert (data.x.shape[1], data.shape, not_none(data.truth)["weights"].shape) == (20, (5, 4), (5, 4))
-    noise = data.y - data.x @ not_none(data.truth)["weights"].ravel() - not_none(data.truth)["bias"]
+    assert (data.train.x.shape[1], data.features.shape, not_none(data.truth)["weights"].shape) == (20, (5, 4), (5, 4))
+    noise = data.train.y - data.train.x @ not_none(data.truth)["weights"].ravel() - not_none(data.truth)["bias"]
     assert 0.7 < noise.std() < 1.3
     assert np.linalg.matrix_rank(not_none(data.truth)["weights"]) == 2
 

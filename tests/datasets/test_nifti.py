@@ -25,16 +25,16 @@ def test_maps_are_rows(tmp_path):
     table = write_maps(tmp_path)
     data = Nifti(str(table), mask=str(tmp_path / "mask.nii.gz"), validation=0).load()
     assert data.clients == ("site0", "site1", "site2")
-    assert data.sizes.tolist() == [8, 8, 8]
+    assert data.train.sizes.tolist() == [8, 8, 8]
     assert data.classes == ("a", "b")
-    assert data.y.tolist() == [0, 1] * 12
-    grid = not_none(data.voxel_grid)
+    assert data.train.y.tolist() == [0, 1] * 12
+    grid = not_none(data.features.voxel_grid)
     np.testing.assert_array_equal(grid.mask, head_mask())
     np.testing.assert_array_equal(grid.affine, AFFINE)
     expected = [values(tmp_path / f"site{m}/map{n}.nii.gz")[head_mask()] for m in range(3) for n in range(8)]
-    np.testing.assert_allclose(data.x, expected, rtol=1e-6)
-    assert data.x.dtype == np.float32
-    np.testing.assert_allclose(grid.to_image(data.x[3])[head_mask()], data.x[3])
+    np.testing.assert_allclose(data.train.x, expected, rtol=1e-6)
+    assert data.train.x.dtype == np.float32
+    np.testing.assert_allclose(grid.to_image(data.train.x[3])[head_mask()], data.train.x[3])
 
 
 def test_equal_names_sizes_and_times_are_other_images(tmp_path):
@@ -50,7 +50,7 @@ def test_equal_names_sizes_and_times_are_other_images(tmp_path):
         os.utime(folder / "mask.nii", (1e9, 1e9))
         (folder / "t.csv").write_text("image,label,client\na.nii,1,x\nb.nii,2,x\n")
         options = {"mask": str(folder / "mask.nii"), "task": "regression", "validation": 0}
-        found.append(Nifti(str(folder / "t.csv"), **options).load().x.mean())
+        found.append(Nifti(str(folder / "t.csv"), **options).load().train.x.mean())
     assert found == [1.0, 2.0]
 
 
@@ -58,15 +58,15 @@ def test_the_options_of_tables_hold(tmp_path):
     table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
     held = Nifti(str(table), mask=mask, validation=["site1"]).load()
     assert held.clients == ("site0", "site2")
-    assert len(not_none(held.y_val)) == 8
+    assert len(not_none(held.validation).y) == 8
     ages = Nifti(str(table), mask=mask, target="age", task="regression", validation=0).load()
-    assert ages.y[:3].tolist() == [20, 21, 22]
+    assert ages.train.y[:3].tolist() == [20, 21, 22]
     labels = [Nifti(str(table), mask=mask, validation=0, positive=each).load() for each in held.classes]
     assert [each.classes[1] for each in labels] == [*held.classes]
-    np.testing.assert_array_equal(labels[0].y, 1 - labels[1].y)
+    np.testing.assert_array_equal(labels[0].train.y, 1 - labels[1].train.y)
     pooled = Nifti(str(table), mask=mask, standardize="pooled", validation=0).load()
-    assert not_none(pooled.standardized)["by"] == "pooled"
-    np.testing.assert_allclose(pooled.x.mean(axis=0), 0, atol=1e-5)
+    assert not_none(pooled.features.standardized)["by"] == "pooled"
+    np.testing.assert_allclose(pooled.train.x.mean(axis=0), 0, atol=1e-5)
 
 
 def test_runs_are_standardized_as_nilearn_does(tmp_path):
@@ -74,19 +74,19 @@ def test_runs_are_standardized_as_nilearn_does(tmp_path):
 
     table, mask = write_series(tmp_path), str(tmp_path / "mask.nii.gz")
     data = Nifti(str(table), mask=mask, run="run", categories=["a", "b"], validation=0).load()
-    assert data.sizes.tolist() == [8, 8]
-    assert data.standardized == {"by": "per_run"}
+    assert data.train.sizes.tolist() == [8, 8]
+    assert data.features.standardized == {"by": "per_run"}
     runs = np.repeat([0, 1], 6)
     masker = NiftiMasker(mask_img=mask, runs=runs, standardize="zscore_sample", reports=False)
     expected = masker.fit_transform(str(tmp_path / "sub1.nii"))[np.arange(12) % 3 < 2]
-    np.testing.assert_allclose(data.x[8:], expected, atol=1e-5)
+    np.testing.assert_allclose(data.train.x[8:], expected, atol=1e-5)
     # runs whose rows alternate are the same runs
     head_, *lines = table.read_text().splitlines()
     lines = [line + f",{n % 12}" for n, line in enumerate(lines)]
     mixed = tmp_path / "mixed.csv"
     mixed.write_text("\n".join([head_ + ",volume", *lines[::2], *lines[1::2]]) + "\n")
     again = Nifti(str(mixed), mask=mask, run="run", volume="volume", categories=["a", "b"], validation=0).load()
-    np.testing.assert_allclose(np.sort(again.x, axis=0), np.sort(data.x, axis=0), atol=1e-4)
+    np.testing.assert_allclose(np.sort(again.train.x, axis=0), np.sort(data.train.x, axis=0), atol=1e-4)
 
 
 def test_haxby_by_its_table(tmp_path):
@@ -99,9 +99,9 @@ def test_haxby_by_its_table(tmp_path):
     table.write_text("\n".join(["image,label,client", *lines]))
     data = Nifti(str(table), run="client", categories=["face", "house"], validation=0,
                  mask=str(root / "haxby2001/mask.nii.gz")).load()  # fmt: skip
-    np.testing.assert_array_equal(data.x, own.x)
-    np.testing.assert_array_equal(data.y, own.y)
-    np.testing.assert_array_equal(not_none(data.voxel_grid).mask, not_none(own.voxel_grid).mask)
+    np.testing.assert_array_equal(data.train.x, own.train.x)
+    np.testing.assert_array_equal(data.train.y, own.train.y)
+    np.testing.assert_array_equal(not_none(data.features.voxel_grid).mask, not_none(own.features.voxel_grid).mask)
 
 
 def scanned_of_test_haxby(folder):
@@ -125,7 +125,7 @@ def test_a_mask_is_made_by_nilearn(tmp_path):
         save(tmp_path / f"{n}.nii", inside * (100 + rng.standard_normal(shape)))
         lines.append(f"{n}.nii,{n % 2},c{n // 2}")
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    grid = not_none(Nifti(str(tmp_path / "t.csv"), validation=0).load().voxel_grid)
+    grid = not_none(Nifti(str(tmp_path / "t.csv"), validation=0).load().features.voxel_grid)
     made = compute_multi_background_mask([str(tmp_path / f"{n}.nii") for n in range(4)])
     np.testing.assert_array_equal(grid.mask, made.get_fdata() > 0)
     assert 0.7 * inside.sum() < grid.n_voxels < 1.3 * inside.sum()
@@ -167,7 +167,7 @@ def test_another_grid_is_refused_or_resampled(tmp_path):
     save(file, np.random.default_rng(0).random((8, 6, 5)))
     with fails("map2.nii.gz", "8 x 6 x 5", "the mask 7 x 6 x 5", "data.resample=true"):
         Nifti(str(table), mask=mask).load()
-    assert Nifti(str(table), mask=mask, resample=True, validation=0).load().x.shape == (24, head_mask().sum())
+    assert Nifti(str(table), mask=mask, resample=True, validation=0).load().train.x.shape == (24, head_mask().sum())
     save(file, np.random.default_rng(0).random(SHAPE), AFFINE + np.eye(4)[:, [3, 0, 1, 2]])
     with fails("map2.nii.gz", "another affine than the mask"):
         Nifti(str(table), mask=mask).load()
@@ -191,7 +191,7 @@ def test_what_is_not_finite_is_said(tmp_path):
     save(tmp_path / "site0/map0.nii.gz", image)
     data = Nifti(str(table), mask=str(tmp_path / "mask.nii.gz")).load()
     assert any("1 images have voxels that are not finite: taken as 0" in remark for remark in data.warnings)
-    assert np.isfinite(data.x).all()
+    assert np.isfinite(data.train.x).all()
 
 
 def test_mistakes(tmp_path):

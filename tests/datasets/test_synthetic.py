@@ -22,7 +22,7 @@ def by_client(array: np.ndarray, clients: int) -> np.ndarray:
 
 def spectra(data: LeastSquares) -> np.ndarray:
     """The eigenvalues of A_j'A_j / n of each client, and of their mean."""
-    x = by_client(data.load().x, data.clients)
+    x = by_client(data.load().train.x, data.clients)
     gram = x.mT @ x / data.samples
     return np.linalg.eigvalsh(np.concatenate([gram, gram.mean(axis=0, keepdims=True)]))
 
@@ -33,13 +33,13 @@ def spectra(data: LeastSquares) -> np.ndarray:
 @pytest.mark.parametrize("kind", BOTH)
 def test_shapes_and_truth(kind):
     data = kind(**SMALL, validation_samples=4).load()
-    assert data.x.shape == (36, 5)
-    assert data.y.shape == (36,)
-    assert data.x_val.shape == (12, 5)
-    assert data.y_val.shape == (12,)
-    assert data.x.dtype == data.x_val.dtype == np.float64
-    assert data.sizes.tolist() == [12, 12, 12]
-    assert data.offsets_val.tolist() == [0, 4, 8, 12]
+    assert data.train.x.shape == (36, 5)
+    assert data.train.y.shape == (36,)
+    assert data.validation.x.shape == (12, 5)
+    assert data.validation.y.shape == (12,)
+    assert data.train.x.dtype == data.validation.x.dtype == np.float64
+    assert data.train.sizes.tolist() == [12, 12, 12]
+    assert data.validation_offsets.tolist() == [0, 4, 8, 12]
     assert len(data.clients) == 3
     assert np.linalg.norm(data.truth["weights"]) == pytest.approx(1)
     assert data.truth["bias"] == 0
@@ -58,23 +58,23 @@ def test_shapes_and_truth(kind):
 def test_seeds(kind, options):
     small = SMALL | options
     one, same, other = kind(**small).load(), kind(**small).load(), kind(**small, seed=1).load()
-    np.testing.assert_array_equal(one.x, same.x)
-    np.testing.assert_array_equal(one.y, same.y)
-    assert not np.isclose(one.x, other.x).any()
+    np.testing.assert_array_equal(one.train.x, same.train.x)
+    np.testing.assert_array_equal(one.train.y, same.train.y)
+    assert not np.isclose(one.train.x, other.train.x).any()
     assert not np.isclose(one.truth["weights"], other.truth["weights"]).any()
     longer = kind(**small, validation_samples=7).load()
-    np.testing.assert_array_equal(one.x, longer.x)
-    np.testing.assert_array_equal(one.y, longer.y)
-    assert one.x_val is one.y_val is one.offsets_val is None
+    np.testing.assert_array_equal(one.train.x, longer.train.x)
+    np.testing.assert_array_equal(one.train.y, longer.train.y)
+    assert one.validation is one.validation_offsets is None
     assert kind(**small).fingerprint() == kind(**small).fingerprint() != kind(**small, seed=1).fingerprint()
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_heterogeneity_changes_the_targets_alone(kind):
     alike, other = kind(**SMALL).load(), kind(**SMALL, heterogeneity=2.0).load()
-    np.testing.assert_array_equal(alike.x, other.x)
+    np.testing.assert_array_equal(alike.x, other.train.x)
     np.testing.assert_array_equal(alike.truth["weights"], other.truth["weights"])
-    assert (alike.y != other.y).any()
+    assert (alike.y != other.train.y).any()
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,17 @@ def test_least_squares_law(heterogeneity):
     data = LeastSquares(
         clients=200, samples=400, features=8, heterogeneity=heterogeneity, validation_samples=100
     ).load()
-    x, y = by_client(data.x, 200), by_client(data.y, 200)
+    x, y = by_client(data.train.x, 200), by_client(data.train.y, 200)
     assert x.mean() == pytest.approx(0, abs=0.01)
-    np.testing.assert_allclose(np.cov(data.x.T), np.eye(8), atol=0.02)
+    np.testing.assert_allclose(np.cov(data.train.x.T), np.eye(8), atol=0.02)
     # each client's least squares finds its own coefficients, up to a variance of 0.25 / 400
     own = np.linalg.solve(x.mT @ x, x.mT @ y[..., None])[..., 0]
     assert (own - not_none(data.truth)["weights"]).var() == pytest.approx(heterogeneity**2 + 0.25 / 400, rel=0.1)
     residual = y - np.einsum("mnd,md->mn", x, own)
     assert (residual**2).sum() / (200 * (400 - 8)) == pytest.approx(0.25, rel=0.02)
-    residual = by_client(not_none(data.y_val), 200) - np.einsum("mnd,md->mn", by_client(not_none(data.x_val), 200), own)
+    residual = by_client(not_none(data.validation).y, 200) - np.einsum(
+        "mnd,md->mn", by_client(not_none(data.validation).x, 200), own
+    )
     assert residual.var() == pytest.approx(0.25 * (1 + 8 / 400), rel=0.05)
 
 
@@ -142,7 +144,7 @@ def test_condition_is_exact(condition, basis):
 
 def test_basis_is_common_or_own():
     def top(basis: Literal["common", "own"]) -> np.ndarray:
-        x = by_client(LeastSquares(**SMALL, condition=100.0, basis=basis).load().x, 3)
+        x = by_client(LeastSquares(**SMALL, condition=100.0, basis=basis).load().train.x, 3)
         return np.linalg.eigh(x.mT @ x)[1][..., -1]
 
     common, own = top("common"), top("own")
@@ -154,7 +156,7 @@ def test_conditioned_validation_rows_have_the_same_covariance():
     data = LeastSquares(
         clients=2, samples=50, features=4, condition=9.0, basis="own", validation_samples=100_000
     ).load()
-    x, x_val = by_client(data.x, 2), by_client(not_none(data.x_val), 2)
+    x, x_val = by_client(data.train.x, 2), by_client(not_none(data.validation).x, 2)
     np.testing.assert_allclose(x_val.mT @ x_val / 100_000, x.mT @ x / 50, atol=0.15)
 
 
@@ -188,16 +190,16 @@ def test_logistic_law(signal):
     data = LogisticSynthetic(clients=4, samples=50_000, features=6, signal=signal, validation_samples=10_000).load()
     assert data.task == "binary"
     assert data.classes == (-1, 1)
-    assert data.y.dtype == np.int32
+    assert data.train.y.dtype == np.int32
     assert np.linalg.norm(not_none(data.truth)["weights"]) == pytest.approx(signal)
-    np.testing.assert_allclose(np.cov(data.x.T), np.eye(6), atol=0.02)
-    for x, y in ((data.x, data.y), (not_none(data.x_val), not_none(data.y_val))):
+    np.testing.assert_allclose(np.cov(data.train.x.T), np.eye(6), atol=0.02)
+    for x, y in ((data.train.x, data.train.y), (not_none(data.validation).x, not_none(data.validation).y)):
         score = x @ not_none(data.truth)["weights"]
         for low, high in ((-2, -1), (-1, 0), (0, 1), (1, 2)):
             near = (low <= score) & (score < high)
             if near.sum() > 1000:
                 assert y[near].mean() == pytest.approx((1 / (1 + np.exp(-score[near]))).mean(), abs=0.05)
-    assert data.y.mean() == pytest.approx(0.5, abs=0.01)
+    assert data.train.y.mean() == pytest.approx(0.5, abs=0.01)
 
 
 def test_logistic_clients_have_their_own_coefficients():
@@ -206,7 +208,7 @@ def test_logistic_clients_have_their_own_coefficients():
     )
 
     def spread(data) -> float:
-        x, y = by_client(data.x, 6), by_client(data.y, 6)
+        x, y = by_client(data.train.x, 6), by_client(data.train.y, 6)
         return np.einsum("mnd,mn->md", x, y - 0.5).std(axis=0).mean() / 20_000
 
     assert spread(alike) < 0.01

@@ -32,8 +32,8 @@ def test_binary_labels_are_indices_of_sorted_classes(tmp_path, labels, classes):
         data = price_table(save(tmp_path, name, frame(price=labels * 2)), task="binary").load()
         assert data.classes == classes
         assert data.task == "binary"
-        assert data.y.dtype == np.int32
-        np.testing.assert_array_equal(data.y, expected)
+        assert data.train.y.dtype == np.int32
+        np.testing.assert_array_equal(data.train.y, expected)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,14 @@ def test_the_positive_class_is_second_and_changes_nothing_else(tmp_path, labels,
     options = {"task": "binary", "client": None, "partition": "by_label", "clients": 2, "validation": 0.4}
     last, other = (price_table(path, **options, positive=label).load() for label in (None, first))
     assert other.classes == last.classes[::-1] == (labels[1], labels[0])
-    assert other.y.dtype == np.int32
-    np.testing.assert_array_equal(other.y, 1 - last.y)
-    np.testing.assert_array_equal(not_none(other.y_val), 1 - not_none(last.y_val))
-    for name in ("x", "x_val", "offsets"):  # clients and held-out rows are the same
-        np.testing.assert_array_equal(getattr(other, name), getattr(last, name))
+    assert other.train.y.dtype == np.int32
+    np.testing.assert_array_equal(other.train.y, 1 - last.train.y)
+    np.testing.assert_array_equal(not_none(other.validation).y, 1 - not_none(last.validation).y)
+    for split, rows in last.splits.items():  # clients and held-out rows are the same
+        np.testing.assert_array_equal(other.splits[split].x, rows.x)
+        np.testing.assert_array_equal(other.splits[split].client, rows.client)
     named = price_table(path, **options, positive=labels[1] if isinstance(labels[1], bool) else str(labels[1])).load()
-    np.testing.assert_array_equal(named.y, last.y)
+    np.testing.assert_array_equal(named.train.y, last.train.y)
     with fails("data.positive=maybe is no label of target 'price' of ", str(labels[0]), str(labels[1])):
         price_table(path, **options, positive="maybe").load()
 
@@ -59,18 +60,18 @@ def test_the_positive_class_of_arrays_is_second(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.eye(6), y=[1, -1] * 3)
     data = Table(str(tmp_path / "t.npz"), clients=2, task="binary", validation=0.0, positive="-1").load()
     assert data.classes == (1, -1)
-    assert data.y.tolist() == (data.x[:, 1::2].sum(axis=1) == 1).astype(int).tolist()
+    assert data.train.y.tolist() == (data.train.x[:, 1::2].sum(axis=1) == 1).astype(int).tolist()
 
 
 def test_a_class_of_validation_rows_alone_keeps_its_index(tmp_path):
     path = save(tmp_path, "t.csv", frame(price=["q", "p", "r", "q", "r", "p"], site=[*"abcabb"]))
     data = price_table(path, task="multiclass", validation=["c"]).load()
     assert data.classes == ("p", "q", "r")
-    assert not_none(data.y_val).tolist() == [2]
+    assert not_none(data.validation).y.tolist() == [2]
     data = price_table(path, task="multiclass", validation=["b"]).load()
     assert data.classes == ("p", "q", "r")
-    assert set(data.y.tolist()) == {1, 2}
-    assert not_none(data.y_val).tolist() == [0, 2, 0]
+    assert set(data.train.y.tolist()) == {1, 2}
+    assert not_none(data.validation).y.tolist() == [0, 2, 0]
 
 
 # ---------------------------------------------------------------- refusals

@@ -9,6 +9,7 @@ from table_files import CLIENT, X, Y, frame, price_table, save
 from fcorun.config import build
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.table import Table
+from fcorun.rows.rows import Rows
 from fcorun.tables.partition import hold_out, standardize_per_client
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -29,9 +30,9 @@ def test_clients_are_held_out_wholly(tmp_path):
     options = {"path": path, "target": "price", "client": "site", "validation": [3, 1]}
     data = build(Table, options, "data").load()  # numbers in a list are names
     assert data.clients == ("2",)
-    assert data.y.tolist() == [1, 4]
-    assert data.y_val.tolist() == [0.5, 3, 2, 5]  # rows of client 1, then of client 3
-    assert data.offsets_val is None
+    assert data.train.y.tolist() == [1, 4]
+    assert data.validation.y.tolist() == [0.5, 3, 2, 5]  # rows of client 1, then of client 3
+    assert data.validation_offsets is None
 
 
 def test_validation_rows_are_sorted_by_client(tmp_path):
@@ -40,28 +41,42 @@ def test_validation_rows_are_sorted_by_client(tmp_path):
     path = save(tmp_path, "t.csv", pd.DataFrame({"site": site, "row": range(200), "price": rng.random(200)}))
     for options in ({}, {"client": None, "partition": "sorted", "clients": 5}):
         data = price_table(path, validation=0.25, **options).load()
-        counts = np.diff(not_none(data.offsets_val))
-        np.testing.assert_array_equal(counts, (data.sizes + counts) // 4)
+        counts = np.diff(not_none(data.validation_offsets))
+        np.testing.assert_array_equal(counts, (data.train.sizes + counts) // 4)
         for m in range(len(counts)):
-            start, stop = not_none(data.offsets_val)[m : m + 2]
-            rows = not_none(data.x_val)[start:stop, -1].astype(int)
+            start, stop = not_none(data.validation_offsets)[m : m + 2]
+            rows = not_none(data.validation).x[start:stop, -1].astype(int)
             assert (np.diff(rows) > 0).all()
             assert options or (site[rows] == m).all()
-    assert price_table(path, validation=0.0).load().offsets_val is None
+    assert price_table(path, validation=0.0).load().validation_offsets is None
 
 
 def test_an_npz_may_mark_all_rows_of_a_client(tmp_path):
     np.savez(tmp_path / "t.npz", X=X, y=Y, client=CLIENT, validation=(CLIENT == "a") | (Y == 0.5))
     data = Table(str(tmp_path / "t.npz")).load()
-    assert not_none(data.y_val).tolist() == [1, 3, 5, 0.5]
-    assert data.offsets_val is None
+    assert not_none(data.validation).y.tolist() == [1, 3, 5, 0.5]
+    assert data.validation_offsets is None
 
 
-@pytest.mark.parametrize("offsets_val", [[0, 2], [0, 1, 3], [1, 1, 2], [0, 3, 2]])
-def test_offsets_that_do_not_cover_the_validation_rows_are_refused(offsets_val):
-    data = FederatedData(X, Y, np.array([0, 3, 6]), x_val=X[:2], y_val=Y[:2], offsets_val=np.array(offsets_val))
-    with fails("data: offsets_val", "2 validation rows", "2 clients", "3 numbers"):
-        data.validate()
+@pytest.mark.parametrize("client", [[-1, 0, 0, 0, 1, 1], [0, 1, 0, 0, 1, 1]])
+def test_training_rows_that_are_not_sorted_by_client_are_refused(client):
+    with fails("data: the training rows must be sorted by client, whose numbers begin with 0; sort them"):
+        FederatedData(Rows(X, Y, np.array(client))).validate()
+
+
+def test_a_client_without_training_rows_is_refused():
+    with fails("data: client b has no training rows"):
+        FederatedData(Rows(X, Y, np.array([0, 0, 0, 2, 2, 2])), clients=("a", "b", "c")).validate()
+    with fails("data: client c has no training rows"):
+        FederatedData(Rows(X, Y, np.array([0, 0, 0, 1, 1, 1])), clients=("a", "b", "c")).validate()
+
+
+@pytest.mark.parametrize(
+    ("client", "offsets"), [([1, 1], [0, 0, 2]), ([0, 1], [0, 1, 2]), ([1, 0], None), ([0, 2], None), ([-1, 1], None)]
+)
+def test_validation_rows_have_offsets_where_they_are_sorted_by_training_clients(client, offsets):
+    data = FederatedData(Rows(X, Y, np.array([0, 0, 0, 1, 1, 1])), Rows(X[:2], Y[:2], np.array(client))).validate()
+    assert (None if data.validation_offsets is None else data.validation_offsets.tolist()) == offsets
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
@@ -89,21 +104,21 @@ def test_each_client_is_standardized_by_its_own_training_rows(tmp_path):
     path = save(tmp_path, "t.csv", table)
     data = price_table(path, standardize="per_client", validation=0.25).load()
     for m in range(3):
-        client_x = data.x[data.offsets[m] : data.offsets[m + 1]]
+        client_x = data.train.x[data.train.offsets[m] : data.train.offsets[m + 1]]
         assert abs(client_x.mean()) < 1e-12
         assert client_x.std() == pytest.approx(1)
-        rows = (not_none(data.y_val) >= 100 * m) & (not_none(data.y_val) < 100 * (m + 1))
-        training = data.y[data.offsets[m] : data.offsets[m + 1]].astype(int)
-        expected = (table.u[not_none(data.y_val)[rows].astype(int)] - table.u[training].mean()) / table.u[training].std(
-            ddof=0
-        )
-        np.testing.assert_allclose(not_none(data.x_val)[rows, 0], expected)
+        rows = (not_none(data.validation).y >= 100 * m) & (not_none(data.validation).y < 100 * (m + 1))
+        training = data.train.y[data.train.offsets[m] : data.train.offsets[m + 1]].astype(int)
+        expected = (table.u[not_none(data.validation).y[rows].astype(int)] - table.u[training].mean()) / table.u[
+            training
+        ].std(ddof=0)
+        np.testing.assert_allclose(not_none(data.validation).x[rows, 0], expected)
     held_out = price_table(path, standardize="per_client", validation=["b"]).load()
-    assert abs(not_none(held_out.x_val).mean()) < 1e-12
-    assert not_none(held_out.x_val).std() == pytest.approx(1)
+    assert abs(not_none(held_out.validation).x.mean()) < 1e-12
+    assert not_none(held_out.validation).x.std() == pytest.approx(1)
     pooled = price_table(path, standardize="pooled", validation=["b"]).load()
-    assert abs(pooled.x.mean()) < 1e-12
-    assert not_none(pooled.x_val).mean() > 5
+    assert abs(pooled.train.x.mean()) < 1e-12
+    assert not_none(pooled.validation).x.mean() > 5
 
 
 def test_a_fraction_that_holds_out_no_row_is_warned_about(tmp_path):

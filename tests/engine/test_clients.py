@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import small
+from helpers import not_none, small
 
 from fcorun.engine.arrays import to_device
 from fcorun.engine.clients import chunk_width, chunked, vmapped
@@ -109,6 +109,5 @@ def test_synthetic_rows_are_held_once():
     data = load_data(experiment)
     rows, extra = build_engine(experiment, data).federation.arrays
     assert rows is not None
-    assert rows.x.unsafe_buffer_pointer() == data.x.ctypes.data
-    assert data.x_val is not None
-    assert extra["x_val"].unsafe_buffer_pointer() == data.x_val.ctypes.data
+    assert rows.x.unsafe_buffer_pointer() == data.train.x.ctypes.data
+    assert extra["x_val"].unsafe_buffer_pointer() == not_none(data.validation).x.ctypes.data

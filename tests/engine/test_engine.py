@@ -13,7 +13,7 @@ def test_large_whole_numbers_are_not_wrapped(tmp_path):
     x = np.arange(40).reshape(20, 2) + 2**31
     np.savez(tmp_path / "big.npz", X=x, y=np.arange(20.0), client=np.arange(20) % 2)
     experiment = prepare(compose(["data=table", f"data.path={tmp_path / 'big.npz'}", "data.validation=0"]))
-    on = to_device(load_data(experiment).x, "float32")
+    on = to_device(load_data(experiment).train.x, "float32")
     assert on.dtype == "float32"
     assert float(on.min()) >= 2**31
 

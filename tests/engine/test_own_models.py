@@ -27,7 +27,7 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     config = ragged(tmp_path, "algo=local", "reg=l1", "reg.strength=0.3", f"objective={objective}", "rounds=3",
                     "algo.client_lr=0.1", "data.validation=0.3", sizes=(2, 9, 14, 11), task=task)  # fmt: skip
     record, data = run(config, "run"), load_data(prepare(config))
-    assert np.diff(not_none(data.offsets_val)).min() == 0 < np.diff(not_none(data.offsets_val)).max()
+    assert np.diff(not_none(data.validation_offsets)).min() == 0 < np.diff(not_none(data.validation_offsets)).max()
     assert record.personal["client"].tolist() == list(data.clients)
 
     def losses(x, y, offsets):
@@ -42,10 +42,17 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
                 yield np.log(np.exp(score).sum(axis=1)) - score[np.arange(len(own)), own], score.argmax(axis=1) == own
 
     last = record.metrics.iloc[-1]
-    train = [[each.mean() for each in pair] for pair in losses(data.x, data.y, data.offsets)]
-    val = [[e.mean() for e in pair] for pair in losses(data.x_val, data.y_val, data.offsets_val) if len(pair[0])]
+    train = [[each.mean() for each in pair] for pair in losses(data.train.x, data.train.y, data.train.offsets)]
+    val = [
+        [e.mean() for e in pair]
+        for pair in losses(not_none(data.validation).x, not_none(data.validation).y, data.validation_offsets)
+        if len(pair[0])
+    ]
     assert len(val) == 3
-    rows, shares = np.diff(not_none(data.offsets_val)), data.sizes / data.sizes.sum()  # weighted as of the global model
+    rows, shares = (
+        np.diff(not_none(data.validation_offsets)),
+        data.train.sizes / data.train.sizes.sum(),
+    )  # weighted as of the global model
     for i, kind in enumerate(["loss"] + (["accuracy"] if task != "regression" else [])):
         own = [pair[i] for pair in val]
         expected = {

@@ -68,7 +68,7 @@ def test_select_ranks_the_rows_of_each_fold(capsys):
     for k, (_, held) in enumerate(folds, start=1):
         assert found.fits[f"fold{k}"].metrics["val_auc"].shape == (3,)
         assert 0.5 <= found.fits[f"fold{k}"].metrics["val_auc"][-1] <= 1
-        assert len(np.unique(data.y[held])) == 2
+        assert len(np.unique(data.train.y[held])) == 2
     assert plan_selection(settings | {"metric": "ap"}, options, "other").metric == "val_ap"
     assert plan_selection(settings | {"metric": "loss"}, options, "other").metric == "val_loss"
 

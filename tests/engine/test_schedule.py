@@ -98,11 +98,11 @@ def test_the_whole_data_of_a_client_are_its_rows(sizes, cohort, tmp_path):
     data, now = load_data(experiment), snapshots(config)[-1]
     drawn = build_engine(experiment, data).federation.schedule.draw_rounds(0, 1)
     rate = config["algo"]["client_lr"]
-    x, expected = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
+    x, expected = np.column_stack([data.train.x, np.ones(len(data.train.x))]), np.zeros(7)
     for m in drawn.cohort[0]:
-        rows = slice(data.offsets[m], data.offsets[m + 1])
-        step = 2 * x[rows].T @ data.y[rows] / data.sizes[m]
-        expected += data.sizes[m] / data.sizes[drawn.cohort[0]].sum() * rate * step
+        rows = slice(data.train.offsets[m], data.train.offsets[m + 1])
+        step = 2 * x[rows].T @ data.train.y[rows] / data.train.sizes[m]
+        expected += data.train.sizes[m] / data.train.sizes[drawn.cohort[0]].sum() * rate * step
     np.testing.assert_allclose(flat({k: v[0] for k, v in now.solution.items()}), expected, atol=1e-12)
 
 

@@ -26,7 +26,7 @@ def test_it_is_all_rows_of_the_client(more, tmp_path):
     """Against the box in plain NumPy, on clients of which each has another number of steps."""
     config = of_svrg(ragged(tmp_path, "algo=fedavg", "batch_size=3", "rounds=2", *more))
     q = Quadratics(config)
-    x, y, w = np.column_stack([q.data.x, np.ones(20)]), q.data.y, np.zeros(7)
+    x, y, w = np.column_stack([q.data.train.x, np.ones(20)]), q.data.train.y, np.zeros(7)
 
     def gradient(rows, w):
         return 2 / len(rows) * x[rows].T @ (x[rows] @ w - y[rows])

@@ -72,6 +72,7 @@ from dataclasses import dataclass
 import numpy as np
 from fcorun.algorithms import FedAvg
 from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.rows.rows import Rows
 
 @dataclass(frozen=True)
 class Own(FedAvg):
@@ -80,7 +81,7 @@ class Own(FedAvg):
 @dataclass(frozen=True)
 class Lasso(Dataset):
     def load(self):
-        return FederatedData(np.eye(4) * {factor}, np.arange(4.0), np.array([0, 2, 4]))
+        return FederatedData(Rows(np.eye(4) * {factor}, np.arange(4.0), np.arange(4) // 2))
 """
 
 
@@ -103,7 +104,7 @@ def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):
     config = small("clients_per_round=null", "rounds=1") | {"data": {"name": "own", "class": "mine.Lasso"}}
     for factor in (1, 2):
         user_module("mine", OWN.format(factor=factor))
-        assert load_data(prepare(config)).x[0, 0] == factor
+        assert load_data(prepare(config)).train.x[0, 0] == factor
 
 
 # ---------------------------------------------------------------- hard cases

@@ -33,11 +33,11 @@ def test_data_that_cannot_be_made(overrides, keys):
 def test_the_bound_is_one_and_more_memory_may_be_given(monkeypatch):
     config = small("data.seed=77")
     needed, _ = prepare(config).data.memory_needed()
-    assert build.load_data(prepare(small("data.seed=78"))).x.nbytes < needed
+    assert build.load_data(prepare(small("data.seed=78"))).train.x.nbytes < needed
     monkeypatch.setattr(build, "free_host_memory", lambda: needed - 1)
     with fails("data.clients=6, data.samples=12, data.validation_samples=4, data.features=20 needs at least"):
         build.load_data(prepare(config))
-    assert len(build.load_data(prepare(config | {"memory": 1.0})).y) == 72
+    assert len(build.load_data(prepare(config | {"memory": 1.0})).train.y) == 72
 
 
 def test_an_image_that_cannot_be_read():

@@ -55,7 +55,7 @@ def test_rows_in_a_short_batch_and_clients_of_much_weight_count_for_more(tmp_pat
         ).effective_rows
 
     base = ("batch_size=4", "local_epochs=null", "client_weighting=uniform")
-    sizes = np.diff(load_data(prepare(ragged(tmp_path, "algo=fedavg"))).offsets)
+    sizes = np.diff(load_data(prepare(ragged(tmp_path, "algo=fedavg"))).train.offsets)
     assert rows(*base, "local_steps=1") == pytest.approx(np.minimum(sizes, 4).min() * len(sizes))
     one = rows(*base, "local_steps=1", "client_weighting=examples")
     assert one == pytest.approx((np.minimum(sizes, 4) / sizes).min() * sizes.sum())

@@ -132,7 +132,7 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
     experiment = prepare(ragged(tmp_path, *overrides, sizes=sizes, y=y))
     data, minimize, batch_sizes = experiment.data.load(), strength_max.minimize, []
     with jax.enable_x64(True):
-        problem, ends = build_problem(experiment, data), data.offsets.tolist()
+        problem, ends = build_problem(experiment, data), data.train.offsets.tolist()
         rows = [reference.gather_rows(data, "uniform", slice(*bounds)) for bounds in pairwise(ends)]
         strengths = [strength_max.strength_max(problem, batch) for batch in rows]
 

@@ -26,7 +26,7 @@ def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
     data = load_data(experiment)
     solved = ("algo=centralized", "objective=poisson", *reg[: 2 if len(reg) > 1 else 1])
     best = run(ragged(tmp_path, *solved, sizes=SIZES, x=X, y=COUNTS), "best").solution
-    size = np.sqrt((data.x**2).mean(axis=0))
+    size = np.sqrt((data.train.x**2).mean(axis=0))
     largest = np.abs(best["weights"] * size).max()
     assert measure_movement(experiment, data, best) < 1e-5
     for j in (0, 3):

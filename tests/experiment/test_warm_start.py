@@ -142,8 +142,8 @@ def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
     right = compose([*new, "data.standardize=pooled", f"data.scaling={trained}"])
     scaled = load_data(prepare(run(right, "right").config))
     raw = load_data(prepare(compose(new)))
-    old_raw = load_data(prepare(compose(old))).x
-    np.testing.assert_allclose(scaled.x, (raw.x - old_raw.mean(axis=0)) / old_raw.std(axis=0), rtol=1e-5)
+    old_raw = load_data(prepare(compose(old))).train.x
+    np.testing.assert_allclose(scaled.train.x, (raw.train.x - old_raw.mean(axis=0)) / old_raw.std(axis=0), rtol=1e-5)
     other = run(compose([*old, "algo=fedavg", "data.standardize=pooled", "data.seed=5"]), "other").folder
     assert prepare(right | {"data": right["data"] | {"scaling": str(other)}}).identity != prepare(right).identity
     with fails("data.scaling=nowhere", "no record"):
@@ -158,14 +158,14 @@ def test_a_record_notes_its_scaling_as_scikit_learn_does(tmp_path):
     (tmp_path / "old.csv").write_text("\n".join(["same," + lines[0], *(f"7,{line}" for line in lines[1:])]) + "\n")
     trained = run(compose([*given, "algo=fedavg", "data.validation=0", "data.standardize=pooled"]), "old")
     told = trained.summary["data"]["standardized"]
-    x = np.sort(load_data(prepare(compose([*given, "data.validation=0"]))).x, axis=0)
+    x = np.sort(load_data(prepare(compose([*given, "data.validation=0"]))).train.x, axis=0)
     scaler = StandardScaler().fit(x)
     assert list(told) == ["by", "mean_", "var_", "scale_"]
     for name in ("mean_", "var_", "scale_"):
         np.testing.assert_allclose(told[name], getattr(scaler, name), rtol=1e-9, atol=1e-12)
 
     new = [*given, "algo=fedavg", "data.standardize=pooled", f"data.scaling={trained.folder}"]
-    ours = load_data(prepare(compose(new))).x
+    ours = load_data(prepare(compose(new))).train.x
     assert (ours[:, 0] == 0).all()
     run(compose([*new, f"start={trained.folder}", "rounds=1"]), "goes on")
 
@@ -175,8 +175,8 @@ def test_new_clients_have_the_features_of_the_old_ones(tmp_path):
     new = visits(tmp_path / "new.csv", ["d", "e"], columns=("bp", "age"))
     new = [*new, "algo=ditto", f"start={trained}", "frozen=true"]
     data = load_data(prepare(run(compose(new), "new").config))  # found by name
-    assert data.features == ("age", "bp")
-    assert data.x.mean(axis=0) == pytest.approx([120, 50], abs=20)  # the new file has them the other way round
+    assert data.features.names == ("age", "bp")
+    assert data.train.x.mean(axis=0) == pytest.approx([120, 50], abs=20)  # the new file has them the other way round
     with fails("data.path=", "no column 'bp'", "(valid: age, ph)"):
         run(compose([*new[:1], *visits(tmp_path / "n.csv", ["d"], columns=("ph", "age")), *new[-3:]]), "lost")
     (trained / "encoding.json").unlink()  # as records of before

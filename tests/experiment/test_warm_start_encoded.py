@@ -40,13 +40,13 @@ def choice(path, *more: str) -> list[str]:
 def test_a_record_keeps_its_encoding(trained):
     encoding = json.loads((trained.folder / "encoding.json").read_text())
     data = load_data(prepare(trained.config))
-    assert Encoding.from_dict(encoding) == data.encoding
-    assert encoding["features"] == trained.summary["data"]["feature_names"] == list(data.features)
-    assert data.features == ("age", "ward=er", "ward=eye", "ward=icu", "sex=M", "lab")
-    lab = not_none(data.encoding).columns[-1]
+    assert Encoding.from_dict(encoding) == data.features.encoding
+    assert encoding["features"] == trained.summary["data"]["feature_names"] == list(data.features.names)
+    assert data.features.names == ("age", "ward=er", "ward=eye", "ward=icu", "sex=M", "lab")
+    lab = not_none(data.features.encoding).columns[-1]
     raw = load_data(prepare(trained.config | {"data": trained.config["data"] | {"standardize": "none"}}))
     lab_values = visits(ROWS)["lab"].dropna().tolist()
-    assert lab.fill == np.median([value for value in raw.x[:, -1] if value in lab_values])
+    assert lab.fill == np.median([value for value in raw.train.x[:, -1] if value in lab_values])
 
 
 def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tmp_path):
@@ -59,11 +59,11 @@ def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tm
                    f"data.scaling={trained.folder}")  # fmt: skip
     record = run(compose(overrides), "new")
     data, old = load_data(prepare(compose(overrides))), load_data(prepare(trained.config))
-    assert data.features == old.features
-    assert data.encoding == old.encoding
+    assert data.features.names == old.features.names
+    assert data.features.encoding == old.features.encoding
     scaled = trained.summary["data"]["standardized"]
-    expected = (not_none(old.encoding).apply(new) - np.array(scaled["mean_"])) / np.array(scaled["scale_"])
-    np.testing.assert_allclose(data.x, expected, rtol=1e-12, atol=1e-12)
+    expected = (not_none(old.features.encoding).apply(new) - np.array(scaled["mean_"])) / np.array(scaled["scale_"])
+    np.testing.assert_allclose(data.train.x, expected, rtol=1e-12, atol=1e-12)
     log = (record.folder / "run.log").read_text()
     assert "column 'ward' has levels that no training row has, 'moon' in 3 rows (" in log
     assert "'age' by " in log
@@ -86,4 +86,4 @@ def test_an_encoding_that_is_taken_is_part_of_what_a_run_is(trained, tmp_path):
     known.add(prepare(compose([*plain, f"data.encoding={other}"])).identity)
     assert len(known) == 3
     a = load_data(prepare(compose([*plain, f"data.encoding={other}"])))
-    np.testing.assert_array_equal(a.x, load_data(prepare(compose(plain))).x)
+    np.testing.assert_array_equal(a.train.x, load_data(prepare(compose(plain))).train.x)

@@ -91,14 +91,16 @@ def test_clients_own_validation_rows_weigh():
                   overrides=overrides)  # fmt: skip
     data: Any = load_data(prepare(record.config))
     models, total = not_none(record.personal), []
-    for m, (start, stop) in enumerate(zip(data.offsets_val, data.offsets_val[1:], strict=False)):
-        p = data.x_val[start:stop] @ models["weights"][m] + models["bias"][m]
-        total.append(np.average((p - data.y_val[start:stop]) ** 2, weights=data.weight_val[start:stop]))
-    client_weights = np.add.reduceat(data.weight_val, data.offsets_val[:-1])
+    for m, (start, stop) in enumerate(zip(data.validation_offsets, data.validation_offsets[1:], strict=False)):
+        p = data.validation.x[start:stop] @ models["weights"][m] + models["bias"][m]
+        total.append(np.average((p - data.validation.y[start:stop]) ** 2, weights=data.validation.weight[start:stop]))
+    client_weights = np.add.reduceat(data.validation.weight, data.validation_offsets[:-1])
     last = record.metrics.iloc[-1]
     assert last["personal_val_loss"] == pytest.approx(np.average(total, weights=client_weights), rel=1e-9)
-    p = data.x_val @ record.solution["weights"] + record.solution["bias"]
-    assert last["val_loss"] == pytest.approx(np.average((p - data.y_val) ** 2, weights=data.weight_val), rel=1e-9)
+    p = data.validation.x @ record.solution["weights"] + record.solution["bias"]
+    assert last["val_loss"] == pytest.approx(
+        np.average((p - data.validation.y) ** 2, weights=data.validation.weight), rel=1e-9
+    )
 
 
 @pytest.mark.usefixtures("x64")
@@ -117,7 +119,7 @@ def test_minibatches_are_without_bias(tmp_path):
     gradients = [federation.problem.gradient(w, local.batch(rows)) for rows in local.rows]
     mean = (1 / 3) * (gradients[0] + gradients[1] + gradients[2])
     rows = slice(0, 9)
-    weight, offset = not_none(data.weight)[rows], not_none(data.offset)[rows]
+    weight, offset = not_none(data.train.weight)[rows], not_none(data.train.offset)[rows]
     whole = Batch(x[rows], y[rows], jnp.asarray(weight / weight.sum()), offset=jnp.asarray(offset))
     assert (mean - federation.problem.gradient(w, whole)).norm() < 1e-12
 
@@ -127,9 +129,9 @@ def test_no_minibatch_bends_more_than_its_bound():
     experiment = prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "objective.ridge=0.2"]))
     data = load_data(experiment)
     least, most = curvature_bounds(experiment.objective, data, full_batch=False)
-    rows = np.column_stack([data.x, np.ones(len(data.y))])
-    ridge = np.diag([0.2] * data.x.shape[1] + [0.0])
-    weighed = zip(rows, not_none(data.row_weights), strict=True)
+    rows = np.column_stack([data.train.x, np.ones(len(data.train.y))])
+    ridge = np.diag([0.2] * data.train.x.shape[1] + [0.0])
+    weighed = zip(rows, not_none(data.train.relative_weight), strict=True)
     values = [np.linalg.eigvalsh(2 * v * np.outer(row, row) + ridge) for row, v in weighed]
     assert least <= np.min(values) + 1e-12
     assert np.max(values) - 0.2 <= most <= np.max(values) + 0.2

@@ -24,8 +24,8 @@ def test_constants_of_the_theorems():
     constants = theory.compute_constants(experiment, data)
     assert (constants.M, constants.K) == (4, 3)
     assert constants.variance == pytest.approx(0, abs=1e-12)
-    x = np.column_stack([data.x, np.ones(len(data.y))]).astype(float)
-    best = np.linalg.lstsq(x, data.y.astype(float), rcond=None)[0]
+    x = np.column_stack([data.train.x, np.ones(len(data.train.y))]).astype(float)
+    best = np.linalg.lstsq(x, data.train.y.astype(float), rcond=None)[0]
     assert pytest.approx(best @ best / 2, rel=1e-6) == constants.B
     hessians = [2 * x[i : i + 200].T @ x[i : i + 200] / 200 for i in range(0, 800, 200)]
     assert pytest.approx(max(np.linalg.eigvalsh(h)[-1] for h in hessians)) == constants.L

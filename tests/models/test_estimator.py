@@ -67,7 +67,7 @@ def test_raw_features_give_what_the_run_has(trained, visits, standardize):
         np.testing.assert_allclose(model.predict_proba(rows[X])[:, 1], 1 / (1 + np.exp(-eta)), rtol=1e-9)
     experiment = prepare(record.config)
     data = load_data(experiment)
-    of_run = compute_predictions(experiment.objective, w, data.x)
+    of_run = compute_predictions(experiment.objective, w, data.train.x)
     raw = np.concatenate([record.estimator(s).decision_function(table[X][table.site == s]) for s in ("Aachen", "Bonn")])
     np.testing.assert_allclose(of_run, raw, rtol=1e-9, atol=1e-9)
 
@@ -104,8 +104,8 @@ def test_mlp(trained, task, standardize):
     record = trained(task, *mlp_overrides, f"data.standardize={standardize}", "data.test=0.2", algo="fedavg")
     model, experiment = record.estimator(), prepare(record.config)
     data = load_data(experiment)
-    eta = compute_predictions(experiment.objective, record.solution, data.x)
-    raw = data.x if standardize == "none" else _unstandardize(record, data.x)
+    eta = compute_predictions(experiment.objective, record.solution, data.train.x)
+    raw = data.train.x if standardize == "none" else _unstandardize(record, data.train.x)
     eta = np.stack([0 * eta, eta], axis=1) if task == "binary" else eta
     chances = np.exp(eta) / np.exp(eta).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(pd.DataFrame(raw, columns=X)), chances, rtol=1e-8)
@@ -198,7 +198,7 @@ def test_scikit_learn_can_use_the_estimator(trained, visits, tmp_path):
 
 def _train(record):
     data = load_data(prepare(record.config))
-    return pd.Series({"x": pd.DataFrame(_unstandardize(record, data.x), columns=X), "y": data.y})
+    return pd.Series({"x": pd.DataFrame(_unstandardize(record, data.train.x), columns=X), "y": data.train.y})
 
 
 def test_matrices_and_features_without_names():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import HETEROGENEOUS, small
+from helpers import HETEROGENEOUS, not_none, small
 from sklearn import metrics
 
 from fcorun import compose, run
@@ -33,15 +33,15 @@ def test_against_scikit_learn(trained):
     record = trained("binary", "data.validation=[Bonn]", "data.test=0.3")
     data = load_data(prepare(record.config))
     w = record.solution
-    eta = data.x_test @ w["weights"] + w["bias"]
+    eta = not_none(data.test).x @ w["weights"] + w["bias"]
     test_scores, p = row(record, "test"), 1 / (1 + np.exp(-eta))
     assert test_scores.positive == "ill"
     assert test_scores.n == 24
-    assert test_scores.auc == pytest.approx(metrics.roc_auc_score(data.y_test, eta))
-    assert test_scores.brier == pytest.approx(metrics.brier_score_loss(data.y_test, p))
-    assert test_scores.loss == pytest.approx(metrics.log_loss(data.y_test, p))
-    assert test_scores.accuracy == pytest.approx(metrics.accuracy_score(data.y_test, eta > 0))
-    assert test_scores.sensitivity == pytest.approx(metrics.recall_score(data.y_test, eta > 0))
+    assert test_scores.auc == pytest.approx(metrics.roc_auc_score(not_none(data.test).y, eta))
+    assert test_scores.brier == pytest.approx(metrics.brier_score_loss(not_none(data.test).y, p))
+    assert test_scores.loss == pytest.approx(metrics.log_loss(not_none(data.test).y, p))
+    assert test_scores.accuracy == pytest.approx(metrics.accuracy_score(not_none(data.test).y, eta > 0))
+    assert test_scores.sensitivity == pytest.approx(metrics.recall_score(not_none(data.test).y, eta > 0))
     assert sorted(record.scores.query("set == 'test'").client) == ["", "Aachen", "Celle"]
     assert record.scores.query("set == 'validation'").client.tolist() == ["", "Bonn"]  # by name, though held out wholly
     assert record.scores.query("set == 'train'").client.tolist() == ["", "Aachen", "Celle"]
@@ -54,13 +54,15 @@ def test_more_classes(trained, objective):
     record = trained("multiclass", f"objective={objective}")
     data = load_data(prepare(record.config))
     w = record.solution
-    eta = data.x_val @ w["weights"] + w["bias"]
+    eta = not_none(data.validation).x @ w["weights"] + w["bias"]
     p = 1 / (1 + np.exp(-eta)) if objective == "one_vs_rest" else np.exp(eta)
     p /= p.sum(axis=1, keepdims=True)
     validation_scores = row(record, "validation")
-    assert validation_scores.auc_macro == pytest.approx(metrics.roc_auc_score(data.y_val, p, multi_class="ovr"))
+    assert validation_scores.auc_macro == pytest.approx(
+        metrics.roc_auc_score(not_none(data.validation).y, p, multi_class="ovr")
+    )
     assert validation_scores.balanced_accuracy == pytest.approx(
-        metrics.balanced_accuracy_score(data.y_val, eta.argmax(axis=1))
+        metrics.balanced_accuracy_score(not_none(data.validation).y, eta.argmax(axis=1))
     )
     assert "positive" not in record.scores
     assert validation_scores.loss == pytest.approx(record.metrics["val_loss"].iloc[-1])

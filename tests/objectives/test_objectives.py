@@ -12,7 +12,7 @@ from scipy.special import log_expit, log_softmax
 from fcorun import compose
 from fcorun.checks.objectives import CHECKS, ObjectiveCase
 from fcorun.config import build_plugin
-from fcorun.datasets import FederatedData
+from fcorun.datasets import FederatedData, Rows
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Gamma, LeastSquares, Logistic, Objective, OneVsRest, Poisson
@@ -109,7 +109,7 @@ def test_least_squares_decomposed(rows, intercept, ridge):
     problem = Problem(objective, L1(0.3), Euclidean(), objective.shapes((5,), 0))
     w, batch = ObjectiveCase(objective, "regression").example(rows)
     batch = Batch(batch.x, batch.y, jnp.full(rows, 1 / rows))
-    data = FederatedData(np.asarray(batch.x), np.asarray(batch.y), np.array([0, rows]))
+    data = FederatedData(Rows.from_offsets(np.asarray(batch.x), np.asarray(batch.y), np.array([0, rows])))
     quadratic = jax.tree.map(lambda v: jnp.asarray(v[0]), decompose_losses(objective, data, problem.shapes, "float64"))
     assert problem.loss(w, quadratic) == pytest.approx(float(problem.loss(w, batch)), abs=1e-12)
     ours, theirs = problem.gradient(w, quadratic), problem.gradient(w, batch)

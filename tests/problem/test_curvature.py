@@ -30,11 +30,11 @@ def test_bounds_hold_for_the_curvature_of_every_client(sizes, ridge, intercept, 
     experiment = prepare(config)
     data = load_data(experiment)
     least, most = curvature_bounds(experiment.objective, data)
-    x = np.column_stack([data.x, np.ones(len(data.y))]) if intercept == "true" else data.x
+    x = np.column_stack([data.train.x, np.ones(len(data.train.y))]) if intercept == "true" else data.train.x
     diagonal = ridge * np.append(np.ones(6), np.zeros(x.shape[1] - 6))
     values = [
         np.linalg.eigvalsh(2 / (b - a) * x[a:b].T @ x[a:b] + np.diag(diagonal))
-        for a, b in zip(data.offsets, data.offsets[1:], strict=False)
+        for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)
     ]
     assert least <= np.min(values) + 1e-12
     assert most >= np.max(values) - 1e-12
@@ -47,7 +47,7 @@ def test_bounds_hold_for_the_curvature_of_every_minibatch(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.3", sizes=SIZES))
     data, ridge = load_data(experiment), np.diag([*[0.3] * 6, 0.0])
     least, most = curvature_bounds(experiment.objective, data, full_batch=False)
-    rows = [np.append(row, 1.0) for row in data.x]
+    rows = [np.append(row, 1.0) for row in data.train.x]
     values = [np.linalg.eigvalsh(2 * np.outer(row, row) + ridge) for row in rows]
     values += [np.linalg.eigvalsh(np.outer(a, a) + np.outer(b, b) + ridge) for a in rows for b in rows]
     assert 0 < least <= np.min(values)
@@ -65,8 +65,8 @@ def test_logistic_bounds_are_attained_at_zero(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", task="binary"))
     data = load_data(experiment)
     _, most = curvature_bounds(experiment.objective, data)
-    x = np.column_stack([data.x, np.ones(len(data.y))])
-    client_rows = [x[a:b] for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    x = np.column_stack([data.train.x, np.ones(len(data.train.y))])
+    client_rows = [x[a:b] for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)]
     np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in client_rows))
 
 

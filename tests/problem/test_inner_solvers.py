@@ -28,8 +28,8 @@ def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, 
     experiment = prepare(config)
     data, expected = load_data(experiment), 0.0
     outputs = 3 if task == "multiclass" else 1
-    for m, size in enumerate(data.sizes):
-        x, y = (part[data.offsets[m] : data.offsets[m + 1]] for part in (data.x, data.y))
+    for m, size in enumerate(data.train.sizes):
+        x, y = (part[data.train.offsets[m] : data.train.offsets[m + 1]] for part in (data.train.x, data.train.y))
 
         def h(w, x=x, y=y):
             weights, bias = w[: 6 * outputs].reshape(6, outputs), w[6 * outputs :]
@@ -40,7 +40,7 @@ def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, 
                 loss = np.logaddexp.reduce(score, axis=1) - score[np.arange(len(y)), y]
             return loss.mean() + ridge / 2 * np.sum(weights**2) + 0.2 / 2 * w @ w
 
-        expected += size / len(data.y) * minimize(h, np.zeros(7 * outputs), tol=1e-10).x
+        expected += size / len(data.train.y) * minimize(h, np.zeros(7 * outputs), tol=1e-10).x
     solution = snapshots(config)[-1].solution
     np.testing.assert_allclose(flat({k: v[0] for k, v in solution.items()}), expected, atol=2e-6)
 
@@ -70,9 +70,9 @@ def test_a_gamma_inexact_solve_stops_at_gamma_times_the_gradient(tmp_path):
     for gamma in (0.9, 0.1, 1e-4):
         config = ragged(tmp_path, *rest, f"algo.gamma={gamma}", "algo.tolerance=0", sizes=(20,))
         one, data = outputs_by_round(config)[0], load_data(prepare(config))
-        x = np.column_stack([data.x, np.ones(len(data.y))])
-        slope = 2 / 20 * x.T @ (x @ one - data.y) + 0.1 * one
-        assert np.linalg.norm(slope) <= gamma * np.linalg.norm(2 / 20 * x.T @ data.y)
+        x = np.column_stack([data.train.x, np.ones(len(data.train.y))])
+        slope = 2 / 20 * x.T @ (x @ one - data.train.y) + 0.1 * one
+        assert np.linalg.norm(slope) <= gamma * np.linalg.norm(2 / 20 * x.T @ data.train.y)
         gradients.append(snapshots(config)[-1].work[0, 0])
         several = ragged(tmp_path, *rest, f"algo.gamma={gamma}", "algo.tolerance=0")
         distance.append(np.abs(outputs_by_round(several)[0] - exact).max())

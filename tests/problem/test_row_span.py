@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import engine_of, not_none, ragged, snapshots
 
-from fcorun.datasets.base import FederatedData
+from fcorun.datasets.base import Features, FederatedData
 from fcorun.engine import arrays
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.least_squares import LeastSquares
@@ -22,6 +22,7 @@ from fcorun.problem.quadratic import decompose_losses
 from fcorun.problem.row_span import restrict_to_row_span, to_span_coordinates
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
+from fcorun.rows.rows import Rows
 
 SIZES = (4, 9, 6)
 
@@ -86,13 +87,12 @@ def test_few_gradients_are_taken_without_a_basis(algo, tmp_path):
 def example():
     """Return data of three clients with weights and offsets, stored as bytes, and a point."""
     rng, offsets = np.random.default_rng(3), np.array([0, 4, 13, 19])
-    data = FederatedData(
-        rng.integers(256, size=(19, 24)).astype(np.uint8), rng.integers(2, size=19),
-        offsets, task="binary", scale=1 / 255, weight=rng.uniform(0.5, 2, 19), offset=rng.standard_normal(19),
-    )  # fmt: skip
+    x, y = rng.integers(256, size=(19, 24)).astype(np.uint8), rng.integers(2, size=19)
+    rows = Rows.from_offsets(x, y, offsets, weight=rng.uniform(0.5, 2, 19), offset=rng.standard_normal(19))
+    data = FederatedData(rows, features=Features(scale=1 / 255), task="binary")
     objective = Logistic(ridge=0.1)
     problem = Problem(objective, NoRegularizer(), Euclidean(), objective.shapes((24,), 2))
-    problem = replace(problem, scale=data.scale)
+    problem = replace(problem, scale=data.features.scale)
     w = Vector({name: jnp.asarray(rng.standard_normal(shape)) for name, shape in problem.shapes.items()})
     return data, problem, w
 
@@ -102,11 +102,11 @@ def test_loss_and_gradient_are_the_same_in_the_span():
     with jax.enable_x64(True):
         data, problem, w = example()
         batches = not_none(restrict_to_row_span(problem.objective, data, "float64"))
-        for m, (start, stop) in enumerate(pairwise(data.offsets)):
+        for m, (start, stop) in enumerate(pairwise(data.train.offsets)):
             rows = slice(start, stop)
-            weight = jnp.asarray(not_none(data.row_weights)[rows] / (stop - start))
-            plain = Batch(jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows] * 1.0), weight,
-                        offset=jnp.asarray(not_none(data.offset)[rows]))  # fmt: skip
+            weight = jnp.asarray(not_none(data.train.relative_weight)[rows] / (stop - start))
+            plain = Batch(jnp.asarray(data.train.x[rows]), jnp.asarray(data.train.y[rows] * 1.0), weight,
+                        offset=jnp.asarray(not_none(data.train.offset)[rows]))  # fmt: skip
             batch = jax.tree.map(lambda v, m=m: jnp.asarray(v[m]), batches)
             assert problem.loss(w, batch) == pytest.approx(float(problem.loss(w, plain)), abs=1e-12)
             assert (problem.gradient(w, batch) - problem.gradient(w, plain)).norm() < 1e-12
@@ -127,7 +127,9 @@ def test_solvers_take_the_same_steps_on_a_quadratic_in_its_coordinates(solver, r
     """One client has fewer rows than parameters, and one has more."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
-        data = FederatedData(rng.standard_normal((20, 8)), rng.standard_normal(20), np.array([0, 4, 20]), "regression")
+        data = FederatedData(
+            Rows.from_offsets(rng.standard_normal((20, 8)), rng.standard_normal(20), np.array([0, 4, 20]))
+        )
         objective = LeastSquares(ridge=ridge)
         problem = Problem(objective, NoRegularizer(), Euclidean(), objective.shapes((8,), 1), curvature=(0.0, 40.0))
         w, tilt = (Vector({n: jnp.asarray(rng.standard_normal(s)) for n, s in problem.shapes.items()}) for _ in "12")
@@ -150,6 +152,6 @@ def test_solvers_take_the_same_steps_on_a_quadratic_in_its_coordinates(solver, r
 def test_data_without_a_useful_basis_have_none(change):
     data, problem, _ = example()
     if change == "rows":
-        data = replace(data, x=data.x[:, :17])  # nine rows are more than half of that
+        data = replace(data, x=data.train.x[:, :17])  # nine rows are more than half of that
     objective = MLP() if change == "objective" else problem.objective
     assert restrict_to_row_span(objective, data, "float32") is None

@@ -42,7 +42,7 @@ def coefficients(model):
 def test_lasso_is_that_of_scikit_learn(tmp_path, strength):
     """The loss of scikit-learn is half of ours, so that its alpha is half the strength."""
     w, data = solve(ragged(tmp_path, *TIGHT, f"reg.strength={strength}"))
-    model = linear_model.Lasso(alpha=strength / 2, tol=1e-14, max_iter=100_000).fit(data.x, data.y)
+    model = linear_model.Lasso(alpha=strength / 2, tol=1e-14, max_iter=100_000).fit(data.train.x, data.train.y)
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
     assert (w == 0).tolist() == (coefficients(model) == 0).tolist()
 
@@ -50,25 +50,29 @@ def test_lasso_is_that_of_scikit_learn(tmp_path, strength):
 def test_elastic_net_is_that_of_scikit_learn(tmp_path):
     config = ragged(tmp_path, *TIGHT, "reg=elastic_net", "reg.strength=0.4", "reg.l1_ratio=0.7")
     w, data = solve(config)
-    model = linear_model.ElasticNet(alpha=0.2, l1_ratio=0.7, tol=1e-14, max_iter=100_000).fit(data.x, data.y)
+    model = linear_model.ElasticNet(alpha=0.2, l1_ratio=0.7, tol=1e-14, max_iter=100_000).fit(
+        data.train.x, data.train.y
+    )
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
 
 
 def test_ridge_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.3"))
-    model = linear_model.Ridge(alpha=0.3 * len(data.y), tol=1e-12).fit(data.x, data.y)
+    model = linear_model.Ridge(alpha=0.3 * len(data.train.y), tol=1e-12).fit(data.train.x, data.train.y)
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
 
 
 def test_least_squares_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg=none"))
-    np.testing.assert_allclose(w, coefficients(linear_model.LinearRegression().fit(data.x, data.y)), atol=1e-6)
+    np.testing.assert_allclose(
+        w, coefficients(linear_model.LinearRegression().fit(data.train.x, data.train.y)), atol=1e-6
+    )
 
 
 def test_l1_logistic_regression_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.1", task="binary", sizes=(20, 30, 50)))
     model = linear_model.LogisticRegression(**L1_PENALTY, C=1 / (0.1 * 100), solver="saga", tol=1e-12, max_iter=100_000)
-    np.testing.assert_allclose(w, coefficients(model.fit(data.x, data.y)), atol=1e-6)
+    np.testing.assert_allclose(w, coefficients(model.fit(data.train.x, data.train.y)), atol=1e-6)
     assert (w == 0).any()
 
 
@@ -77,7 +81,7 @@ def test_l2_logistic_regression_is_that_of_scikit_learn(tmp_path, task):
     config = ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.02", task=task, sizes=(20, 30, 50))
     record, data = run(config, "run"), load_data(prepare(config))
     model = linear_model.LogisticRegression(C=1 / (2 * 0.02 * 100), solver="newton-cg", tol=1e-12, max_iter=10_000)
-    model.fit(data.x, data.y)
+    model.fit(data.train.x, data.train.y)
     np.testing.assert_allclose(record.solution["weights"].T, np.squeeze(model.coef_), atol=1e-6)
     # the intercepts of a softmax are free to move together
     bias = np.ravel(record.solution["bias"])
@@ -87,15 +91,17 @@ def test_l2_logistic_regression_is_that_of_scikit_learn(tmp_path, task):
         expected = expected - expected.mean()
     np.testing.assert_allclose(bias, expected, atol=1e-6)
     accuracy = record.metrics["train_accuracy"].iloc[-1]
-    assert accuracy == pytest.approx(model.score(data.x, data.y))
+    assert accuracy == pytest.approx(model.score(data.train.x, data.train.y))
 
 
 def test_uniform_client_weights_are_sample_weights_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.3", "client_weighting=uniform"))
-    weights = np.repeat(1 / data.sizes, data.sizes)
-    model = linear_model.Lasso(alpha=0.15, tol=1e-14, max_iter=100_000).fit(data.x, data.y, sample_weight=weights)
+    weights = np.repeat(1 / data.train.sizes, data.train.sizes)
+    model = linear_model.Lasso(alpha=0.15, tol=1e-14, max_iter=100_000).fit(
+        data.train.x, data.train.y, sample_weight=weights
+    )
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
-    other = linear_model.Lasso(alpha=0.15).fit(data.x, data.y)
+    other = linear_model.Lasso(alpha=0.15).fit(data.train.x, data.train.y)
     assert np.abs(w - coefficients(other)).max() > 1e-3
 
 
@@ -105,9 +111,14 @@ def test_one_client_is_centralized_on_the_rows_of_that_client(tmp_path, client):
         tmp_path / "all", "algo=one_client", f"algo.client={client}", "algo.tolerance=1e-14", "reg.strength=0.4"
     )
     w, data = solve(everyone, "local")
-    part = slice(data.offsets[client], data.offsets[client + 1])
+    part = slice(data.train.offsets[client], data.train.offsets[client + 1])
     alone = ragged(
-        tmp_path / "one", *TIGHT, "reg.strength=0.4", sizes=(data.sizes[client],), x=data.x[part], y=data.y[part]
+        tmp_path / "one",
+        *TIGHT,
+        "reg.strength=0.4",
+        sizes=(data.train.sizes[client],),
+        x=data.train.x[part],
+        y=data.train.y[part],
     )
     np.testing.assert_allclose(w, solve(alone, "alone")[0], atol=1e-6)
 
@@ -206,12 +217,18 @@ def test_strength_max_has_a_closed_form(tmp_path):
             return strength_max(build_problem(experiment, data), batch), data
 
     strength, data = largest(ragged(tmp_path / "a"))
-    assert strength == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
+    assert strength == pytest.approx(
+        np.abs(2 * data.train.x.T @ (data.train.y - data.train.y.mean()) / len(data.train.y)).max(), rel=1e-9
+    )
     strength, data = largest(ragged(tmp_path / "b", task="binary", sizes=(20, 40)))
-    assert strength == pytest.approx(np.abs(data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
+    assert strength == pytest.approx(
+        np.abs(data.train.x.T @ (data.train.y - data.train.y.mean()) / len(data.train.y)).max(), rel=1e-9
+    )
     strength, data = largest(ragged(tmp_path / "c", "client_weighting=uniform"))
-    weight = np.repeat(1 / (3 * data.sizes), data.sizes)
-    assert strength == pytest.approx(np.abs(2 * data.x.T @ (weight * (data.y - weight @ data.y))).max(), rel=1e-9)
+    weight = np.repeat(1 / (3 * data.train.sizes), data.train.sizes)
+    assert strength == pytest.approx(
+        np.abs(2 * data.train.x.T @ (weight * (data.train.y - weight @ data.train.y))).max(), rel=1e-9
+    )
 
 
 # ---------------------------------------------------------------- hard cases

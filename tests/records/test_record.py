@@ -53,10 +53,10 @@ def test_metrics_are_those_of_the_solution(tmp_path):
     record = run(small("precision=float64", "reg.strength=0.3"))
     data = load_data(prepare(record.config))
     w, last = record.solution, record.metrics.iloc[-1]
-    train = np.mean((data.x @ w["weights"] + w["bias"] - data.y) ** 2)
+    train = np.mean((data.train.x @ w["weights"] + w["bias"] - data.train.y) ** 2)
     assert last["train_loss"] == pytest.approx(train, rel=1e-6)
     assert last["val_loss"] == pytest.approx(
-        np.mean((data.x_val @ w["weights"] + w["bias"] - data.y_val) ** 2), rel=1e-6
+        np.mean((not_none(data.validation).x @ w["weights"] + w["bias"] - not_none(data.validation).y) ** 2), rel=1e-6
     )
     assert last["objective"] == pytest.approx(train + 0.3 * np.abs(w["weights"]).sum(), rel=1e-6)
     found, true = np.abs(w["weights"]) > 1e-4, not_none(data.truth)["weights"] != 0

@@ -107,7 +107,7 @@ def test_adaptive_lasso_equals_scikit_learn(tmp_path):
     factors = {"0": 2.0, "3": 0.5, "5": 7.0}
     record, data = centralized(tmp_path, factors, "reg=l1", "reg.strength=0.2")
     scale = np.array([2.0, 1, 1, 0.5, 1, 7])
-    weights, bias = lasso(data.x / scale, data.y, 0.2)
+    weights, bias = lasso(data.train.x / scale, data.train.y, 0.2)
     np.testing.assert_allclose(flat(record.solution), [*weights / scale, bias], atol=1e-5)
     assert (weights == 0).any()
     assert record.summary["certificate"]["kind"] == "duality gap"
@@ -123,13 +123,13 @@ def test_free_features_are_projected_out(ridge, tmp_path):
     if ridge:
         return
     free, others = [1, 4], [0, 2, 3, 5]
-    projection = LinearRegression().fit(data.x[:, free], np.column_stack([data.x[:, others], data.y]))
-    residuals = np.column_stack([data.x[:, others], data.y]) - projection.predict(data.x[:, free])
+    projection = LinearRegression().fit(data.train.x[:, free], np.column_stack([data.train.x[:, others], data.train.y]))
+    residuals = np.column_stack([data.train.x[:, others], data.train.y]) - projection.predict(data.train.x[:, free])
     weights, _ = lasso(residuals[:, :-1], residuals[:, -1], 0.4)
     np.testing.assert_allclose(w[others], weights, atol=1e-6)
     assert (weights == 0).any()
-    error = data.y - data.x @ w - record.solution["bias"]
-    np.testing.assert_allclose(data.x[:, free].T @ error, 0, atol=1e-5)
+    error = data.train.y - data.train.x @ w - record.solution["bias"]
+    np.testing.assert_allclose(data.train.x[:, free].T @ error, 0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["l1", "elastic_net"])

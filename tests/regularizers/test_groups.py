@@ -47,7 +47,7 @@ def groups_of(*overrides):
     experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
     data = load_data(experiment)
     psi: Any = build_problem(experiment, data).regularizer
-    features = np.array(data.features)
+    features = np.array(data.features.names)
     return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}, data.warnings[-1]
 
 
@@ -139,12 +139,12 @@ def test_the_optimum_satisfies_the_kkt_conditions_of_groups_of_different_sizes(c
     record = run(settings, "run")
     experiment = prepare(settings)
     data, w = load_data(experiment), record.solution["weights"]
-    score = data.x @ w + record.solution["bias"]
+    score = data.train.x @ w + record.solution["bias"]
     if classes:
         probabilities = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
-        gradient = data.x.T @ (probabilities - np.eye(3)[data.y]) / len(data.y)
+        gradient = data.train.x.T @ (probabilities - np.eye(3)[data.train.y]) / len(data.train.y)
     else:
-        gradient = 2 * data.x.T @ (score - data.y) / len(data.y)
+        gradient = 2 * data.train.x.T @ (score - data.train.y) / len(data.train.y)
     psi: Any = build_problem(experiment, data).regularizer
     is_selected = []
     for group in range(len(psi.names)):  # the KKT conditions of each group

@@ -49,7 +49,8 @@ def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
     cohorts = build_engine(prepare(config), data).federation.schedule.draw_rounds(0, 3).cohort
     assert cohorts.shape == (3, 3 if cohort == "null" else 2)
     gradients = [
-        mean_square_gradient(data.x[a:b], data.y[a:b]) for a, b in zip(data.offsets, data.offsets[1:], strict=False)
+        mean_square_gradient(data.train.x[a:b], data.train.y[a:b])
+        for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)
     ]
     weights_of_clients = np.array(SIZES) / sum(SIZES)
     mean, lr, steps = weights_of_clients @ strengths, 0.05, 2
@@ -161,9 +162,9 @@ def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
     )
     experiment = prepare(config)
     data = load_data(experiment)
-    x = np.column_stack([data.x, np.ones(len(data.y))])
-    expected = np.linalg.solve(x.T @ x / len(x) + 0.8 * np.eye(7), x.T @ data.y / len(x))
-    value = np.mean((x @ expected - data.y) ** 2) + 0.8 * expected @ expected
+    x = np.column_stack([data.train.x, np.ones(len(data.train.y))])
+    expected = np.linalg.solve(x.T @ x / len(x) + 0.8 * np.eye(7), x.T @ data.train.y / len(x))
+    value = np.mean((x @ expected - data.train.y) ** 2) + 0.8 * expected @ expected
     optimum = compute_optimum(experiment, data)
     assert optimum["certified"]
     assert optimum["objective"] == pytest.approx(value, rel=1e-9)
@@ -202,10 +203,10 @@ def test_one_client_is_solved_with_its_own_strength(tmp_path):
     strengths = [0.2, 2.5, 0.4]
     config = ragged(tmp_path, "algo=one_client", "algo.client=1", "algo.tolerance=1e-12", sizes=SIZES)
     data = load_data(prepare(config))
-    rows_of_client = slice(data.offsets[1], data.offsets[2])
+    rows_of_client = slice(data.train.offsets[1], data.train.offsets[2])
     centralized = ragged(
         tmp_path / "centralized", "algo=centralized", "algo.tolerance=1e-12", "reg.strength=2.5", sizes=(SIZES[1],),
-        x=data.x[rows_of_client], y=data.y[rows_of_client],
+        x=data.train.x[rows_of_client], y=data.train.y[rows_of_client],
     )  # fmt: skip
     ours = run(with_per_client(config, strength=strengths), tmp_path / "ours").solution["weights"]
     np.testing.assert_allclose(ours, run(centralized, tmp_path / "theirs").solution["weights"], atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 from fcorun import UserError, compose
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.rows.generated import GeneratedClients
+from fcorun.rows.rows import GeneratedRows, Rows, materialize_clients
 
 SMALL = ["data.clients=12", "data.samples=7", "data.features=10", "data.evaluated=3", "rounds=6", "eval_every=3"]
 
@@ -23,10 +23,10 @@ def small_experiment(data: str, *overrides: str):
     return experiment, load_data(experiment)
 
 
-def small_clients(data: str, *overrides: str) -> GeneratedClients:
-    generated = small_experiment(data, *overrides)[1].generated
-    assert generated
-    return generated
+def small_clients(data: str, *overrides: str) -> GeneratedRows:
+    train = small_experiment(data, *overrides)[1].train
+    assert isinstance(train, GeneratedRows)
+    return train
 
 
 def final_solution_and_work(experiment, data):
@@ -38,10 +38,10 @@ def final_solution_and_work(experiment, data):
 
 def store_rows(data):
     """Return the same data with the rows of all clients stored."""
-    n_clients = data.generated.n_clients
-    x, y = data.generated.materialize(0, n_clients)
-    offsets = np.arange(n_clients + 1) * data.generated.rows_per_client
-    return replace(data, x=x, y=y.astype(data.y.dtype), offsets=offsets, generated=None)
+    train = data.train
+    x, y = materialize_clients(train.generate, 0, train.population)
+    offsets = np.arange(train.population + 1) * train.rows_per_client
+    return replace(data, train=Rows.from_offsets(x, y.astype(train.y.dtype), offsets))
 
 
 # each way in which algorithms take rows, on one of the two data sets
@@ -80,28 +80,28 @@ def test_generated_rows_give_the_results_of_stored_rows(data, overrides):
 
 def test_a_client_has_the_same_rows_alone_and_among_others():
     clients = small_clients("lasso_million")
-    x, y = clients.materialize(0, 12)
+    x, y = materialize_clients(clients.generate, 0, 12)
     for number in (0, 5, 11):
-        one = clients.materialize(number, 1)
+        one = materialize_clients(clients.generate, number, 1)
         np.testing.assert_array_equal(one[0], x[7 * number : 7 * number + 7])
         np.testing.assert_array_equal(one[1], y[7 * number : 7 * number + 7])
     assert len(np.unique(x.round(5), axis=0)) == len(x)  # no two clients share a row
-    np.testing.assert_array_equal(small_experiment("lasso_million")[1].x, x[:21])
+    np.testing.assert_array_equal(small_experiment("lasso_million")[1].train.x, x[:21])
 
 
 @pytest.mark.parametrize("data", ["lasso_million", "heterogeneous_million"])
 def test_a_client_has_the_same_rows_in_float64(data):
     clients = small_clients(data)
-    rows = clients.materialize(0, 12)
+    rows = materialize_clients(clients.generate, 0, 12)
     with jax.enable_x64(True):
-        again = clients.materialize(0, 12)
+        again = materialize_clients(clients.generate, 0, 12)
     for one, other in zip(rows, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_the_law_of_the_rows():
     clients = small_clients("lasso_million", "data.clients=4000", "data.mean_scale=0.5")
-    x, y = clients.materialize(0, 4000)
+    x, y = materialize_clients(clients.generate, 0, 4000)
     means = x.reshape(4000, 7, 10).mean(axis=1)
     np.testing.assert_allclose(x.var(axis=0), 1 + 0.25, rtol=0.05)
     np.testing.assert_allclose(means.var(axis=0), 0.25 + 1 / 7, rtol=0.1)
@@ -111,8 +111,8 @@ def test_the_law_of_the_rows():
 
 def test_a_million_clients_take_no_memory():
     experiment, data = small_experiment("lasso_million", "data.clients=1000000", "algo=feddualavg", "batch_size=3")
-    assert data.x.shape == (21, 10)
-    assert data.n_rows == 7_000_000
+    assert data.train.x.shape == (21, 10)
+    assert data.train.n_rows == 7_000_000
     schedule = build_engine(experiment, data).federation.schedule
     for values in (schedule.sizes, schedule.starts, schedule.averaging_weights, schedule.steps):
         assert values.shape == (1_000_000,)

@@ -11,46 +11,47 @@ from helpers import choice_names, fails, not_none
 from table_files import write_table
 
 from fcorun import compose
-from fcorun.datasets.base import FederatedData
+from fcorun.datasets.base import FederatedData, shard_for_host
 from fcorun.datasets.femnist import Femnist
 from fcorun.datasets.lasso import Lasso
 from fcorun.datasets.table import Table
 from fcorun.experiment.prepare import prepare
-from fcorun.rows.host_rows import HostRows, balance_clients, shard_for_host
+from fcorun.rows.host_matrix import HostMatrix, balance_clients
 
 HOSTS = 3
 
 
-def concatenate_shards(shards: list[FederatedData], field: str) -> np.ndarray:
-    """Concatenate the rows that each host stores."""
-    matrices: list[Any] = [getattr(shard, field) for shard in shards]
+def concatenate_shards(shards: list[FederatedData], split: str) -> np.ndarray:
+    """Concatenate the rows of a split that each host stores."""
+    matrices: list[Any] = [shard.splits[split].x for shard in shards]
     return np.concatenate([np.asarray(x[x.row_range]) for x in matrices])
 
 
 def assert_shards_make(whole: FederatedData, shards: list[FederatedData]) -> None:
-    host_bounds = not_none(shards[0].host_bounds)
+    host_offsets = shards[0].train.host_offsets
     for shard in shards:
-        np.testing.assert_array_equal(not_none(shard.host_bounds), host_bounds)
-        for name in ("y", "offsets", "y_val", "offsets_val", "y_test", "weight"):
-            np.testing.assert_array_equal(getattr(shard, name), getattr(whole, name))
-        assert shard.x.shape == whole.x.shape
-        assert shard.x.dtype == whole.x.dtype
+        np.testing.assert_array_equal(shard.train.host_offsets, host_offsets)
+        for split, rows in shard.splits.items():
+            for name in ("y", "client", "weight"):
+                np.testing.assert_array_equal(getattr(rows, name), getattr(whole.splits[split], name))
+        assert shard.train.x.shape == whole.train.x.shape
+        assert shard.train.x.dtype == whole.train.x.dtype
         shard.validate()
-    np.testing.assert_array_equal(concatenate_shards(shards, "x"), np.asarray(whole.x))
+    np.testing.assert_array_equal(concatenate_shards(shards, "train"), np.asarray(whole.train.x))
     assert shards[-1].warnings == whole.warnings
-    for m, host in enumerate(shards[0].host_of_client):
-        rows = slice(*whole.offsets[m : m + 2])
-        np.testing.assert_array_equal(np.asarray(shards[host].x[rows]), np.asarray(whole.x[rows]))
+    for m, host in enumerate(shards[0].train.host_of_client):
+        rows = slice(*whole.train.offsets[m : m + 2])
+        np.testing.assert_array_equal(np.asarray(shards[host].train.x[rows]), np.asarray(whole.train.x[rows]))
         with fails("rows of other hosts' clients are needed here: give hosts.rows=all"):
-            shards[host - 1].x[rows]
-    assert [shard.x_test is None for shard in shards] == [whole.x_test is None] + [True] * (len(shards) - 1)
-    if whole.x_val is None:
-        assert shards[0].x_val is None
+            shards[host - 1].train.x[rows]
+    assert [shard.test is None for shard in shards] == [whole.test is None] + [True] * (len(shards) - 1)
+    if whole.validation is None:
+        assert shards[0].validation is None
         return
-    np.testing.assert_array_equal(concatenate_shards(shards, "x_val"), np.asarray(whole.x_val))
-    if (bounds := whole.offsets_val) is not None:
-        validation: list[Any] = [shard.x_val for shard in shards]
-        expected = np.stack([bounds[host_bounds[:-1]], bounds[host_bounds[1:]]], axis=1)
+    np.testing.assert_array_equal(concatenate_shards(shards, "validation"), np.asarray(whole.validation.x))
+    if (bounds := whole.validation_offsets) is not None:
+        validation: list[Any] = [not_none(shard.validation).x for shard in shards]
+        expected = np.stack([bounds[host_offsets[:-1]], bounds[host_offsets[1:]]], axis=1)
         assert [[x.row_range.start, x.row_range.stop] for x in validation] == expected.tolist()
 
 
@@ -61,8 +62,8 @@ def test_the_shards_of_every_data_set_make_the_whole(name, tmp_path, monkeypatch
     options = next((options for prefix, options in SMALLER.items() if name.startswith(prefix)), [])
     data = prepare(compose([f"data={name}", *options])).data
     whole, shards = data.load(), [data.load_shard(k, HOSTS) for k in range(HOSTS)]
-    if whole.generated is not None:  # each host generates the rows that it needs
-        assert all(shard.host_bounds is None for shard in shards)
+    if whole.train.n_generated_clients:  # each host generates the rows that it needs
+        assert all(shard.train.n_hosts == 1 for shard in shards)
         return
     assert_shards_make(whole, shards)
 
@@ -101,7 +102,7 @@ def test_a_host_allocates_the_rows_of_its_own_clients_only(name):
     tracemalloc.start()
     try:
         data.load_shard(1, 4)
-        assert tracemalloc.get_traced_memory()[1] < 0.6 * (whole.x.nbytes + not_none(whole.x_val).nbytes)
+        assert tracemalloc.get_traced_memory()[1] < 0.6 * (whole.train.x.nbytes + not_none(whole.validation).x.nbytes)
     finally:
         tracemalloc.stop()
 
@@ -118,10 +119,10 @@ def test_the_shards_of_arrays_make_the_whole(kind, resident, standardize, tmp_pa
     shards = [table.load_shard(k, HOSTS) for k in range(HOSTS)]
     if not resident or standardize != "pooled":
         assert_shards_make(whole, shards)
-    np.testing.assert_allclose(concatenate_shards(shards, "x"), np.asarray(whole.x), rtol=1e-6)
-    assert all(shard.on_disk == (not resident) for shard in shards)
+    np.testing.assert_allclose(concatenate_shards(shards, "train"), np.asarray(whole.train.x), rtol=1e-6)
+    assert all(shard.train.streamed == (not resident) for shard in shards)
     if resident:
-        assert max(shard.x.nbytes for shard in shards) < 0.6 * whole.x.nbytes
+        assert max(shard.train.x.nbytes for shard in shards) < 0.6 * whole.train.x.nbytes
 
 
 def ragged_arrays(rows: int = 120, features: int = 6) -> dict[str, np.ndarray]:
@@ -157,13 +158,13 @@ def test_each_host_has_a_client_and_about_as_many_rows(sizes, n_hosts):
 
 def test_fewer_clients_than_hosts_are_not_sharded():
     data = Lasso(clients=2, samples=3, features=4, nonzeros=1, validation_samples=0)
-    assert data.load_shard(1, 3).host_bounds is None
-    assert isinstance(data.load_shard(1, 2).x, HostRows)
+    assert data.load_shard(1, 3).train.n_hosts == 1
+    assert isinstance(data.load_shard(1, 2).train.x, HostMatrix)
 
 
 def test_rows_are_indexed_by_slice_number_mask_and_array():
     x = np.arange(20.0).reshape(10, 2)
-    host_rows = HostRows.take(x, np.array([0, 3, 10]), 1)
+    host_rows = HostMatrix.take(x, np.array([0, 3, 10]), 1)
     mask = np.isin(np.arange(10), [4, 9])
     for rows in (slice(3, 10), slice(9, 3, -2), slice(5, 5), np.array([9, 3, 3]), mask, 7):
         np.testing.assert_array_equal(host_rows[rows], x[rows])
@@ -172,11 +173,11 @@ def test_rows_are_indexed_by_slice_number_mask_and_array():
             host_rows[rows]
     with fails("hosts.rows=all"):
         np.asarray(host_rows)
-    np.testing.assert_array_equal(HostRows.take(x, np.array([0, 3, 10]), 0).values[3:], 0)
+    np.testing.assert_array_equal(HostMatrix.take(x, np.array([0, 3, 10]), 0).values[3:], 0)
 
 
 def test_a_nonfinite_value_is_reported_by_its_row_in_the_whole():
     data = Lasso(clients=3, samples=4, features=5, nonzeros=1, validation_samples=0).load()
-    data.x[9, 2] = np.nan
+    data.train.x[9, 2] = np.nan
     with fails("row 9"):
         shard_for_host(data, 2, 3).validate()

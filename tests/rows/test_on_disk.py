@@ -11,10 +11,11 @@ import pytest
 from disk_tables import FEATURES, ROWS, arrays, frame, write_folder, write_hdf5, write_parquet
 
 from fcorun import UserError
-from fcorun.datasets.base import FederatedData
+from fcorun.datasets.base import Features, FederatedData
 from fcorun.datasets.table import Table
-from fcorun.rows import on_disk
-from fcorun.rows.on_disk import DiskRows
+from fcorun.rows import disk_matrix
+from fcorun.rows.disk_matrix import DiskMatrix
+from fcorun.rows.rows import Rows
 from fcorun.tables import array_files, parquet
 from fcorun.tables.data_warnings import warn_identifiers
 from fcorun.tables.dataframe import read_dataframe
@@ -24,7 +25,7 @@ from fcorun.tables.scaling import Scaling
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Read blocks of a few rows, so that a table has several."""
-    for module in (on_disk, array_files, parquet):
+    for module in (disk_matrix, array_files, parquet):
         monkeypatch.setattr(module, "READ_BYTES", 200)
 
 
@@ -33,13 +34,21 @@ def both(**given) -> tuple[FederatedData, FederatedData]:
 
 
 def alike(memory: FederatedData, disk: FederatedData) -> None:
-    assert disk.on_disk
-    assert not memory.on_disk
-    for field in fields(FederatedData):
-        one, other = getattr(memory, field.name), getattr(disk, field.name)
-        if field.name == "warnings":
-            assert [line for line in other if "stay on disk" not in line] == list(one)
-        elif isinstance(one, dict):
+    assert disk.train.streamed
+    assert not memory.train.streamed
+    assert [line for line in disk.warnings if "stay on disk" not in line] == list(memory.warnings)
+    assert list(disk.splits) == list(memory.splits)
+    for split, rows in memory.splits.items():
+        for field in fields(Rows):
+            one, other = getattr(rows, field.name), getattr(disk.splits[split], field.name)
+            if one is None:
+                assert other is None
+            else:
+                assert other.dtype == one.dtype
+                close(other, one)
+    for field in fields(Features):
+        one, other = getattr(memory.features, field.name), getattr(disk.features, field.name)
+        if isinstance(one, dict):
             for key in {*one} | {*other}:
                 close(other[key], one[key])
         elif isinstance(one, np.ndarray):
@@ -68,7 +77,7 @@ def test_folders(standardize, test):
 def test_rows_have_the_type_that_they_are_stored_in(dtype):
     memory, disk = both(path=write_folder(**arrays(dtype)))
     alike(memory, disk)
-    assert disk.x.dtype == (np.int8 if dtype == "bool" else dtype)
+    assert disk.train.x.dtype == (np.int8 if dtype == "bool" else dtype)
 
 
 def halved(values: np.ndarray) -> np.ndarray:
@@ -91,8 +100,8 @@ def test_bfloat16_is_read_as_float32(form, standardize):
     memory, disk = both(path=path, standardize=standardize, task="multiclass")
     alike(memory, disk)
     alike(wide, disk)
-    assert disk.x.dtype == np.float32
-    on_file: Any = disk.x
+    assert disk.train.x.dtype == np.float32
+    on_file: Any = disk.train.x
     assert on_file.values.nbytes == 2 * ROWS * FEATURES
     assert list(disk.classes) == [0, 1, 2]
 
@@ -137,21 +146,21 @@ def test_parquet(session_cache):
 @pytest.mark.parametrize("name", [None, "patient"])
 def test_an_index_of_pandas_is_no_feature(name):
     memory, disk = both(**write_parquet(frame().sample(frac=1, random_state=0).rename_axis(name)))
-    assert disk.features == tuple(f"f{k}" for k in range(FEATURES))
+    assert disk.features.names == tuple(f"f{k}" for k in range(FEATURES))
     alike(memory, disk)
 
 
 def test_columns_that_are_numbered():
     write_parquet(frame().set_axis(range(2 + FEATURES), axis=1))
     memory, disk = both(path="rows.parquet", target="0", client="1")
-    assert disk.features == tuple(str(2 + k) for k in range(FEATURES))
+    assert disk.features.names == tuple(str(2 + k) for k in range(FEATURES))
     alike(memory, disk)
 
 
 def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
-    assert not Table(path=write_folder()).load().on_disk
+    assert not Table(path=write_folder()).load().train.streamed
     monkeypatch.setattr(array_files, "free_device_memory", lambda: 2 * ROWS * FEATURES * 4)
-    assert Table(path=write_folder()).load().on_disk
+    assert Table(path=write_folder()).load().train.streamed
 
 
 def test_the_identity_does_not_depend_on_where_rows_are():
@@ -187,7 +196,7 @@ def test_blocks_are_of_a_few_rows(monkeypatch):
     tables: list[dict] = [write_parquet(frame()), {"path": write_hdf5(compression="gzip")}]
     for given in tables:
         blocks.clear()
-        x: Any = Table(**given, resident=False).load().x
+        x: Any = Table(**given, resident=False).load().train.x
         assert sum(blocks) == ROWS
         assert max(blocks) * FEATURES * 4 <= 200
         lengths = [block.stop - block.start for block in x.slices()]
@@ -199,7 +208,7 @@ def test_rows_are_those_of_the_array_in_any_order():
     rng = np.random.default_rng(1)
     values = rng.standard_normal((500, 3))
     np.save("v.npy", values)
-    whole = DiskRows.from_memmap(np.load("v.npy", mmap_mode="r"))
+    whole = DiskMatrix.from_memmap(np.load("v.npy", mmap_mode="r"))
     indices = [rng.permutation(500), [3, 3, 499, 0], [0, 0, 2], np.r_[400:420, 10:30, 7]]
     for rows in (*indices, slice(5, 80), values[:, 0] > 1, []):
         some = whole[rows]
@@ -216,12 +225,12 @@ def test_rows_are_those_of_the_array_in_any_order():
 
 @pytest.mark.parametrize(("dtype", "times"), [("int32", 3), ("float64", 3), ("int8", 0)])
 def test_columns_that_number_the_rows_are_found_in_few_readings(dtype, times, monkeypatch):
-    rng, read_rows, rows = np.random.default_rng(2), on_disk._read_rows, []
+    rng, read_rows, rows = np.random.default_rng(2), disk_matrix._read_rows, []
     numbers = np.stack([*(rng.permutation(300) for _ in range(20)), rng.integers(0, 200, 300)], axis=1).astype(dtype)
     numbers[200:, 3] = numbers[100, 3]
     np.save("v.npy", numbers)
-    disk = DiskRows.from_memmap(np.load("v.npy", mmap_mode="r"))
-    monkeypatch.setattr(on_disk, "_read_rows", lambda values, at: rows.append(len(at)) or read_rows(values, at))
+    disk = DiskMatrix.from_memmap(np.load("v.npy", mmap_mode="r"))
+    monkeypatch.setattr(disk_matrix, "_read_rows", lambda values, at: rows.append(len(at)) or read_rows(values, at))
     found = warn_identifiers(disk)
     assert sum(rows) <= times * 300
     assert found == warn_identifiers(numbers)

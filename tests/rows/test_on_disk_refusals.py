@@ -12,15 +12,15 @@ from disk_tables import FEATURES, ROWS, arrays, frame, write_folder, write_hdf5,
 from helpers import fails
 
 from fcorun.datasets.table import Table
-from fcorun.rows import on_disk
+from fcorun.rows import disk_matrix
 
 
 def test_rows_that_do_not_fit_into_memory_are_not_read_at_once(monkeypatch):
     disk = Table(path=write_folder(), resident=False).load()
-    monkeypatch.setattr(on_disk, "free_device_memory", lambda: 1000)
+    monkeypatch.setattr(disk_matrix, "free_device_memory", lambda: 1000)
     with fails("stay on disk", "needs all of them in memory"):
-        np.asarray(disk.x)
-    assert np.asarray(disk.x[:2]).shape == (2, FEATURES)
+        np.asarray(disk.train.x)
+    assert np.asarray(disk.train.x[:2]).shape == (2, FEATURES)
 
 
 def test_what_is_not_finite_is_found():

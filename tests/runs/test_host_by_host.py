@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from helpers import fails, small
 
+from fcorun.datasets.base import shard_for_host
 from fcorun.errors import HostLost
 from fcorun.experiment import row_requirements
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.forward import compute_predictions
-from fcorun.rows.host_rows import shard_for_host
 from fcorun.runs.hosts import follower, leader
 from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts, run_rounds
@@ -180,7 +180,7 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
         {"predicted": leader.encode_arrays(leader.predict_local(EXPERIMENT.objective, shards[1], solution))}
     ]
     predictions_of_all = leader.gather_predictions(EXPERIMENT.objective, shards[0], solution)
-    rows = {name: x for name, (x, _) in data.splits.items()}
+    rows = {name: rows.x for name, rows in data.splits.items()}
     assert list(predictions_of_all) == list(rows)
     for name, x in rows.items():
         np.testing.assert_allclose(
@@ -192,7 +192,9 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     assert run_follower() == 0
     assert not script
     follower_predictions = leader.decode_arrays(second.sent[-1]["predicted"])
-    np.testing.assert_array_equal(follower_predictions["train"], predictions_of_all["train"][shards[1].x.row_range])
+    np.testing.assert_array_equal(
+        follower_predictions["train"], predictions_of_all["train"][shards[1].train.x.row_range]
+    )
     assert leader.gather_predictions(EXPERIMENT.objective, data, solution) == {}
 
 

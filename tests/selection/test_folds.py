@@ -47,15 +47,15 @@ def test_folds_and_halves_are_balanced():
     rng = np.random.default_rng(0)
     fold = assign_folds(data, 5, "rows", rng)
     assert np.ptp(np.bincount(fold)) == 0
-    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+    for start, stop in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True):
         assert np.ptp(np.bincount(fold[start:stop], minlength=5)) <= 1
-    by_class = np.array([np.bincount(fold[data.y == c], minlength=5) for c in (0, 1)])
+    by_class = np.array([np.bincount(fold[data.train.y == c], minlength=5) for c in (0, 1)])
     assert np.ptp(by_class, axis=1).max() <= 4
     whole = assign_folds(data, 3, "clients", rng)
-    assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True))
+    assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True))
     for first, second in zip(*[iter(draw_halves(data, 20, "rows", rng))] * 2, strict=True):
         assert not (first & second).any()
-        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        for start, stop in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True):
             assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
 
 
@@ -97,10 +97,10 @@ def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     selection = select(settings, options, "out")
     data, splits = fold_of(settings, selection.options)
     errors = np.array([
-        [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
-           .predict(data.x[test])) ** 2).mean() for alpha in selection.path.values / 2] for train, test in splits
+        [((data.train.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.train.x[train], data.train.y[train])
+           .predict(data.train.x[test])) ** 2).mean() for alpha in selection.path.values / 2] for train, test in splits
     ])  # fmt: skip
-    share = np.array([len(test) for _, test in splits]) / len(data.y)
+    share = np.array([len(test) for _, test in splits]) / len(data.train.y)
     mean = share @ errors
     difference = errors - errors[:, [mean.argmin()]]
     standard_error = np.sqrt(4 / 3 * share**2 @ (difference - share @ difference) ** 2)
@@ -139,8 +139,8 @@ def test_folds_of_a_column_equal_scikit_learn():
     data = load_data(prepare(settings))
     fold = np.unique(wave, return_inverse=True)[1]
     errors = np.array([
-        [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
-           .predict(data.x[test])) ** 2).mean() for alpha in selection.path.values / 2]
+        [((data.train.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.train.x[train], data.train.y[train])
+           .predict(data.train.x[test])) ** 2).mean() for alpha in selection.path.values / 2]
         for train, test in PredefinedSplit(fold).split()
     ])  # fmt: skip
     np.testing.assert_allclose(selection.choice.mean, np.bincount(fold) / 60 @ errors, rtol=1e-5)
@@ -176,8 +176,8 @@ def test_groups_are_whole_in_folds_and_halves():
             if name != "all":
                 others = np.setdiff1d(np.arange(60), subset.train_rows)
                 assert not set(patient[subset.train_rows]) & set(patient[others])
-                assert subset.data.group is not None
-                assert subset.data.group.tolist() == patient[subset.train_rows].tolist()
+                assert subset.data.train.group is not None
+                assert subset.data.train.group.tolist() == patient[subset.train_rows].tolist()
     with fails("fold", "none of the", "groups of data.group", "fewer folds"):
         plan_selection(settings, SelectOptions(folds=25), "out")
 

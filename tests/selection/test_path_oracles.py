@@ -33,12 +33,14 @@ def test_choice_equals_lasso_cv(by):
     selection = select(settings, options, "out")
     data, splits = fold_of(settings, options)
     alphas = selection.path.values / 2
-    reference = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
+    reference = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(
+        data.train.x, data.train.y
+    )
     np.testing.assert_allclose(scores(selection).to_numpy(), reference.mse_path_, rtol=1e-5)
     assert selection.path.values[selection.choice.best_index] == pytest.approx(2 * reference.alpha_)
     np.testing.assert_allclose(not_none(selection.record).solution["weights"], reference.coef_, atol=1e-5)
     assert not_none(selection.record).solution["bias"] == pytest.approx(reference.intercept_, abs=1e-5)
-    x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
+    x, y = data.train.x - data.train.x.mean(axis=0), data.train.y - data.train.y.mean()
     path = sklearn_linear.lasso_path(x, y, alphas=alphas, tol=1e-12)[1]
     np.testing.assert_allclose(selection.fits["all"].solution["weights"], path.T, atol=1e-5)
     assert alphas[0] == pytest.approx(np.abs(x.T @ y).max() / 60)
@@ -57,7 +59,7 @@ def test_scores_equal_logistic_regression_cv(metric, scoring):
                 Cs=[1 / (strength * len(train))], cv=[(train, test)], solver="saga", l1_ratios=(1.0,), tol=1e-10,
                 max_iter=200_000, scoring=scoring, refit=False, use_legacy_attributes=True,
             )  # fmt: skip
-            reference = with_c.fit(data.x, data.y).scores_[1].item()
+            reference = with_c.fit(data.train.x, data.train.y).scores_[1].item()
             score = scores(selection).iloc[p, k]
             assert score == pytest.approx(-reference if metric == "val_loss" else reference, abs=1e-5)
 
@@ -104,7 +106,7 @@ def test_path_equals_skglm(skglm, algo, reg):
     settings = config(*algo, f"reg={reg}", f"reg.factors={{{factors}}}", "precision=float64")
     selection = select(settings, SelectOptions(folds=2, points=8, range=[0.01, 2]), "out")
     data = fold_of(settings, SelectOptions(folds=2))[0]
-    expected = theirs(skglm, reg, data.x, data.y, selection.path.values / 2, FACTORS[reg])
+    expected = theirs(skglm, reg, data.train.x, data.train.y, selection.path.values / 2, FACTORS[reg])
     solution = selection.fits["all"].solution
     assert 0 < (np.abs(expected[:, :-1]) < 1e-12).sum() < expected[:, :-1].size - 16
     np.testing.assert_allclose(solution["weights"], expected[:, :-1], atol=1e-5)
@@ -116,7 +118,7 @@ def test_elastic_net_path_equals_scikit_learn():
         config(*CENTRALIZED, "reg=elastic_net", "reg.l1_ratio=0.3"), SelectOptions(folds=2, points=8), "out"
     )
     data = load_data(prepare(config(*CENTRALIZED)))
-    x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
+    x, y = data.train.x - data.train.x.mean(axis=0), data.train.y - data.train.y.mean()
     alphas = selection.path.values / 2
     path = sklearn_linear.enet_path(x, y, l1_ratio=0.3, alphas=alphas, tol=1e-13, max_iter=100_000)[1]
     np.testing.assert_allclose(selection.fits["all"].solution["weights"], path.T, atol=1e-5)

@@ -109,7 +109,7 @@ def test_radii_grow():
     assert (np.diff(selection.path.values) > 0).all()
     assert "without constraint" in selection.path.range_description
     data = load_data(prepare(config("algo=centralized", "reg=l1_ball")))
-    free = np.linalg.lstsq(np.c_[data.x, np.ones(60)], data.y)[0][:-1]
+    free = np.linalg.lstsq(np.c_[data.train.x, np.ones(60)], data.train.y)[0][:-1]
     assert selection.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
     sizes = np.abs(selection.fits["all"].solution["weights"]).sum(axis=1)
     np.testing.assert_allclose(sizes[:-1], selection.path.values[:-1], rtol=1e-4)

@@ -18,6 +18,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.pictures.style import STYLES
+from fcorun.rows.rows import Rows
 from fcorun.selection.folds import draw_halves
 from fcorun.selection.stability import picture
 from fcorun.selection.stability.options import StabilityOptions
@@ -45,8 +46,10 @@ def test_frequencies_equal_a_plain_loop():
     result = select_stable_features(settings, StabilityOptions(subsamples=2, points=3), "out")
     data, chosen = load_data(prepare(settings)), []
     for s, half in enumerate(draw_halves(data, 1, "rows", random_stream(0, "stability", "halves"))):
-        client = np.repeat(data.clients, data.sizes)[half]
-        pd.DataFrame(data.x[half], columns=NAMES).assign(site=client, y=data.y[half]).to_csv(f"{s}.csv", index=False)
+        client = np.repeat(data.clients, data.train.sizes)[half]
+        pd.DataFrame(data.train.x[half], columns=NAMES).assign(site=client, y=data.train.y[half]).to_csv(
+            f"{s}.csv", index=False
+        )
         for strength in result.path.values:
             point = settings | {
                 "data": settings["data"] | {"path": f"{s}.csv"},
@@ -101,8 +104,8 @@ def test_files_of_a_stability_selection(monkeypatch):
     # the clients' own supports equal those of scikit-learn
     data = load_data(prepare(config("algo=centralized")))
     alpha = result.path.values[result.scores.region_length - 1] / 2
-    supports = [Lasso(alpha=alpha, tol=1e-10).fit(data.x[a:b], data.y[a:b]).coef_ != 0
-           for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True)]  # fmt: skip
+    supports = [Lasso(alpha=alpha, tol=1e-10).fit(data.train.x[a:b], data.train.y[a:b]).coef_ != 0
+           for a, b in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True)]  # fmt: skip
     np.testing.assert_allclose(pd.read_csv("out/clients.csv").iloc[:, 1:], compute_jaccard(np.array(supports)))
 
     # another threshold computes nothing
@@ -125,7 +128,7 @@ def test_halves_of_the_clients():
 
 @pytest.mark.parametrize(("clients", "pairs"), [(2, 1), (3, 3), (4, 3), (5, 15), (6, 10)])
 def test_no_pair_of_halves_of_the_clients_is_drawn_twice(clients, pairs):
-    data = FederatedData(x=np.zeros((clients, 1)), y=np.zeros(clients), offsets=np.arange(clients + 1))
+    data = FederatedData(Rows(np.zeros((clients, 1)), np.zeros(clients), np.arange(clients)))
     drawn = np.array(list(draw_halves(data, pairs, "clients", np.random.default_rng(0)))).reshape(pairs, 2, clients)
     assert (drawn.sum(axis=2) == clients // 2).all()
     assert not drawn.all(axis=1).any()

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 def test_columns_are_ignored_or_selected(tmp_path):
     path = save(tmp_path, "t.csv", patients_with_gaps().assign(id=[f"P{i:03}" for i in range(60)]))
-    assert load_patients(path, only=["sex", "age"], missing="mean").features == ("age", "sex=M")
+    assert load_patients(path, only=["sex", "age"], missing="mean").features.names == ("age", "sex=M")
     data = load_patients(path, ignore=["id", "ward", "lab", "bmi"], missing="median")
-    assert data.features == ("age", "sex=M", "smokes")
+    assert data.features.names == ("age", "sex=M", "smokes")
     with fails("data.ignore: ", "no column 'idd'", "did you mean 'id'"):
         load_patients(path, ignore=["idd"])
     with fails("data.only: 'cost' is the target or the client"):
@@ -58,7 +58,7 @@ def test_columns_that_cannot_be_features_are_refused(tmp_path, column, phrases):
 )
 def test_names_that_begin_with_a_number_are_levels(tmp_path, levels):
     column = (levels * 60)[:60]
-    assert f"lab={levels[0]}" in load_patients(save(tmp_path, "t.csv", patients().assign(lab=column))).features
+    assert f"lab={levels[0]}" in load_patients(save(tmp_path, "t.csv", patients().assign(lab=column))).features.names
 
 
 def test_codes_for_missing_values_are_warned_about(tmp_path):
@@ -80,7 +80,7 @@ def test_many_levels_are_refused_in_long_tables(tmp_path):
     with fails(f"'code' has {MAX_LEVELS + 1} levels in 1600 training rows", "group its levels"):
         load_patients(save(tmp_path, "t.csv", table), validation=None)
     table["code"] = table["code"].replace(f"c{MAX_LEVELS}", "c0")
-    assert len(load_patients(save(tmp_path, "t.csv", table), validation=None).features) == MAX_LEVELS
+    assert len(load_patients(save(tmp_path, "t.csv", table), validation=None).features.names) == MAX_LEVELS
 
 
 def test_a_column_without_values_at_one_client_is_filled_from_the_others(tmp_path):
@@ -99,8 +99,8 @@ def test_a_column_without_values_at_one_client_is_filled_from_the_others(tmp_pat
 def test_constant_similar_and_encoded_columns_are_warned_about(tmp_path):
     table = patients().assign(country="NL", unit=3, sex=lambda t: t["sex"].replace("F", "m"))
     data = load_patients(save(tmp_path, "t.csv", table))
-    assert "country=NL" not in data.features
-    assert "unit" in data.features  # a constant number stays a feature
+    assert "country=NL" not in data.features.names
+    assert "unit" in data.features.names  # a constant number stays a feature
     warnings = "\n".join(data.warnings)
     assert "text columns with one level in the training rows make no feature: 'country' ('NL')" in warnings
     assert "one value in all training rows of 'unit'" in warnings
@@ -113,11 +113,11 @@ def test_constant_similar_and_encoded_columns_are_warned_about(tmp_path):
 def test_numbers_stored_as_text_at_one_client_are_read_as_numbers(tmp_path):
     pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
     table = patients()
-    expected = load_patients(save(tmp_path, "t.csv", table)).x
+    expected = load_patients(save(tmp_path, "t.csv", table)).train.x
     lab = [str(v) if site == "b" else v for v, site in zip(table["lab"], table["site"], strict=True)]
     table.assign(lab=pd.Series(lab, dtype=object)).to_excel(tmp_path / "t.xlsx", index=False)
     data = load_patients(str(tmp_path / "t.xlsx"))
-    np.testing.assert_array_equal(data.x, expected)
+    np.testing.assert_array_equal(data.train.x, expected)
     assert any("stored as text are read as numbers: 'lab' of client b" in warning for warning in data.warnings)
 
 
@@ -125,5 +125,5 @@ def test_numeric_categories_are_levels(tmp_path):
     table = patients().assign(ward=lambda t: t["ward"].map({"icu": 1, "er": 2, "heart": 3, "eye": 4, "lung": 1}))
     path = save(tmp_path, "t.parquet", table.assign(ward=table["ward"].astype(str).astype("category")))
     data = load_patients(path)
-    assert data.features[1:5] == ("ward=1", "ward=2", "ward=3", "ward=4")
+    assert data.features.names[1:5] == ("ward=1", "ward=2", "ward=3", "ward=4")
     np.testing.assert_array_equal(columns_of(data)["ward=3"], by_site(table)[0]["ward"] == 3)

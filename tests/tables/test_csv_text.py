@@ -29,9 +29,9 @@ def test_semicolons_separate_columns(tmp_path, name, decimal):
     compress = {"t.csv.gz": gzip.compress, "t.csv.bz2": bz2.compress}.get(name, bytes)
     (tmp_path / name).write_bytes(compress(text.encode()))
     data = price_table(str(tmp_path / name), target="price, in EUR").load()
-    np.testing.assert_array_equal(data.x, X[SORTED])
-    np.testing.assert_array_equal(data.y, Y[SORTED])
-    assert data.features == ("u", "v", "w")
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    np.testing.assert_array_equal(data.train.y, Y[SORTED])
+    assert data.features.names == ("u", "v", "w")
     assert data.clients == ("a", "b")
 
 
@@ -40,8 +40,8 @@ def test_decimal_commas_in_files_separated_by_tabs_or_quoted(tmp_path, name, sep
     """Commas of the target are decimal where features have decimal commas; elsewhere they may be part of a label."""
     frame().to_csv(tmp_path / name, index=False, sep=sep, decimal=",")
     data = price_table(str(tmp_path / name)).load()
-    np.testing.assert_array_equal(data.x, X[SORTED])
-    np.testing.assert_array_equal(data.y, Y[SORTED])
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    np.testing.assert_array_equal(data.train.y, Y[SORTED])
     frame(u=1, v=2, w=3, price=["0,5", "1,5"] * 3).to_csv(tmp_path / name, index=False, sep=sep)
     assert price_table(str(tmp_path / name), task="binary").load().classes == ("0,5", "1,5")
 
@@ -78,20 +78,20 @@ def test_points_that_separate_thousands_are_named_beside_decimal_commas(tmp_path
         Table(str(path), "price").load()
     path.write_text(path.read_text().replace("285.000", "285000").replace("1.250", "1250"))
     data = Table(str(path), "price", validation=0.0, clients=1).load()
-    assert sorted(data.x.tolist()) == [[0.5, 285000], [1.5, 1250], [12, 500]]
+    assert sorted(data.train.x.tolist()) == [[0.5, 285000], [1.5, 1250], [12, 500]]
 
 
 def test_one_certain_decimal_comma_decides_for_the_file(tmp_path):
     (tmp_path / "t.csv").write_text("u;v;price\n1,234;0,5;3\n2,500;1;4\n")
     data = Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load()
-    assert sorted(data.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
+    assert sorted(data.train.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
     (warning,) = data.warnings
     assert warning.endswith("t.csv: commas in 'u', 'v' are read as decimal commas, 1,5 as 1.5: check that they are")
 
 
 def test_a_header_with_commas_and_semicolons_is_split_at_commas(tmp_path):
     (tmp_path / "t.csv").write_text("a;b,price\n1,2\n3,4\n")
-    assert Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load().features == ("a;b",)
+    assert Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load().features.names == ("a;b",)
 
 
 def test_names_of_clients_keep_their_commas(tmp_path):
@@ -110,7 +110,7 @@ def test_objects_in_an_npz_are_refused_with_a_fix(tmp_path, name, kind):
         Table(str(tmp_path / "t.npz")).load()
     arrays[name] = np.array(arrays[name].astype(object), dtype=kind)
     np.savez(tmp_path / "t.npz", **arrays)
-    assert len(Table(str(tmp_path / "t.npz")).load().y) == 4
+    assert len(Table(str(tmp_path / "t.npz")).load().train.y) == 4
 
 
 # ---------------------------------------------------------------- warnings
@@ -213,7 +213,7 @@ def test_numbers_are_read_as_by_python(tmp_path, decimal, gap):
     lines = [f"{cell};{row}" for row, cell in enumerate(cells)]
     (tmp_path / "t.csv").write_text("\n".join(["u;price", *lines]))
     data = Table(str(tmp_path / "t.csv"), target="price", clients=1, validation=0, missing="mean").load()
-    assert data.x[:-1, 0].tolist() == [float(value) for value in DIGITS]
+    assert data.train.x[:-1, 0].tolist() == [float(value) for value in DIGITS]
 
 
 @pytest.mark.parametrize(("version", "option"), [("2.2.3", {"float_precision": "round_trip"}), ("3.1.0", {})])

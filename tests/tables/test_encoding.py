@@ -31,8 +31,8 @@ def test_text_is_encoded_as_by_scikit_learn_and_pandas(tmp_path, name):
         expected = encoder.fit(training[["ward", "sex"]]).transform(held_out[["ward", "sex"]])
     names = [name.replace("_", "=") for name in encoder.get_feature_names_out()]
     assert names == ["ward=er", "ward=eye", "ward=heart", "ward=icu", "sex=M"]
-    assert data.features == ("age", *names[:4], "lab", "sex=M", "bmi", "smokes")
-    for rows, x in ((held_out, data.x_val), (training, data.x)):
+    assert data.features.names == ("age", *names[:4], "lab", "sex=M", "bmi", "smokes")
+    for rows, x in ((held_out, not_none(data.validation).x), (training, data.train.x)):
         features = columns_of(data, not_none(x))
         if rows is held_out:
             np.testing.assert_array_equal(np.column_stack([features[n] for n in names]), expected)
@@ -53,12 +53,12 @@ def test_gaps_are_filled_as_by_scikit_learn(tmp_path, missing):
     imputer = SimpleImputer(strategy=strategy, add_indicator=missing == "indicator").fit(
         training[numbers].astype(float)
     )
-    for rows, x in ((training, data.x), (held_out, not_none(data.x_val))):
+    for rows, x in ((training, data.train.x), (held_out, not_none(data.validation).x)):
         expected = np.asarray(imputer.transform(rows[numbers].astype(float)))
         features = columns_of(data, x)
         for name, values in zip(numbers, expected.T, strict=False):
             np.testing.assert_allclose(features[name], values, rtol=1e-14)
-        indicators = [name for name in data.features if name.endswith("=missing")]
+        indicators = [name for name in data.features.names if name.endswith("=missing")]
         if missing != "indicator":
             assert indicators == []
             text = SimpleImputer(strategy="most_frequent", missing_values=np.nan).fit(training[["ward", "sex"]])
@@ -104,10 +104,10 @@ def test_tables_of_numbers_keep_their_fingerprint_and_dtype(tmp_path):
     assert Table(str(tmp_path / "t.csv"), "y", ignore=["site"]).fingerprint() != "2fd1e3998b7d915f"
     table = patients()[["age", "lab", "cost", "site"]].assign(lab=lambda t: t["lab"].astype(np.float32))
     data = load_patients(save(tmp_path, "t.parquet", table.assign(age=table["age"].astype(np.int8))))
-    assert data.x.dtype == np.float32
-    np.testing.assert_array_equal(data.x, by_site(table)[0][["age", "lab"]].to_numpy(np.float32))
+    assert data.train.x.dtype == np.float32
+    np.testing.assert_array_equal(data.train.x, by_site(table)[0][["age", "lab"]].to_numpy(np.float32))
     assert data.warnings == ()
-    assert not_none(data.encoding).columns == (Column("age"), Column("lab"))
+    assert not_none(data.features.encoding).columns == (Column("age"), Column("lab"))
 
 
 # ---------------------------------------------------------------- the encoding of new rows
@@ -116,14 +116,14 @@ def test_tables_of_numbers_keep_their_fingerprint_and_dtype(tmp_path):
 def test_an_encoding_survives_json_and_finds_columns_by_name(tmp_path):
     table = patients_with_gaps()
     data = load_patients(save(tmp_path, "t.csv", table), missing="indicator")
-    encoding = Encoding.from_dict(json.loads(json.dumps(not_none(data.encoding).to_dict())))
-    assert encoding == data.encoding
-    assert encoding.feature_names == data.features
+    encoding = Encoding.from_dict(json.loads(json.dumps(not_none(data.features.encoding).to_dict())))
+    assert encoding == data.features.encoding
+    assert encoding.feature_names == data.features.names
     held_out = by_site(table)[1]
     warnings: list[str] = []
     shuffled = held_out[[*reversed(held_out.columns)]].assign(more=1)
-    np.testing.assert_array_equal(encoding.apply(shuffled, warnings), data.x_val)
-    np.testing.assert_array_equal(encoding.apply(held_out.iloc[:1]), not_none(data.x_val)[:1])
+    np.testing.assert_array_equal(encoding.apply(shuffled, warnings), not_none(data.validation).x)
+    np.testing.assert_array_equal(encoding.apply(held_out.iloc[:1]), not_none(data.validation).x[:1])
     assert len(warnings) == 2
     assert warnings[0].startswith("gaps are filled: ")
     with fails("new.csv: there is no column 'ward' to make features of", "did you mean 'wards'"):
@@ -154,8 +154,8 @@ def test_unseen_levels_are_warned_about_and_encoded_as_no_level(tmp_path):
     assert "coded as none of its levels, with 0" in ward
     assert "column 'sex' has levels that no training row has, 'X' in 2 rows (" in sex
     assert sex.endswith("with 0, as 'F' is")
-    features = columns_of(data, not_none(data.x_val))
-    wards = np.sum([features[name] for name in data.features if name.startswith("ward=")], axis=0)
+    features = columns_of(data, not_none(data.validation).x)
+    wards = np.sum([features[name] for name in data.features.names if name.startswith("ward=")], axis=0)
     np.testing.assert_array_equal(wards == 0, table.loc[held_out, "ward"].isin(["moon", "lung"]))
     assert not features["sex=M"][(table.loc[held_out, "sex"] == "X").to_numpy()].any()
 
@@ -164,10 +164,10 @@ def test_a_gap_in_new_rows_is_filled_unless_gaps_are_refused(tmp_path):
     table = patients()
     new = table.head(3).assign(lab=[np.nan, 1, 2], ward=["icu", None, "er"])
     with fails("column 'ward' is missing in row 2", "data.missing=refuse"):
-        not_none(load_patients(save(tmp_path, "t.csv", table)).encoding).apply(new)
+        not_none(load_patients(save(tmp_path, "t.csv", table)).features.encoding).apply(new)
     for missing in ("mean", "median", "indicator"):
         warnings: list[str] = []
-        encoding = not_none(load_patients(save(tmp_path, "t.csv", table), missing=missing).encoding)
+        encoding = not_none(load_patients(save(tmp_path, "t.csv", table), missing=missing).features.encoding)
         x = encoding.apply(new, warnings)
         training = by_site(table)[0]
         lab = training["lab"].median() if missing == "median" else training["lab"].mean()

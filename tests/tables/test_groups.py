@@ -12,7 +12,6 @@ from helpers import fails, not_none
 from fcorun.config import build, identity_fields
 from fcorun.datasets.nifti import Nifti
 from fcorun.datasets.table import Table
-from fcorun.rows.host_rows import local_rows
 from fcorun.selection.folds import assign_folds, draw_halves
 from fcorun.system.random_streams import random_stream
 from fcorun.tables.groups import draw_uniform_per_group
@@ -45,9 +44,9 @@ def table(frame: pd.DataFrame | None = None, **options) -> Table:
 
 def patients_by_split(data) -> dict[str, set[float]]:
     """Return the patients of each split, and check that no patient is in two splits."""
-    patients = {name: set(np.asarray(local_rows(x)[:, 0], float).tolist()) for name, (x, _) in data.splits.items()}
-    for name, (x, _) in data.splits.items():
-        assert len(x) == VISITS * len(patients[name])
+    patients = {name: set(np.asarray(rows.local.x[:, 0], float).tolist()) for name, rows in data.splits.items()}
+    for name, rows in data.splits.items():
+        assert len(rows) == VISITS * len(patients[name])
     assert sum(map(len, patients.values())) == len(set().union(*patients.values()))
     return patients
 
@@ -58,15 +57,15 @@ def test_rows_of_a_patient_are_of_one_split():
     assert {name: len(rows) > 4 for name, rows in by_split.items()} == dict.fromkeys(
         ("train", "validation", "test"), True
     )
-    assert data.features == ("x", "age")
-    assert not_none(data.group).tolist() == [f"P{n:g}" for n in data.x[:, 0]]
+    assert data.features.names == ("x", "age")
+    assert not_none(data.train.group).tolist() == [f"P{n:g}" for n in data.train.x[:, 0]]
     assert patients_by_split(table(test=0.3, validation=0.4).load())["test"] == by_split["test"]
     assert patients_by_split(table(test=0.1).load())["validation"] == by_split["validation"]
     assert patients_by_split(table(test=0.3, seed=1).load()) != by_split
     warnings = "\n".join(data.warnings)
     assert f"the rows of each of 60 groups stay together; held out are {len(by_split['validation'])} with" in warnings
     pooled = table(standardize="pooled").load()
-    np.testing.assert_allclose(pooled.x.mean(axis=0), 0, atol=1e-12)  # of the training rows
+    np.testing.assert_allclose(pooled.train.x.mean(axis=0), 0, atol=1e-12)  # of the training rows
     held_out = patients_by_split(table(validation=["b"]).load())["validation"]
     assert held_out == {n for n in range(PATIENTS) if n % 3 == 1}
 
@@ -80,9 +79,9 @@ def test_more_patients_do_not_change_the_splits_of_others():
     for data in (small, large):
         fold = assign_folds(data, 3, "rows", random_stream(0, "folds"))
         half = next(draw_halves(data, 1, "rows", random_stream(0, "halves")))
-        folds.append(dict(zip(not_none(data.group), fold, strict=True)))
-        halves.append(dict(zip(not_none(data.group), half, strict=True)))
-        assert all(len(set(fold[not_none(data.group) == name])) == 1 for name in folds[-1])
+        folds.append(dict(zip(not_none(data.train.group), fold, strict=True)))
+        halves.append(dict(zip(not_none(data.train.group), half, strict=True)))
+        assert all(len(set(fold[not_none(data.train.group) == name])) == 1 for name in folds[-1])
     for assigned_small, assigned_large in (folds, halves):
         assert assigned_small.items() <= assigned_large.items()
         assert len(set(assigned_small.values())) > 1
@@ -95,9 +94,9 @@ def test_draws_per_group_are_uniform():
 
 def test_groups_are_assigned_to_clients():
     data = table(client=None, clients=4).load()
-    assert len(data.sizes) == 4
-    clients_of_groups = zip(not_none(data.group), np.repeat(np.arange(4), data.sizes), strict=True)
-    assert len(set(clients_of_groups)) == len(set(not_none(data.group)))
+    assert len(data.train.sizes) == 4
+    clients_of_groups = zip(not_none(data.train.group), np.repeat(np.arange(4), data.train.sizes), strict=True)
+    assert len(set(clients_of_groups)) == len(set(not_none(data.train.group)))
     with fails("data.partition=sorted deals single rows out", "data.client"):
         table(client=None, partition="sorted").load()
     with fails("data.clients=50: client", "none of the 60 groups", "fewer clients"):
@@ -117,15 +116,15 @@ def test_a_group_of_two_clients_is_refused_unless_kept():
 
 def test_a_column_of_splits_needs_no_column_of_clients():
     data = table(group=None, client=None, clients=2, split="part").load()
-    assert data.sizes.tolist() == [45, 45]
-    assert set(not_none(data.clients_test)) == {""}
+    assert data.train.sizes.tolist() == [45, 45]
+    assert set(not_none(data.client_of_row("test"))) == {""}
 
 
 def test_columns_mark_splits_and_folds():
     data = table(split="part", fold="wave").load()
     assert patients_by_split(data)["test"] == {n for n in range(PATIENTS) if n % 4 == 3}
-    assert not_none(data.fold).tolist() == [f"{2020 + n % 4:g}" for n in data.x[:, 0]]
-    assert assign_folds(data, 2, "rows", random_stream(0, "folds")).tolist() == [n % 4 for n in data.x[:, 0]]
+    assert not_none(data.train.fold).tolist() == [f"{2020 + n % 4:g}" for n in data.train.x[:, 0]]
+    assert assign_folds(data, 2, "rows", random_stream(0, "folds")).tolist() == [n % 4 for n in data.train.x[:, 0]]
     frame = visits()
     frame["part"] = np.where(frame.index == 4, "Train", frame["part"])
     with fails("data.split=part: row 5", "'Train'", "train, validation or test"):
@@ -190,12 +189,12 @@ def test_every_format_holds_out_the_same_patients(name, tmp_path):
     loaded_table = build(Table, {"path": name, **named, **options}, "data")
     data = loaded_table.load()
     assert patients_by_split(data) == expected
-    assert set(not_none(data.fold)) == {"2020", "2021", "2022", "2023"}
-    if data.on_disk:
+    assert set(not_none(data.train.fold)) == {"2020", "2021", "2022", "2023"}
+    if data.train.streamed:
         shards = [loaded_table.load_shard(host, 2) for host in range(2)]
-        local = [shard.x.values[: shard.x.row_range.stop - shard.x.row_range.start] for shard in shards]
-        assert sorted(np.concatenate(local)[:, 0]) == sorted(np.asarray(data.x)[:, 0])
-        assert not_none(shards[1].group).tolist() == not_none(data.group).tolist()
+        local = [shard.train.x[shard.train.x.row_range] for shard in shards]
+        assert sorted(np.concatenate(local)[:, 0]) == sorted(np.asarray(data.train.x)[:, 0])
+        assert not_none(shards[1].train.group).tolist() == not_none(data.train.group).tolist()
 
 
 def test_unknown_arrays_are_refused(tmp_path):
@@ -227,7 +226,7 @@ def test_images_of_one_patient_stay_together(tmp_path):
     frame["patient"] = [f"{site}-{k // 2}" for k, site in enumerate(frame["client"])]
     frame.to_csv(listed, index=False)
     data = Nifti(str(listed), mask=str(tmp_path / "mask.nii.gz"), validation=0.4, group="patient").load()
-    assert len(not_none(data.group)) == 2 * len(set(not_none(data.group)))
+    assert len(not_none(data.train.group)) == 2 * len(set(not_none(data.train.group)))
     assert "12 groups stay together" in "\n".join(data.warnings)
 
 

@@ -46,11 +46,11 @@ def test_a_token_is_a_level_among_names_and_a_gap_among_numbers(tmp_path, name):
     path = write_table(tmp_path, name, table)
     data = load_visits(path)
     assert data.clients == ("EU", "NA")
-    assert data.features == ("drug=None", "drug=aspirin", "drug=statin", "lab")
+    assert data.features.names == ("drug=None", "drug=aspirin", "drug=statin", "lab")
     rows = table.sort_values("site", kind="stable")
-    np.testing.assert_array_equal(data.x[:, 0], rows["drug"] == "None")
+    np.testing.assert_array_equal(data.train.x[:, 0], rows["drug"] == "None")
     numbers: Any = pd.to_numeric(rows["lab"], errors="coerce")
-    np.testing.assert_array_equal(data.x[:, 3], numbers.fillna(numbers.median()))
+    np.testing.assert_array_equal(data.train.x[:, 3], numbers.fillna(numbers.median()))
     where = f"data.path={path}: "
     assert data.warnings[:2] == (
         f"{where}column 'drug' has the level 'None': if that stands for a missing value, leave the cells empty",
@@ -75,7 +75,7 @@ def test_tokens_among_truth_values_decimal_commas_and_dates_are_gaps(tmp_path):
              for i in range(6))  # fmt: skip
     (tmp_path / "t.csv").write_text("smokes;dose;day;site;y\n" + "".join(lines))
     data = load_visits(str(tmp_path / "t.csv"), ignore=["day"])
-    assert data.x.tolist() == [[1, 1.5], [0.5, 1.75], [0, 2]] * 2
+    assert data.train.x.tolist() == [[1, 1.5], [0.5, 1.75], [0, 2]] * 2
     with fails("column 'day' holds dates ('2024-01-05')"):
         load_visits(str(tmp_path / "t.csv"))
 
@@ -93,7 +93,7 @@ def test_tokens_are_labels_unless_the_target_is_numeric(tmp_path):
 
 
 def test_new_rows_have_the_levels_and_gaps_of_the_record(tmp_path):
-    encoding = not_none(load_visits(save(tmp_path, "t.csv", visits())).encoding)
+    encoding = not_none(load_visits(save(tmp_path, "t.csv", visits())).features.encoding)
     (tmp_path / "new.csv").write_text("drug,lab,site\nNone,NA,NA\nNone,NA,EU\n")
     kinds: dict[str, ColumnKind] = {column.name: column.kind for column in encoding.columns}
     frame, clients = read_dataframe(str(tmp_path / "new.csv"), "site", kinds=kinds)

@@ -42,10 +42,10 @@ def test_a_partitioned_table_has_each_row_once(tmp_path, kind):
     table = pd.DataFrame({"row": np.arange(100), "kind": LABELS}).sample(frac=1, random_state=0)
     path = save(tmp_path, "t.csv", table)
     data = Table(path, "kind", partition=kind, clients=7, task="multiclass", validation=0.3).load()
-    rows = np.concatenate([data.x, not_none(data.x_val)])[:, 0]
+    rows = np.concatenate([data.train.x, not_none(data.validation).x])[:, 0]
     assert sorted(rows) == list(range(100))
     assert len(data.clients) == 7
-    np.testing.assert_array_equal(np.concatenate([data.y, not_none(data.y_val)]), LABELS[rows])
+    np.testing.assert_array_equal(np.concatenate([data.train.y, not_none(data.validation).y]), LABELS[rows])
 
 
 def test_iid_and_sorted_clients_are_of_equal_size():
@@ -81,5 +81,5 @@ def test_a_small_dirichlet_concentration_gives_pure_clients():
 def test_a_partition_depends_on_its_seed(tmp_path):
     path = save(tmp_path, "t.csv", pd.DataFrame({"u": np.arange(100), "price": np.arange(100)}))
     one, same, other = (Table(path, "price", seed=s).load() for s in (0, 0, 1))
-    np.testing.assert_array_equal(one.x, same.x)
-    assert (one.x != other.x).any()
+    np.testing.assert_array_equal(one.train.x, same.train.x)
+    assert (one.train.x != other.train.x).any()

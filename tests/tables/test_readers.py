@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet", "t.csv.gz", "t.tsv.bz2", "T.CSV"])
 def test_named_columns_round_trip(tmp_path, name):
     data = price_table(save(tmp_path, name)).load()
-    np.testing.assert_array_equal(data.x, X[SORTED])
-    np.testing.assert_array_equal(data.y, Y[SORTED])
-    assert data.x.dtype == np.float64
-    assert data.offsets.tolist() == [0, 3, 6]
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    np.testing.assert_array_equal(data.train.y, Y[SORTED])
+    assert data.train.x.dtype == np.float64
+    assert data.train.offsets.tolist() == [0, 3, 6]
     assert data.clients == ("a", "b")
-    assert data.features == ("u", "v", "w")
-    assert data.x_val is None
+    assert data.features.names == ("u", "v", "w")
+    assert data.validation is None
     assert data.task == "regression"
 
 
@@ -32,12 +32,12 @@ def test_npz_round_trip(tmp_path):
     is_validation = np.array([False, False, True, False, False, True])
     np.savez(tmp_path / "t.npz", X=X.astype(np.float32), y=Y, client=CLIENT, validation=is_validation)
     data = Table(str(tmp_path / "t.npz")).load()
-    np.testing.assert_array_equal(data.x, X[[1, 3, 0, 4]])
-    np.testing.assert_array_equal(data.y_val, Y[[5, 2]])
-    np.testing.assert_array_equal(data.x_val, X[[5, 2]])
-    assert not_none(data.offsets_val).tolist() == [0, 1, 2]
-    assert data.x.dtype == np.float32
-    assert data.sizes.tolist() == [2, 2]
+    np.testing.assert_array_equal(data.train.x, X[[1, 3, 0, 4]])
+    np.testing.assert_array_equal(not_none(data.validation).y, Y[[5, 2]])
+    np.testing.assert_array_equal(not_none(data.validation).x, X[[5, 2]])
+    assert not_none(data.validation_offsets).tolist() == [0, 1, 2]
+    assert data.train.x.dtype == np.float32
+    assert data.train.sizes.tolist() == [2, 2]
     assert data.clients == ("a", "b")
     with fails("data.validation=0.5", "marks its validation rows"):
         Table(str(tmp_path / "t.npz"), validation=0.5).load()
@@ -54,11 +54,11 @@ def test_only_training_rows_of_an_npz_without_clients_are_assigned(tmp_path):
     is_validation = np.arange(6) < 2
     np.savez_compressed(tmp_path / "t.npz", X=X, y=Y, validation=is_validation)
     data = Table(str(tmp_path / "t.npz"), clients=4, standardize="per_client").load()
-    assert data.sizes.tolist() == [1, 1, 1, 1]
-    assert sorted(data.y) == [2, 3, 4, 5]
-    assert not_none(data.y_val).tolist() == [0.5, 1]
-    assert data.offsets_val is None
-    assert (data.x == 0).all()  # one row a client is constant
+    assert data.train.sizes.tolist() == [1, 1, 1, 1]
+    assert sorted(data.train.y) == [2, 3, 4, 5]
+    assert not_none(data.validation).y.tolist() == [0.5, 1]
+    assert data.validation_offsets is None
+    assert (data.train.x == 0).all()  # one row a client is constant
 
 
 @pytest.mark.parametrize("name", ["t.libsvm", "t.svm", "t.svmlight", "t.txt", "t.svm.gz", "t.svm.bz2"])
@@ -72,17 +72,17 @@ def test_libsvm_is_read_as_by_scikit_learn(tmp_path, name, zero_based):
     path.write_bytes(compress(plain.read_bytes()))
     expected, labels = load_svmlight_file(str(plain))
     data = Table(str(path), partition="sorted", clients=2, validation=0.0).load()
-    np.testing.assert_array_equal(data.x, expected.toarray().astype(np.float32))
-    np.testing.assert_array_equal(data.y, labels)
-    assert data.x.dtype == np.float32
-    assert data.sizes.tolist() == [3, 3]
+    np.testing.assert_array_equal(data.train.x, expected.toarray().astype(np.float32))
+    np.testing.assert_array_equal(data.train.y, labels)
+    assert data.train.x.dtype == np.float32
+    assert data.train.sizes.tolist() == [3, 3]
 
 
 def test_libsvm_may_have_comments_blank_lines_and_qid(tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes(b"# a comment\r\n+1 1:0.5  3:2e1 # another\r\n\r\n-1\r\n+1 qid:7\t2:-4 \r\n")
     data = Table(str(path), task="binary", clients=1, validation=0.0).load()
-    rows = sorted(zip(data.y.tolist(), data.x.tolist(), strict=True))
+    rows = sorted(zip(data.train.y.tolist(), data.train.x.tolist(), strict=True))
     assert rows == [(0, [0, 0, 0]), (1, [0, -4, 0]), (1, [0.5, 0, 20])]
     assert data.classes == (-1, 1)
 
@@ -108,17 +108,17 @@ def test_libsvm_too_large_as_a_dense_array_is_refused(tmp_path):
 def test_integers_booleans_and_nullable_numbers_are_features(tmp_path):
     table = frame(u=[1, 2, 3, 4, 5, 6], v=[True, False] * 3, w=pd.array([1, 2, 3, 4, 5, 6], dtype="Int64"))
     data = price_table(save(tmp_path, "t.parquet", table)).load()
-    np.testing.assert_array_equal(data.x[0], [2, 0, 2])
+    np.testing.assert_array_equal(data.train.x[0], [2, 0, 2])
     data = price_table(save(tmp_path, "b.csv", frame(u=table.v, v=table.v, w=table.v))).load()
-    assert data.x.dtype == np.int8
-    assert data.x.max() == 1
+    assert data.train.x.dtype == np.int8
+    assert data.train.x.max() == 1
 
 
 def test_wide_tables(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.standard_normal((300, 2000)).astype(np.float32)).assign(price=1.0)
     path = save(tmp_path, "t.csv", table)
-    assert Table(path, target="price").load().x.shape == (240, 2000)
+    assert Table(path, target="price").load().train.x.shape == (240, 2000)
     with fails("data.target=pricy", "'price'"):
         Table(path, target="pricy").load()
 
@@ -128,13 +128,13 @@ def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
     path = tmp_path / "t.xlsx"
     frame().to_excel(path, index=False)
     data = price_table(str(path)).load()
-    np.testing.assert_array_equal(data.x, X[SORTED])
-    assert (data.features, data.clients, data.warnings) == (("u", "v", "w"), ("a", "b"), ())
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    assert (data.features.names, data.clients, data.warnings) == (("u", "v", "w"), ("a", "b"), ())
     with pd.ExcelWriter(path) as book:
         frame().to_excel(book, sheet_name="visits", index=False)
         frame(u=0).to_excel(book, sheet_name="notes", index=False)
     data = price_table(str(path)).load()
-    np.testing.assert_array_equal(data.x, X[SORTED])
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
     assert data.warnings == (f"data.path={path}: of 2 sheets the first, 'visits', is read",)
     path.write_bytes(path.read_bytes()[:200])
     with fails("data.path=", "cannot be read as .xlsx"):
@@ -158,7 +158,7 @@ def test_two_columns_with_the_same_name_are_refused(tmp_path, name):
         save(tmp_path, name, table)
     with fails("data.path=", "two columns are called 'u'", "rename or drop"):
         price_table(str(tmp_path / name)).load()
-    assert price_table(save(tmp_path, "t.csv", frame().rename(columns={"v": "u.1"}))).load().features == (
+    assert price_table(save(tmp_path, "t.csv", frame().rename(columns={"v": "u.1"}))).load().features.names == (
         "u",
         "u.1",
         "w",

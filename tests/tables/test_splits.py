@@ -13,6 +13,7 @@ from fcorun.datasets.least_squares import LeastSquares
 from fcorun.datasets.logistic_synthetic import LogisticSynthetic
 from fcorun.datasets.lowrank import LowRank
 from fcorun.datasets.table import Table
+from fcorun.rows.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SITE = np.repeat(["a", "b", "c"], [20, 31, 9])
@@ -59,7 +60,7 @@ def test_the_test_does_not_depend_on_the_validation():
 
 def test_without_a_test_split_data_and_identity_name_none():
     data = table().load()
-    assert (data.x_test, data.y_test, data.clients_test) == (None, None, None)
+    assert data.test is None
     assert "test" not in data.splits
     assert "test" not in identity_fields(table())  # at its default, the option leaves identities as they are
     assert identity_fields(table(test=0.1))["test"] == 0.1
@@ -73,7 +74,7 @@ def test_scaling_is_by_the_training_rows_alone():
         # client c has no training rows, and is scaled by all of its rows
         reference = training if standardize == "pooled" else np.flatnonzero(SITE == "c")
         wanted = (np.array(targets_by_split(data)["test"]) - reference.mean()) / reference.std()
-        np.testing.assert_allclose(not_none(data.x_test)[:, 0], wanted)
+        np.testing.assert_allclose(not_none(data.test).x[:, 0], wanted)
 
 
 def test_an_npz_marks_its_rows():
@@ -81,13 +82,13 @@ def test_an_npz_marks_its_rows():
     np.savez("t.npz", X=X, y=Y, client=CLIENT, **marks)
     data = Table("t.npz").load()
     assert targets_by_split(data) == {"train": [3, 0.5, 2], "validation": [1], "test": [5, 4]}
-    assert not_none(data.clients_test).tolist() == ["a", "b"]
+    assert not_none(data.client_of_row("test")).tolist() == ["a", "b"]
     with fails("data.test=0.2: t.npz marks its test rows itself; leave data.test out"):
         Table("t.npz", test=0.2).load()
     np.savez("t.npz", X=X, y=Y, test=marks["test"])  # held-out rows belong to no client
     data = Table("t.npz", clients=2, validation=0.5).load()
-    assert not_none(data.y_test).tolist() == [4, 5]
-    assert not_none(data.clients_test).tolist() == ["", ""]
+    assert not_none(data.test).y.tolist() == [4, 5]
+    assert not_none(data.client_of_row("test")).tolist() == ["", ""]
     np.savez("t.npz", X=X, y=Y, client=CLIENT, validation=marks["test"], test=marks["test"])
     with fails("row 5 is of validation and of the test"):
         Table("t.npz").load()
@@ -119,19 +120,19 @@ def test_clients_are_not_held_out_where_rows_name_none(tmp_path):
 
 
 def test_names_of_clients_are_as_many_as_the_test_rows():
-    with fails("data: clients_test names the clients of 1 rows, and there are 2: give one each"):
-        FederatedData(X, Y, np.array([0, 6]), x_test=X[:2], y_test=Y[:2], clients_test=np.array(["a"])).validate()
+    with fails("data: client has the clients of 1 test rows, and there are 2: give one each"):
+        FederatedData(Rows(X, Y, np.zeros(6, int)), test=Rows(X[:2], Y[:2], np.zeros(1, int))).validate()
 
 
 @pytest.mark.parametrize("kind", [Heterogeneous, Lasso, LeastSquares, LogisticSynthetic, LowRank])
 def test_synthetic_data_draw_test_rows_without_a_change_of_the_others(kind):
     with_, without = (kind(clients=3, samples=5, test_samples=n).load() for n in (4, 0))
-    assert not_none(with_.y_test).shape == (12,)
+    assert not_none(with_.test).y.shape == (12,)
     assert not_none(with_.client_of_row("test")).tolist() == sorted([*with_.clients] * 4)
-    assert without.x_test is None
-    for name, (x, y) in without.splits.items():
-        np.testing.assert_array_equal(with_.splits[name][0], x)
-        np.testing.assert_array_equal(with_.splits[name][1], y)
-    np.testing.assert_allclose(not_none(with_.x_test).std(), without.x.std(), rtol=0.5)
-    assert not (not_none(with_.x_test)[:4] == with_.x[:4]).any(axis=1).all()
+    assert without.test is None
+    for name, rows in without.splits.items():
+        np.testing.assert_array_equal(with_.splits[name].x, rows.x)
+        np.testing.assert_array_equal(with_.splits[name].y, rows.y)
+    np.testing.assert_allclose(not_none(with_.test).x.std(), without.train.x.std(), rtol=0.5)
+    assert not (not_none(with_.test).x[:4] == with_.train.x[:4]).any(axis=1).all()
     assert "test_samples" not in identity_fields(kind())

@@ -1,5 +1,6 @@
 """Rows of a segment that are read from disk, in the order of the draws, and renumbered."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,8 @@ def bytes_per_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: 
     Where rows are sharded, return the most bytes of any host.
     """
     rows = schedule.max_rows if whole else schedule.max_batch * int(schedule.steps.max()) * (schedule.edge_rounds or 1)
-    width = data.x.shape[1] * device_dtype(data.x.dtype, dtype).itemsize
-    clients = schedule.cohort_size
-    if data.host_bounds is not None:
-        clients = min(clients, int(np.diff(data.host_bounds).max()))
+    width = data.train.x.shape[1] * device_dtype(data.train.x.dtype, dtype).itemsize
+    clients = min(schedule.cohort_size, data.train.most_clients_of_a_host)
     return clients * rows * width
 
 
@@ -41,7 +40,7 @@ def fetch_rows(
     ``devices_per_host`` devices each, this host reads its clients' rows, and rows are numbered within each host.
     """
     all_rows = _whole_rows(schedule, rounds.cohort) if whole else rounds.rows
-    x: Any = data.x
+    x: Any = data.train.x
     rows = all_rows
     if rounds.assignment is not None:
         rows = _take_clients(all_rows, host_positions(rounds.assignment, x.host, devices_per_host))
@@ -63,8 +62,11 @@ def fetch_rows(
         new_numbers = _take_clients(new_numbers, within_host)
     new_numbers = np.where(all_rows >= 0, new_numbers, -1)
     rounds = _renumber_whole(schedule, rounds, new_numbers) if whole else rounds._replace(rows=new_numbers)
-    extras = {name: take_rows(values, dtype) for name, values in row_extras(data).items()}
-    y = take_rows(data.y, target_dtype(data, dtype))
+    extras = {
+        name: take_rows(values, dtype)
+        for name, values in row_extras(replace(data.train, weight=data.train.relative_weight)).items()
+    }
+    y = take_rows(data.train.y, target_dtype(data, dtype))
     return DeviceRows(read_x, y, extras, None, None), rounds  # type: ignore[arg-type]
 
 

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import PyTree
+from fcorun.engine.arrays import target_dtype
 from fcorun.engine.devices import Devices
-from fcorun.engine.segments.evaluation_blocks import EvaluationSplit, evaluation_splits, read_blocks
+from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks
 from fcorun.engine.segments.segment import Segment, Segments
+from fcorun.rows.rows import Rows
 from fcorun.system.arrays import DoubleBuffer
 from fcorun.system.hosts import current_hosts, silence_stdout
 from fcorun.system.interruption import check_interrupted
@@ -103,10 +105,10 @@ class RunLoop:
         """Compute ``Federation.evaluate``. Rows on disk are read in blocks while the device computes."""
         federation, states = self.segments.federation, self.segments.states
         if states is not None and federation.algorithm.has_personal_models:
-            clients = np.arange(len(federation.data.sizes))
+            clients = np.arange(len(federation.data.train.sizes))
             state = self.devices.shard_by_run(self.segments.with_client_states(state, [clients] * len(states)))
         rows = self.evaluation_rows
-        if federation.data.on_disk or federation.data.host_bounds is not None:
+        if not federation.data.train.all_on_device:
             if only_compile:
                 return None
             state, rows = state | {"sums": self.split_sums(state)}, (None, None, rows[-1])
@@ -118,26 +120,27 @@ class RunLoop:
         """Compute for each run the sums over the rows of each split. Every host must call it where rows are sharded."""
         federation, devices = self.segments.federation, self.devices
         numbers, server = devices.first_shard((self.numbers, state["server"]))
-        if federation.data.on_disk:
+        if federation.data.train.streamed:
             sums = self._sum_blocks(numbers, {"server": server})
         else:
             arguments = (numbers, {"server": server}, *self.evaluation_rows)
             sums = self.compile_untimed(devices.map_evaluate(federation.split_sums), *arguments)(*arguments)
-        if federation.data.host_bounds is None:
+        if federation.data.train.n_hosts == 1:
             return sums
         sums = devices.shard_by_host(sums)
         return self.compile_untimed(devices.sum_over_hosts(self.segments.devices_per_host), sums)(sums)
 
     def contribute_sums(self, state: PyTree) -> None:
         """Compute this follower's part of the leader's evaluation, where rows are sharded."""
-        if self.segments.federation.data.host_bounds is not None:
+        if self.segments.federation.data.train.n_hosts > 1:
             self.split_sums(state)
 
     def _sum_blocks(self, numbers: Any, state: PyTree) -> dict[str, dict[str, jax.Array]]:
         federation = self.segments.federation
         function = self.devices.map_evaluate(federation.split_sums)
         sums: dict[str, dict[str, jax.Array]] = {}
-        for split, block in read_blocks(self._evaluation_splits, federation.precision, self.buffers):
+        y_dtype = target_dtype(federation.data, federation.precision)
+        for split, block in read_blocks(self._evaluation_splits, y_dtype, federation.precision, self.buffers):
             _check_interrupted()
             jax.block_until_ready(sums)  # the next block reuses the memory of the block before
             block = self.devices.place_for_evaluation(block)
@@ -146,7 +149,7 @@ class RunLoop:
         return sums
 
     @cached_property
-    def _evaluation_splits(self) -> list[EvaluationSplit]:
+    def _evaluation_splits(self) -> dict[str, Rows]:
         return evaluation_splits(self.segments.federation.evaluation)
 
     def run_to_evaluation(
@@ -169,16 +172,15 @@ class RunLoop:
         loaded = devices.shard_by_run(self.segments.load_client_states(state, segment))
         if segment.clients is not None:  # the first host has the clients' states
             loaded = self.broadcast_from_first(loaded)
-        sharded = federation.data.host_bounds is not None
-        put = devices.shard_by_host if sharded else devices.replicate
+        n_hosts = federation.data.train.n_hosts
         arguments = (
             self.numbers,
             loaded,
-            self.rows if segment.rows is None else put(segment.rows),
+            self.rows if segment.rows is None else devices.place_rows(segment.rows, n_hosts),
             devices.place_rounds(segment.rounds),
             devices.replicate(np.int32(rounds_done)),
         )
-        function = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2, sharded)
+        function = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2, n_hosts > 1)
         end, client_work = self.compile_untimed(function, *arguments)(*arguments)
         rounds_done += segment.n_rounds
         # the call returns before the device has finished, so that the next rounds are drawn, and read, meanwhile

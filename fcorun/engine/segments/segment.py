@@ -74,10 +74,10 @@ class Segments:
         drawn = [federation.schedule.with_seed(seed).draw_rounds(rounds_done, n_rounds) for seed in distinct_seeds]
         rounds = drawn[0] if len(drawn) == 1 else jax.tree.map(lambda *by_seed: np.stack(by_seed), *drawn)
         rows, clients = None, None
-        if federation.data.host_bounds is not None:
+        if federation.data.train.n_hosts > 1:
             # as wide as earlier assignments, whose programs are compiled
             min_width = max(self.assignment_widths, default=0)
-            host_of_client = federation.data.host_of_client
+            host_of_client = federation.data.train.host_of_client
             assignment = assign_clients(rounds.cohort, host_of_client, self.devices_per_host, min_width)
             self.assignment_widths.append(assignment.shape[-1])
             rounds = rounds._replace(assignment=assignment)
@@ -101,7 +101,7 @@ class Segments:
     @property
     def _streamed(self) -> bool:
         """Return whether rows stay on disk and are needed."""
-        return self.federation.data.on_disk and self.federation.arrays[0] is None
+        return self.federation.data.train.streamed and self.federation.arrays[0] is None
 
     @cached_property
     def _max_rounds(self) -> int:

@@ -24,10 +24,10 @@ def compute_gradient_coefficients(data: FederatedData, objective: Any) -> tuple[
     """Compute H (M, p, p) and c (M, p) of the gradients H_j x - c_j of least-squares losses without ridge."""
     hessians = []
     constants = []
-    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+    for start, stop in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True):
         x = objective.design(scaled_features(data, slice(start, stop)))
         hessians.append(2 / len(x) * x.T @ x)
-        constants.append(2 / len(x) * x.T @ data.y[start:stop])
+        constants.append(2 / len(x) * x.T @ data.train.y[start:stop])
     return np.array(hessians), np.array(constants)
 
 
@@ -82,7 +82,7 @@ def check_fixed_points(records: Sequence[Record]) -> list[dict[str, str]]:
         data = load_data(experiment)
         assert isinstance(experiment.objective, LeastSquares)
         h, c = compute_gradient_coefficients(data, experiment.objective)
-        p = data.sizes / data.sizes.sum()
+        p = data.train.sizes / data.train.sizes.sum()
         resolved = dict(algo)  # step and mu may be auto
         for key in ("step", "mu"):
             if f"algo.{key}" in (record.summary["curvature"] or {}):

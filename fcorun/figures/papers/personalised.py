@@ -154,7 +154,7 @@ def check_identities() -> list[dict[str, str]]:
     experiment = prepare(compose([*SMALL_PROBLEM, "algo=local"]))
     data = load_data(experiment)
     h, c = compute_gradient_coefficients(data, experiment.objective)
-    p = data.sizes / data.sizes.sum()
+    p = data.train.sizes / data.train.sizes.sum()
     values = np.linalg.eigvalsh(h)
     client_optima = np.linalg.solve(h, c[..., None])[..., 0]
     global_optimum = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
@@ -193,9 +193,11 @@ def check_identities() -> list[dict[str, str]]:
 
         for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
             at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
-            batch = gather_rows(data, "uniform", slice(int(data.offsets[m]), int(data.offsets[m + 1])))
+            batch = gather_rows(data, "uniform", slice(int(data.train.offsets[m]), int(data.train.offsets[m + 1])))
             value = float(minimum(batch, at)) + lam / 2 * x @ x
-            loss_at_zero = float(np.mean(data.y[data.offsets[m] : data.offsets[m + 1]].astype(float) ** 2))
+            loss_at_zero = float(
+                np.mean(data.train.y[data.train.offsets[m] : data.train.offsets[m + 1]].astype(float) ** 2)
+            )
             conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - loss_at_zero
             gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
     rows.append(_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",

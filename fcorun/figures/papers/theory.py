@@ -63,9 +63,9 @@ def compute_constants(experiment: Experiment, data: FederatedData) -> BoundConst
             pass
     optimum = np.append(np.ravel(iterate.w["weights"]), float(iterate.w["bias"]))
     start = np.zeros_like(optimum)
-    x = np.column_stack([data.x.astype(float), np.ones(len(data.y))])  # the intercept is a feature of ones
-    y = data.y.astype(float)
-    clients = [slice(a, b) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    x = np.column_stack([data.train.x.astype(float), np.ones(len(data.train.y))])  # the intercept is a feature of ones
+    y = data.train.y.astype(float)
+    clients = [slice(a, b) for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)]
     q = np.mean([2 * x[rows].T @ x[rows] / len(y[rows]) for rows in clients], axis=0)
     q_norm = np.linalg.eigvalsh(q)[-1]
     root = np.linalg.inv(np.linalg.cholesky(q))  # root' root = Q^-1

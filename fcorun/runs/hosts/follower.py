@@ -81,7 +81,7 @@ class _Follower:
             self.data = load_data(self.experiment)
             identities = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
             self.experiment = bind_objective(self.experiment, self.data)
-            self.hosts.send(**identities, on_disk=self.data.on_disk)
+            self.hosts.send(**identities, streamed=self.data.train.streamed)
         except Exception as error:
             self.hosts.send(refused=describe_error(error))
 

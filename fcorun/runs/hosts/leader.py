@@ -23,7 +23,6 @@ from fcorun.experiment.prepare import plugin_to_config
 from fcorun.models.forward import Arrays, compute_predictions
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import arrays_from_bytes, npz_bytes
-from fcorun.rows.host_rows import HostRows
 from fcorun.system.hosts import current_hosts
 
 _RESOLVED_SECTIONS = ("algo", "reg")  # the sections in which fields are resolved to numbers
@@ -60,8 +59,8 @@ def load_on_all_hosts(experiment: Experiment) -> FederatedData:
                             "give all the same files")  # fmt: skip
         if answer["identity"] != experiment.identity:
             raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
-        if answer["on_disk"] != data.on_disk:
-            place = "stay on disk" if answer["on_disk"] else "are in memory"
+        if answer["streamed"] != data.train.streamed:
+            place = "stay on disk" if answer["streamed"] else "are in memory"
             raise UserError(f"the rows {place} on {follower}, and not on {leader}: give data.resident")
     return data
 
@@ -115,7 +114,7 @@ def gather_predictions(objective: Objective, data: FederatedData, solution: Arra
 
     Returns no arrays if the rows are not sharded over hosts.
     """
-    if data.host_bounds is None:
+    if data.train.n_hosts == 1:
         return {}
     hosts = current_hosts()
     assert hosts is not None
@@ -129,9 +128,10 @@ def gather_predictions(objective: Objective, data: FederatedData, solution: Arra
 def predict_local(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
     """Predict the rows stored on this host, by split."""
     predictions = {}
-    for split, (x, _) in data.splits.items():
-        if isinstance(x, HostRows):
-            predictions[split] = compute_predictions(objective, solution, x[x.row_range], data.scale)
+    for split, rows in data.splits.items():
+        if rows.n_hosts > 1:
+            x = rows.x[rows.x.row_range]
+            predictions[split] = compute_predictions(objective, solution, x, data.features.scale)
     return predictions
 
 

@@ -53,7 +53,7 @@ def write_summary(selection: Selection, seconds: float | None = None) -> None:
     content["by"] = selection.by
     if marked := list_marked_folds(data):
         content["fold_values"] = dict(zip(folds, marked, strict=True))
-    if data.group is not None:
+    if data.train.group is not None:
         content["group"] = selection.experiment.data.group  # type: ignore[attr-defined]
     content["fold_weights"] = selection.options.fold_weights
     content["fold_weight"] = dict(zip(folds, selection.fold_weights.tolist(), strict=True))

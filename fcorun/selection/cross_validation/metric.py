@@ -20,7 +20,7 @@ def choose_metric(name: str | None, experiment: Experiment, data: FederatedData,
     """
     has_personal_models = experiment.algo.has_personal_models
     scores_personal = has_personal_models and by == "rows"
-    fold_data = replace(data, x_val=data.x, y_val=data.y, offsets_val=None)  # with validation rows, as in a fold
+    fold_data = replace(data, validation=replace(data.train, client=None))  # with validation rows, as in a fold
 
     def list_choices() -> list[str]:
         """Return the metrics that can choose, without the prefix val_."""

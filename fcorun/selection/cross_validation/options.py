@@ -102,7 +102,7 @@ class Selection(StudyResult):
     @property
     def by(self) -> str:
         """The origin of the folds: "rows", "clients", or "data.fold", a column that marks them."""
-        return self.options.by if self.data.fold is None else "data.fold"
+        return self.options.by if self.data.train.fold is None else "data.fold"
 
     @property
     def coefficients(self) -> Coefficients | None:

@@ -82,7 +82,7 @@ class SelectionPlan:
             self.options.rule,
             higher_is_better=bool(experiment.metrics[self.metric].higher),
             fold_weights=self.fold_weights,
-            paired=self.options.by == "clients" or study.data.fold is not None,
+            paired=self.options.by == "clients" or study.data.train.fold is not None,
         )
         warnings = warn_about_choice(choice, study.path, fits, experiment.settings.rounds)
         return Selection(
@@ -123,7 +123,7 @@ def plan_selection(config: Mapping[str, Any], options: SelectOptions, out: str |
     # without its metric, which has another name where folds measure it
     experiment, data, experiment_identity = prepare_study({**config, "metric": None}, "select")
     path = build_path(experiment, data, options.points, options.range)
-    options = options.resolve(len(data.sizes), list_marked_folds(data), data.group is not None)
+    options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
     fold = assign_folds(data, n_folds, options.by, random_stream(experiment.settings.seed, "select", "folds"))
     folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
@@ -146,7 +146,7 @@ def plan_selection(config: Mapping[str, Any], options: SelectOptions, out: str |
         study_file=SELECTION_FILE,
         out=out,
     )
-    by = options.by if data.fold is None else "data.fold"
+    by = options.by if data.train.fold is None else "data.fold"
     return SelectionPlan(
         config=config,
         options=options,

@@ -27,7 +27,7 @@ def describe_selection(selection: Selection) -> Iterator[str]:
         )
     yield _describe_average(selection)
     if selection.held_out_clients:
-        if len(selection.data.sizes) <= _MAX_NAMED_CLIENTS:
+        if len(selection.data.train.sizes) <= _MAX_NAMED_CLIENTS:
             folds = [f"{name} {', '.join(clients)}" for name, clients in selection.held_out_clients.items()]
             yield "held out: " + "; ".join(folds)
         else:

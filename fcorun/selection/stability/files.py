@@ -64,7 +64,7 @@ def state_bound(result: StabilityResult) -> list[str]:
     scores, options, path = result.scores, result.options, result.path
     last = scores.region_length - 1
     q, bound = scores.q[last], scores.bound[last]
-    units = "rows" if result.data.group is None or options.by == "clients" else "groups of rows"
+    units = "rows" if result.data.train.group is None or options.by == "clients" else "groups of rows"
     strata = "within each client" if options.by == "rows" else "among the clients"
     excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
     return [

@@ -58,4 +58,8 @@ class StabilityResult(StudyResult):
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the d features."""
-        return feature_names(self.data.features, self.data.shape or self.data.x.shape[1:], self.data.voxel_grid)
+        return feature_names(
+            self.data.features.names,
+            self.data.features.shape or self.data.train.x.shape[1:],
+            self.data.features.voxel_grid,
+        )

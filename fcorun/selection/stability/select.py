@@ -58,7 +58,7 @@ class StabilityPlan:
         falling_advice = f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: "
         warnings += warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE)
         factors = build_problem(experiment, data).regularizer.factors or {}
-        unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
+        unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.train.x.shape[1])])
         max_errors = self.options.max_errors
         scores = score_features(chosen, self.options.threshold, max_errors, unpenalised)
         similarity, client_warnings = _compare_clients(experiment, data, path, scores)
@@ -106,7 +106,7 @@ def plan_stability(
     path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
     rng = random_stream(experiment.settings.seed, "stability", "halves")
     masks = list(draw_halves(data, options.subsamples // 2, options.by, rng))
-    no_rows = np.zeros(len(data.y), bool)
+    no_rows = np.zeros(len(data.train.y), bool)
     halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
     check_subsets(experiment, data, halves, options.by)
     check_global_model(experiment, data, "stability looks at one of all: choose another algo")
@@ -124,12 +124,12 @@ def plan_stability(
         out=out,
     )
     notes = []
-    if data.fold is not None:
+    if data.train.fold is not None:
         notes.append("data.fold defines the folds of fcorun select, and has no effect on halves")
     n_distinct = len({mask.tobytes() for mask in masks})
     if n_distinct < len(masks) and options.by == "clients":
         notes.append(
-            f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out"
+            f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.train.sizes)} clients out"
         )
     messages = describe_study(study, f"{options.subsamples} halves", options.by, "take no part", notes)
     return StabilityPlan(options, study, messages)
@@ -137,7 +137,7 @@ def plan_stability(
 
 def _find_support(data: FederatedData, cutoff: float, _: str, fit: PathFit) -> PathFit:
     """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class."""
-    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), data.x.shape[1], -1)
+    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), data.train.x.shape[1], -1)
     return replace(fit, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
 
 
@@ -165,7 +165,7 @@ def _compare_clients(
     experiment: Experiment, data: FederatedData, path: RegularizationPath, scores: StabilityScores
 ) -> tuple[np.ndarray | None, list[str]]:
     """Return the similarity of the clients' own supports at the end of the region, (M, M), and warnings about it."""
-    if len(data.sizes) < 2:
+    if len(data.train.sizes) < 2:
         return None, []
     if not are_convex(experiment.objective, experiment.reg):
         return None, ["clients' own solutions are not known: the problem is not convex, or not declared to be"]

@@ -1,4 +1,4 @@
-"""Rows that stay in a file larger than memory, and are read when a computation needs them."""
+"""A matrix of rows that stay in a file larger than memory, and are read when a computation needs them."""
 
 import contextlib
 import mmap
@@ -19,10 +19,10 @@ _MAX_SHARE = 0.5  # of the free memory, for rows that are converted to one array
 
 
 @dataclass(frozen=True, eq=False)
-class DiskRows:
+class DiskMatrix:
     """A matrix (n, d) on disk: rows of a memory map, in any order.
 
-    Indexing by rows returns other DiskRows; ``read``, ``astype`` and ``np.asarray`` read rows into memory. Reductions
+    Indexing by rows returns other DiskMatrix; ``read``, ``astype`` and ``np.asarray`` read rows into memory. Reductions
     over rows read block by block and accumulate in float64.
 
     Attributes:
@@ -37,7 +37,7 @@ class DiskRows:
     factor: np.ndarray | None = None
 
     @classmethod
-    def from_memmap(cls, values: np.ndarray) -> "DiskRows":
+    def from_memmap(cls, values: np.ndarray) -> "DiskMatrix":
         """Return all rows of a memory map."""
         return cls(values, np.arange(len(values)))
 
@@ -67,9 +67,9 @@ class DiskRows:
         return len(self.indices)
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return a row as an array (d,); DiskRows for a slice, a mask or indices; or one column of rows, read."""
+        """Return a row as an array (d,); DiskMatrix for a slice, a mask or indices; or one column of rows, read."""
         if isinstance(rows, tuple):
-            selected: DiskRows = self[rows[0]]
+            selected: DiskMatrix = self[rows[0]]
             columns = [np.asarray(selected[block])[:, rows[1]] for block in selected.slices()]
             return np.concatenate(columns or [np.empty(0)])
         if isinstance(rows, (int, np.integer)):
@@ -88,7 +88,7 @@ class DiskRows:
         """Read all rows and convert them to another type."""
         return np.asarray(self).astype(dtype, copy=False)
 
-    def standardize(self, mean: np.ndarray, factor: np.ndarray) -> "DiskRows":
+    def standardize(self, mean: np.ndarray, factor: np.ndarray) -> "DiskMatrix":
         """Return the rows (x - mean) * factor, standardized when they are read."""
         return replace(self, shift=mean, factor=factor)
 
@@ -98,7 +98,7 @@ class DiskRows:
         Reads in the order of the file, which is faster than the order of the rows.
         """
         out = np.empty(self.shape, self.dtype) if out is None else out
-        order = np.argsort(self.indices, kind="stable")
+        order = self.file_order()
         for block in np.array_split(order, max(1, -(-self.nbytes // READ_BYTES))):
             if len(block):
                 values = widen(_read_rows(self.values, self.indices[block]))
@@ -115,10 +115,9 @@ class DiskRows:
         step = max(1, READ_BYTES // max(self.shape[1] * self.dtype.itemsize, 1))
         yield from (slice(i, min(i + step, len(self))) for i in range(0, len(self), step))
 
-    def file_order(self) -> tuple["DiskRows", np.ndarray]:
-        """Return these rows sorted by their index in the file, and the permutation that sorts them, (n,)."""
-        order = np.argsort(self.indices, kind="stable")
-        return self[order], order
+    def file_order(self) -> np.ndarray:
+        """Return the permutation that sorts these rows by their index in the file, (n,)."""
+        return np.argsort(self.indices, kind="stable")
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +125,7 @@ class DiskRows:
 
         Blocks are merged by the formulas of Chan, Golub and LeVeque (1983).
         """
-        ordered, _ = self.file_order()
+        ordered = self[self.file_order()]
         count, mean, squares = 0, np.zeros(self.shape[1]), np.zeros(self.shape[1])
         for block in ordered.slices():
             x = ordered[block].read()
@@ -141,7 +140,7 @@ class DiskRows:
     @cached_property
     def _range(self) -> tuple[np.ndarray, np.ndarray]:
         """Compute the least and the largest value of each column, (d,) each; NaN for a column with a NaN."""
-        ordered, _ = self.file_order()
+        ordered = self[self.file_order()]
         least, largest = [], []
         for block in ordered.slices():
             x = ordered[block].read()

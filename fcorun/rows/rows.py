@@ -1,0 +1,343 @@
+"""Rows of data with all that belongs to a row, wherever their features are: in memory, on disk, or on another host."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fcorun.rows.disk_matrix import DiskMatrix
+from fcorun.rows.host_matrix import HostMatrix
+
+_BLOCK = 2**14  # rows that are checked together
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """N rows: features, targets, and optional columns, each (N,) or None.
+
+    The class of ``x`` says where the features are. All other columns are in memory, on every host for all rows. Methods
+    and properties answer what a computation needs to know, so that callers need not ask for the class.
+
+    Attributes:
+        x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
+            ``DiskMatrix``; or those of a host's clients, a ``HostMatrix``.
+        y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
+        client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
+        weight: the weight of each row in means of losses, not negative; None: 1.
+        offset: the term that is added to each row's prediction; None: 0.
+        group: the name of each row's group, text; rows of one group are held out together.
+        fold: the name of the fold that holds each row out, text; None: folds are drawn.
+        row: the number of each row in the user's file, counted from 0.
+    """
+
+    x: Any
+    y: np.ndarray
+    client: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    group: np.ndarray | None = None
+    fold: np.ndarray | None = None
+    row: np.ndarray | None = None
+
+    @classmethod
+    def from_offsets(cls, x: Any, y: np.ndarray, offsets: np.ndarray, **columns: Any) -> "Rows":
+        """Return rows sorted by client, of which client m has ``offsets[m]:offsets[m + 1]``.
+
+        ``offsets`` (M + 1,) increase from 0 to N; ``columns`` are further attributes.
+        """
+        client = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+        return cls(x, y, client, **columns)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    # -- the rows of clients
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Return the bounds of the clients' rows, (M + 1,): client m has the rows ``offsets[m]:offsets[m + 1]``.
+
+        Only for rows sorted by client, of which every client up to the last has one.
+        """
+        assert self.client is not None
+        n_clients = int(self.client[-1]) + 1 if len(self) else 0
+        return np.searchsorted(self.client, np.arange(n_clients + 1))
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Return the number of rows of each client, (M,), as ``offsets`` gives them."""
+        return np.diff(self.offsets)
+
+    def offsets_of(self, n_clients: int) -> np.ndarray | None:
+        """Return the bounds of the rows of these clients, (n_clients + 1,), of which some may have none.
+
+        Returns None where a row belongs to no client or to another one, or where rows are not sorted by client.
+        """
+        client = self.client
+        if client is None or not len(self) or client.min() < 0 or client.max() >= n_clients:
+            return None
+        if (np.diff(client) < 0).any():
+            return None
+        return np.searchsorted(client, np.arange(n_clients + 1))
+
+    def sum_by_client(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of ``values``, (N,), over the rows of each client, (M,)."""
+        return np.add.reduceat(values, self.offsets[:-1])
+
+    @cached_property
+    def client_weights(self) -> np.ndarray:
+        """Return the weight of each client, (M,): its number of rows, or the sum of their ``weight``."""
+        return self.sizes if self.weight is None else self.sum_by_client(self.weight)
+
+    @cached_property
+    def relative_weight(self) -> np.ndarray | None:
+        """Return the weight of each row, scaled to a mean of one in each client, (N,); None: all weights are 1.
+
+        With these factors the mean loss of a uniform minibatch is an unbiased estimate of the client's loss.
+        """
+        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.client_weights, self.sizes)
+
+    # -- subsets
+
+    def take(self, index: Any) -> "Rows":
+        """Return the rows of a mask (N,), of indices, or of a slice. Rows on disk stay there."""
+        columns = {}
+        for field in fields(Rows):
+            values = getattr(self, field.name)
+            columns[field.name] = None if values is None else values[index]
+        return Rows(**columns)
+
+    def find_nonfinite(self) -> tuple[str, np.ndarray] | None:
+        """Return "features" or "targets", and the index of their first entry that is NaN or infinite, or None."""
+        for kind, values in (("features", self.x), ("targets", self.y)):
+            index = _find_nonfinite(values) if values.dtype.kind == "f" else None
+            if index is not None:
+                return kind, index
+        return None
+
+    # -- where the features are
+
+    @property
+    def streamed(self) -> bool:
+        """Return whether features stay on disk, so that blocks of rows are read when a computation needs them."""
+        return isinstance(self._local_x, DiskMatrix)
+
+    @property
+    def n_hosts(self) -> int:
+        """Return the number of hosts over which the features are sharded by client."""
+        return self.x.n_hosts if isinstance(self.x, HostMatrix) else 1
+
+    @property
+    def all_on_device(self) -> bool:
+        """Return whether each device can have all rows at once: they are not streamed, and not sharded over hosts."""
+        return not self.streamed and self.n_hosts == 1
+
+    @property
+    def all_stored(self) -> bool:
+        """Return whether an array in the memory of this process has the rows of all clients."""
+        return self.all_on_device
+
+    @property
+    def _local_x(self) -> Any:
+        return self.x.values if isinstance(self.x, HostMatrix) else self.x
+
+    @property
+    def local(self) -> "Rows":
+        """Return the rows that this host stores: all of them, unless they are sharded by client.
+
+        Arrays of all hosts have one shape: a host with fewer rows has rows of zeros at the end.
+        """
+        if not isinstance(self.x, HostMatrix):
+            return self
+        columns: dict[str, Any] = {"x": self.x.values}
+        for field in fields(Rows)[1:]:
+            values = getattr(self, field.name)
+            columns[field.name] = None if values is None else self.x.align(values)
+        return Rows(**columns)
+
+    def shard(self, bounds: np.ndarray, host: int, in_memory: bool) -> "Rows":
+        """Return these rows with the features ``bounds[host]:bounds[host + 1]`` alone, copied so that x can be freed.
+
+        Features on disk stay there unless ``in_memory``.
+        """
+        return replace(self, x=HostMatrix.take(self.x, bounds, host, in_memory))
+
+    # -- the clients of a host
+
+    @property
+    def host_offsets(self) -> np.ndarray:
+        """Return the bounds of the clients of H hosts, (H + 1,): ``host_offsets[h]`` is the first client of host h."""
+        if isinstance(self.x, HostMatrix):
+            return np.searchsorted(self.offsets, self.x.bounds)
+        return np.array([0, len(self.sizes)])
+
+    @property
+    def host_of_client(self) -> np.ndarray:
+        """Return the host that stores each client's rows, (M,)."""
+        return np.repeat(np.arange(self.n_hosts), np.diff(self.host_offsets))
+
+    @property
+    def local_client_slices(self) -> list[slice]:
+        """Return the rows of each client that this host stores."""
+        host = self.x.host if isinstance(self.x, HostMatrix) else 0
+        first, end = self.host_offsets[host : host + 2]
+        return [slice(start, stop) for start, stop in pairwise(self.offsets[first : end + 1].tolist())]
+
+    @property
+    def most_clients_of_a_host(self) -> int:
+        """Return the largest number of clients that a host stores."""
+        return int(np.diff(self.host_offsets).max())
+
+    @property
+    def device_starts(self) -> np.ndarray:
+        """Return the position of each client's first row among the rows on its host's devices, (M,).
+
+        Streamed rows are read by their positions among all rows, on every host.
+        """
+        starts = self.offsets[:-1]
+        if self.streamed or self.n_hosts == 1:
+            return starts
+        return starts - self.x.bounds[self.host_of_client]
+
+    # -- differences between stored and generated rows
+
+    @property
+    def n_clients(self) -> int:
+        """Return the number of clients, M."""
+        return len(self.sizes)
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows of all clients."""
+        return len(self)
+
+    @property
+    def n_generated_clients(self) -> int:
+        """Return the number of clients whose rows are generated in each round; 0: rows are stored."""
+        return 0
+
+    @property
+    def n_initial_states(self) -> int:
+        """Return the number of initial states of clients: one for each, or one for all if states are stored later."""
+        return self.n_clients
+
+    def client_rows(self, x: Any, y: Any, client: Any) -> tuple[Any, Any]:
+        """Return the features and targets among which the indices of a client's rows count: x and y, all on the device.
+
+        JAX traces this method; ``client`` is the client's number, a traced int32.
+        """
+        return x, y
+
+    def rows_in_memory(self, needed: int) -> int:
+        """Return the number of rows in memory for a client that takes ``needed`` rows at a time."""
+        return needed
+
+    def host_index(self, cohort: Any) -> Any:
+        """Return the numbers of the clients of a cohort (S,), traced, counted from the first client of their host."""
+        if self.n_hosts == 1:
+            return cohort
+        import jax.numpy as jnp
+
+        numbers = np.arange(self.n_clients) - self.host_offsets[self.host_of_client]
+        return jnp.asarray(numbers, jnp.int32)[cohort]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GeneratedRows(Rows):
+    """Clients by the million, whose rows are not stored but generated, in JAX, when a round needs them.
+
+    A client is its number, 0, ..., M - 1. The rows of the first few clients are stored too, for
+    evaluation: x, y, client and ``offsets`` are theirs.
+
+    Attributes:
+        population: the number of clients, M.
+        rows_per_client: the number of rows of each client, n.
+        generate: maps a client's number, a traced int32, to its rows x (n, d) and y (n,). JAX traces the function; it
+            returns the same rows in runs in float64. Numbers from M on are clients of the same law that never train.
+    """
+
+    population: int
+    rows_per_client: int
+    generate: Callable[[Any], tuple[Any, Any]]
+
+    @property
+    def all_stored(self) -> bool:
+        return False
+
+    @property
+    def n_clients(self) -> int:
+        return self.population
+
+    @property
+    def n_rows(self) -> int:
+        return self.population * self.rows_per_client
+
+    @property
+    def n_generated_clients(self) -> int:
+        return self.population
+
+    @property
+    def n_initial_states(self) -> int:
+        return 1
+
+    def client_rows(self, x: Any, y: Any, client: Any) -> tuple[Any, Any]:
+        return self.generate(client)
+
+    def rows_in_memory(self, needed: int) -> int:
+        return self.rows_per_client
+
+
+def materialize_clients(
+    generate: Callable[[Any], tuple[Any, Any]], first: int, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Generate the rows of the clients ``first``, ..., ``first + count - 1``, one client after the other."""
+    import jax
+    import jax.numpy as jnp
+
+    generate_all = jax.jit(lambda numbers: jax.lax.map(generate, numbers))
+    x, y = generate_all(first + jnp.arange(count, dtype=jnp.int32))
+    return np.asarray(x).reshape(-1, x.shape[-1]), np.asarray(y).ravel()
+
+
+def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number the clients that have training rows from 0 on, and after them the clients that have none.
+
+    Args:
+        client: the number of each row's client, (N,), -1 for none.
+        is_training: the mask of the training rows, (N,), of which each has a client.
+
+    Returns:
+        The new number of each row's client, (N,), -1 for none, and the former numbers of the clients with training
+        rows and of the others, in their new order.
+    """
+    trained = np.unique(client[is_training])
+    others = np.setdiff1d(client[client >= 0], trained)
+    new_numbers = np.full(int(client.max()) + 2, -1, np.int32)  # the last one is that of no client, -1
+    new_numbers[trained] = np.arange(len(trained))
+    new_numbers[others] = np.arange(len(trained), len(trained) + len(others))
+    return new_numbers[client], trained, others
+
+
+def _find_nonfinite(values: Any) -> np.ndarray | None:
+    """Return the index of the first entry that is NaN or infinite, or None.
+
+    A finite sum proves all entries finite, without a mask as large as the array.
+    """
+    if isinstance(values, HostMatrix):
+        index = _find_nonfinite(values.values)
+        if index is not None:
+            index[0] += values.row_range.start
+        return index
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.all_finite if isinstance(values, DiskMatrix) else np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    for first in range(0, len(values), _BLOCK):
+        nonfinite = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))
+        if len(nonfinite):
+            index = nonfinite[0]
+            index[0] += first
+            return index
+    return None
