@@ -27,7 +27,7 @@ def table(**options):
 
 
 def targets_by_split(data):
-    return {name: y.tolist() for name, (_, y) in data.splits.items()}
+    return {name: rows.y.tolist() for name, rows in data.splits.items()}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_every_row_is_in_one_split(validation, test):
             held_out = {name for names in (validation, test) if isinstance(names, list) for name in names}
             counts = {site: int(option * np.sum(site == SITE) + 1e-9) for site in "abc" if site not in held_out}
             assert dict(zip(*np.unique(not_none(data.client_of_row(split)), return_counts=True), strict=True)) == counts
-        assert [data.splits[split][0][i, 0] for i in range(len(rows))] == rows
+        assert data.splits[split].x[:, 0].tolist() == rows
 
 
 def test_the_test_does_not_depend_on_the_validation():

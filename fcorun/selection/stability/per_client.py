@@ -28,20 +28,19 @@ def fit_client_supports(
     """
     supports = []
     is_valid = []
-    n_features = data.train.x.shape[1]
+    train = data.train
+    n_features = train.x.shape[1]
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         reg = problem.regularizer.with_value(param_name, value)
         compiled = solver.compile_programs(replace(problem, regularizer=reg), n_features)
-        for m, padded_rows in enumerate(client_row_table(data.train.offsets)):  # padded with -1 to one length
+        for m, padded_rows in enumerate(client_row_table(train.offsets)):  # padded with -1 to one length
             is_row = padded_rows >= 0
             rows = np.maximum(padded_rows, 0)
-            x = data.train.x[rows].astype(np.float64) if data.train.x.dtype.kind == "f" else data.train.x[rows]
-            y = data.train.y[rows].astype(np.int32 if data.task == "multiclass" else np.float64)
-            weight = (
-                is_row / is_row.sum() * (1 if data.train.relative_weight is None else data.train.relative_weight[rows])
-            )
-            offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
+            x = train.x[rows].astype(np.float64) if train.x.dtype.kind == "f" else train.x[rows]
+            y = train.y[rows].astype(np.int32 if data.task == "multiclass" else np.float64)
+            weight = is_row / is_row.sum() * (1 if train.relative_weight is None else train.relative_weight[rows])
+            offset = None if train.offset is None else jnp.asarray(train.offset[rows], jnp.float64)
             batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
             client_numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
             client_problem = replace(problem, regularizer=replace(reg, **client_numbers))
@@ -49,6 +48,6 @@ def fit_client_supports(
                 pass
             weights = np.abs(np.asarray(iterate.w["weights"])).reshape(n_features, -1)
             supports.append((weights > experiment.settings.cutoff).any(axis=1))
-            has_classes = data.task == "regression" or len(np.unique(data.train.y[padded_rows[weight > 0]])) > 1
+            has_classes = data.task == "regression" or len(np.unique(train.y[padded_rows[weight > 0]])) > 1
             is_valid.append(iterate.certified and has_classes)
     return np.array(supports), np.array(is_valid)
