@@ -62,7 +62,7 @@ def test_more_classes(trained, objective):
         metrics.roc_auc_score(not_none(data.validation).y, p, multi_class="ovr")
     )
     assert validation_scores.balanced_accuracy == pytest.approx(
-        metrics.balanced_accuracy_score(targets, eta.argmax(axis=1))
+        metrics.balanced_accuracy_score(not_none(data.validation).y, eta.argmax(axis=1))
     )
     assert "positive" not in record.scores
     assert validation_scores.loss == pytest.approx(record.metrics["val_loss"].iloc[-1])
