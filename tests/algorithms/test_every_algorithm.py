@@ -6,7 +6,7 @@ from helpers import choice_names, flat, plugin_class, small_for
 
 from fcorun import grid, run, run_grid
 from fcorun.algorithms import Algorithm, Baseline
-from fcorun.checks.algorithms import CHECKS, AlgorithmCase, check_reaches_optimum, check_two_devices
+from fcorun.checks.algorithms import CHECKS, AlgorithmCase, check_contract, check_reaches_optimum, check_two_devices
 from fcorun.checks.check import never_skip
 
 FEDERATED = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
@@ -23,7 +23,9 @@ TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum)  # in tests/engine
 @pytest.mark.parametrize(
     ("check", "case"),
     [
-        pytest.param(check, case, id=f"{name}-{check.name}")
+        pytest.param(
+            check, case, id=f"{name}-{check.name}", marks=[] if check.run is check_contract else pytest.mark.slow
+        )
         for name in choice_names("algo")
         for case in [AlgorithmCase(name)]
         for check in CHECKS
@@ -41,6 +43,7 @@ def test_a_baseline_lowers_the_objective(name):
         assert record.metrics["objective"].iloc[-1] < record.metrics["objective"].iloc[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["feddualavg", "scaffold", "local", "pfedme", "pfedmac_s", "pfedmac_sh"])
 def test_a_diverging_run_does_not_change_the_others(name):
     base = small_for(name, "precision=float64", "rounds=40", *AlgorithmCase(name).exact_overrides)

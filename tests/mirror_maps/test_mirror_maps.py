@@ -41,6 +41,7 @@ def test_every_map_passes_every_check(mirror, check):
     check.run(mirror)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "case"),
     [

@@ -10,7 +10,7 @@ from helpers import choice_names, small
 from scipy.special import log_expit, log_softmax
 
 from fcorun import compose
-from fcorun.checks.objectives import CHECKS, ObjectiveCase
+from fcorun.checks.objectives import CHECKS, ObjectiveCase, check_gradient
 from fcorun.config import build_plugin
 from fcorun.datasets import FederatedData, Rows
 from fcorun.experiment.prepare import prepare
@@ -47,7 +47,9 @@ def test_every_task_has_an_objective():
 @pytest.mark.parametrize(
     ("check", "case"),
     [
-        pytest.param(check, case, id=f"{param.id}-{check.name}")
+        pytest.param(
+            check, case, id=f"{param.id}-{check.name}", marks=[] if check.run is check_gradient else pytest.mark.slow
+        )
         for param in CASES
         for case in [ObjectiveCase(*param.values)]  # type: ignore[arg-type]
         for check in CHECKS

@@ -45,7 +45,12 @@ EVERY_SHAPE = (
 @pytest.mark.parametrize(
     ("check", "case"),
     [
-        pytest.param(check, case, id=f"{name}-{case.shape}-{check.name}")
+        pytest.param(
+            check,
+            case,
+            id=f"{name}-{case.shape}-{check.name}",
+            marks=[] if check.run is check_prox_minimizes and case is cases[0] else pytest.mark.slow,
+        )
         for name, cases in CASES.items()
         for case in cases
         for check in CHECKS
