@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -46,6 +47,7 @@ def test_the_constraints_name_every_dependency_within_its_range():
     assert {"jaxlib", "latexcodec", "antlr4-python3-runtime"} <= set(tested)  # indirect dependencies
 
 
+@pytest.mark.slow
 def test_constraints_are_written_from_the_installed_packages(capsys):
     runpy.run_path(str(ROOT / "scripts" / "constraints.py"), run_name="__main__")
     written = {line.split("==")[0] for line in capsys.readouterr().out.splitlines()}

@@ -38,6 +38,7 @@ def peers():
     sys.path.remove(str(PEERS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg_subgradient", "feddualavg"])
 def test_a_task_is_fcoruns_own_run(peers, method, tmp_path, monkeypatch):
     """Its NumPy steps come to fcorun's solution, and the common objective to fcorun's number."""
@@ -122,6 +123,7 @@ def test_a_failure_is_told_in_its_last_line(peers, tmp_path):
     assert found == {"reason": "it wrote no result"}
 
 
+@pytest.mark.slow
 def test_an_unknown_competitor_is_one_sentence():
     found = subprocess.run([sys.executable, PEERS / "compare.py", "flour"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (2, "")

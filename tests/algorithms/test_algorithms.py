@@ -124,6 +124,7 @@ def test_identical_clients_are_one_client_with_all_steps(name, tmp_path):
     np.testing.assert_allclose(path(identical)[-1], path(one)[-1], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_local_steps_drift_from_the_optimum():
     rest = ["batch_size=null", "clients_per_round=null", "precision=float64", "reference=true", "eval_every=2000"]
     rest += ["data.mean_scale=0.5", "data.features=10", "algo.server_lr=1"]

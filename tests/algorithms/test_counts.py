@@ -59,6 +59,7 @@ def user_config(tmp_path, user_module, body: str, *more: str) -> dict:
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "gradients"), [("steps // 2 + 1", 18), ("steps + 1", 31), ("2", 6 + 7 + 8), ("0", 0)]
 )
@@ -80,6 +81,7 @@ def test_clients_take_the_given_number_of_steps(count, gradients, tmp_path, user
     assert snapshots(config | {"debug": True})[-1].work.tolist() == [[gradients, 0]]
 
 
+@pytest.mark.slow
 def test_a_branch_counts_the_work_of_its_run(tmp_path, user_module):
     """Two runs of a grid take different branches. Steps that clients lack count nothing."""
     body = "lax.cond(self.client_lr > 0.1, lambda: problem.prox(data.steps(step, server), 0.1), lambda: server)"

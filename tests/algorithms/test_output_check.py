@@ -134,6 +134,7 @@ def test_a_dataclass_that_is_not_frozen_is_refused(user_module):
         locate_user_class("mine.Mine", "algo.class")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_function_may_change_its_arguments(mine, debug):
     """The arguments are copies: the server's state is the result of ``server``."""

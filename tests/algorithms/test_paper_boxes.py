@@ -17,6 +17,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", PAPER)
 def test_algorithms_agree_with_their_boxes(name, case, tmp_path):

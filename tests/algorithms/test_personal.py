@@ -81,6 +81,7 @@ BOXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BOXES)
 def test_algorithms_agree_with_their_boxes(case, tmp_path):
     overrides, box = BOXES[case]
@@ -96,6 +97,7 @@ def test_algorithms_agree_with_their_boxes(case, tmp_path):
         np.testing.assert_allclose(outputs_by_round(config), points, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_pfedmac_sh_agrees_with_its_box(tmp_path):
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     lam = 0.8 * q.l
@@ -171,6 +173,7 @@ def test_sparse_pfedmac_ends_at_its_optimum(q, tmp_path):
     np.testing.assert_array_equal(models == 0, closed_models == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "edge_rounds"), [(1, 1), (3, 2)])
 def test_pfedmac_sh_ends_at_its_fixed_point(steps, edge_rounds, q, tmp_path):
     """With one step of clients and of edges the fixed point is pFedMac's optimum, whatever lambda_2 is."""
@@ -201,6 +204,7 @@ def test_pfedmac_sh_ends_at_its_fixed_point(steps, edge_rounds, q, tmp_path):
         assert_near(models, [np.linalg.solve(h, c + lam * x) for h, c in zip(q.H, q.c, strict=True)])
 
 
+@pytest.mark.slow
 def test_mixture_with_variance_reduction_ends_at_its_optimum(q, tmp_path):
     best = personal_fixed_points.mixture_optimum(q.H, q.c, q.p, 0.6)
     x, models = run_to_end(tmp_path, "mixture", "algo.lam=0.6", "algo.variance_reduction=true")
@@ -236,6 +240,7 @@ def test_local_ends_at_local_optima(q, tmp_path):
 # ---------------------------------------------------------------- identities
 
 
+@pytest.mark.slow
 def test_pfedmac_is_pfedme_without_its_quadratic_term(tmp_path):
     """pFedMac with the quadratic term added to each f has the iterates of pFedMe."""
     rest = ("algo.lam=2", "algo.client_lr=0.3", "batch_size=5", "clients_per_round=2", "reg=none", "rounds=8")
@@ -245,6 +250,7 @@ def test_pfedmac_is_pfedme_without_its_quadratic_term(tmp_path):
     np.testing.assert_allclose(client_models_by_round(one), client_models_by_round(other), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_mixture_has_local_training_and_consensus_as_limits(q, tmp_path):
     local_training = (
         "algo.lam=0",

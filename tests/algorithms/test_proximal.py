@@ -61,6 +61,7 @@ BOXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BOXES)
 def test_algorithms_agree_with_their_boxes(case, tmp_path):
     name, *options = case.split()
@@ -83,6 +84,7 @@ FEDERATED = [name for name in choice_names("algo") if issubclass(plugin_class("a
 EXACT = {name: AlgorithmCase(name, RATES.get(name, ())) for name in FEDERATED if traits_of(name).exact}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_algorithms_reach_the_optimum(name):
     """Algorithms with partial participation reach the optimum with two of four clients too, except for fedgd."""
@@ -100,6 +102,7 @@ def test_known_exact_algorithms_have_the_trait():
     assert partly >= {"feddyn", "scaffold", "feddr", "fedadmm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 10])
 def test_fedgd_ends_at_its_closed_form(steps, tmp_path):
     config = ragged(
@@ -111,6 +114,7 @@ def test_fedgd_ends_at_its_closed_form(steps, tmp_path):
     assert np.abs(closed - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.5, 5.0])
 def test_fedprox_ends_at_its_closed_form(mu, tmp_path):
     config = ragged(
@@ -122,6 +126,7 @@ def test_fedprox_ends_at_its_closed_form(mu, tmp_path):
     assert np.abs(closed - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_fedsplit_contracts_as_theorem_1_says(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "reg=none", "rounds=60", sizes=SIZES)
     q = Quadratics(config)
@@ -135,6 +140,7 @@ def test_fedsplit_contracts_as_theorem_1_says(tmp_path):
     assert distance[-1] < 1e-6
 
 
+@pytest.mark.slow
 def test_fedsplit_on_losses_that_are_not_strongly_convex(tmp_path):
     """Theorem 2: clients with fewer rows than parameters, on f + lambda / 2 ||. - x_1||^2."""
     config = ragged(tmp_path, "algo=fedsplit", "algo.anchor=0.01", "reg=none", "rounds=4000", "eval_every=4000",
@@ -144,6 +150,7 @@ def test_fedsplit_on_losses_that_are_not_strongly_convex(tmp_path):
     np.testing.assert_allclose(outputs_by_round(config)[-1], boxes.optimum(q.H + 0.01 * np.eye(7), q.c, q.p), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_fedpd_with_skipped_communication_misses_the_optimum(tmp_path):
     config = ragged(tmp_path, "algo=fedpd", "algo.skip=0.3", "reg=none", "rounds=400", "eval_every=400", sizes=SIZES)
     q = Quadratics(config)

@@ -11,6 +11,7 @@ from fcorun import compose
 SOME = "clients_per_round=2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi", "fedadagrad"])
 def test_server_optimisers_agree_with_their_box(name, tmp_path):
     """Algorithm 2 of Reddi et al. has no bias correction, starts v at tau^2, and adds tau outside the root."""
@@ -39,6 +40,7 @@ def test_server_optimisers_agree_with_their_box(name, tmp_path):
     np.testing.assert_allclose(outputs_by_round(config), outputs, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_without_momentum_the_dual_optimiser_is_feddualavg(tmp_path):
     rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "reg.strength=0.4", "batch_size=4", SOME]
     plain = outputs_by_round(ragged(tmp_path, "algo=feddualavg", *rest))
@@ -48,6 +50,7 @@ def test_without_momentum_the_dual_optimiser_is_feddualavg(tmp_path):
     assert np.abs(outputs_by_round(ragged(tmp_path, "algo=feddualopt", *rest)) - plain).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_momentum_on_the_dual_keeps_the_fixed_point(tmp_path):
     config = ragged(tmp_path, "algo=feddualopt", "algo.client_lr=0.02", "algo.server_lr=0.1", "reg.strength=0.3",
                     "batch_size=null", "rounds=4000", "eval_every=4000", sizes=SIZES)  # fmt: skip
@@ -55,6 +58,7 @@ def test_momentum_on_the_dual_keeps_the_fixed_point(tmp_path):
     np.testing.assert_allclose(outputs_by_round(config)[-1], boxes.optimum(q.H, q.c, q.p, q.psi), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_strong_convexity_fast_fedda_is_feddualavg(tmp_path):
     rest = ["reg.strength=0.4", "batch_size=4", SOME]
     fast = ragged(tmp_path, "algo=fast_fedda", "algo.mu=0", "algo.gamma=25", *rest)
@@ -62,6 +66,7 @@ def test_without_strong_convexity_fast_fedda_is_feddualavg(tmp_path):
     np.testing.assert_allclose(outputs_by_round(fast), outputs_by_round(dual), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_fast_fedda_with_the_nuclear_norm():
     rest = ["data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=6", "data.rank=2",
             "data.validation_samples=2", "clients_per_round=2", "batch_size=4", "rounds=8", "eval_every=8",

@@ -177,6 +177,7 @@ def test_a_data_set_that_draws_from_numpys_generator_is_named(case, name, arrays
     assert changed[:1] == arrays
 
 
+@pytest.mark.slow
 def test_violated_laws_of_a_mirror_map_and_an_objective_are_named(case, x64):
     from mine import Doubled, Skewed  # type: ignore[import-not-found]
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from fcorun.checks import regularizers
 
 WRONG = """
@@ -18,6 +20,7 @@ class Wrong(L1):
 """
 
 
+@pytest.mark.slow
 def test_each_check_is_a_line(call, user_module, monkeypatch):
     user_module("mine", WRONG)
     Path("conf/reg").mkdir(parents=True)

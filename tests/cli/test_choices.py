@@ -41,6 +41,7 @@ TASKS = [(name, "multiclass") for name in choice_names("algo")]
 TASKS += [(name, "binary") for name in ("centralized", "feddualavg", "fedsplit", "local", "pfedmac_sh")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_every_algorithm_classifies(fcorun, name, task):
     write_table("rows.csv", task)
@@ -125,6 +126,7 @@ class Bare(Regularizer):
 """
 
 
+@pytest.mark.slow
 def test_a_users_algorithm_runs(fcorun):
     Path("mine.py").write_text(SOURCE)
     Path("conf/algo").mkdir(parents=True)
@@ -143,6 +145,7 @@ def test_a_users_algorithm_runs(fcorun):
         sys.modules.pop("mine", None)
 
 
+@pytest.mark.slow
 def test_a_failing_plugin_is_reported_in_one_line(fcorun, user_module):
     user_module("mine", SOURCE.replace("return server + mean", "raise RuntimeError('out of patience')"))
     overrides = ["algo.class=mine.Slow", "~algo.server_lr", "algo.name=slow", "hydra.run.dir=here"]

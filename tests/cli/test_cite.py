@@ -72,6 +72,7 @@ def test_each_entry_occurs_once_with_its_reasons(cite):
     assert rest == "% topology=star: no entry (textbook)"
 
 
+@pytest.mark.slow
 def test_the_record_of_a_run_is_cited(cite):
     record = run(small("reg=fused_lasso", "algo=fedmid", "mirror=euclidean"), "out")
     entries, rest, text = cite("out")

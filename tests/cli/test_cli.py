@@ -94,6 +94,7 @@ def test_a_users_files_replace_those_of_fcorun_with_a_note(fcorun):
     assert yaml.safe_load(fcorun("algo=fedavg", "--cfg", "job")[1])["algo"]["client_lr"] != 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_choice_composes(fcorun, group):
     for name in choice_names(group):
@@ -102,6 +103,7 @@ def test_every_choice_composes(fcorun, group):
         assert f"  name: {name}" in out or group == "objective"
 
 
+@pytest.mark.slow
 def test_a_run_prints_plain_lines(fcorun):
     code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
     assert (code, err) == (0, "")
@@ -124,6 +126,7 @@ def test_a_run_prints_plain_lines(fcorun):
     assert "): reused (force=true" in out
 
 
+@pytest.mark.slow
 def test_the_command_and_the_function_make_the_same_record(fcorun):
     assert fcorun(*SMALL)[0] == 0
     (record,) = load_records("outputs")
@@ -163,6 +166,7 @@ def test_a_diverged_run_is_reported(fcorun):
 # ---------------------------------------------------------------- separate processes
 
 
+@pytest.mark.slow
 def test_a_run_in_a_separate_process(compiled_well, tmp_path):
     result = process(*SMALL, "hydra.run.dir=here")
     assert (result.returncode, result.stderr) == (0, "")
@@ -194,6 +198,7 @@ def test_help_needs_no_jax():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_does_not_stop_the_run():
     with subprocess.Popen(
         [sys.executable, "-m", "fcorun", *SMALL, "rounds=200", "hydra.run.dir=here"],

@@ -15,6 +15,7 @@ def fcorun(*argv, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+@pytest.mark.slow
 def test_a_command_runs_in_a_separate_process():
     fake_record("s/a")
     result = fcorun("results", "s")

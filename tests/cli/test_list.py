@@ -58,6 +58,7 @@ def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "name", "words"),
     [
@@ -82,11 +83,13 @@ def test_requirements_and_capabilities_of_a_choice(list_lines, group, name, word
     assert words in "  ".join(part.strip() for part in line.split("  ") if part.strip())
 
 
+@pytest.mark.slow
 def test_several_groups_or_none_are_listed(list_lines):
     assert [line.split(":")[0] for line in list_lines()] == list(LISTED)
     assert sum(line.startswith(("mirror ", "topology ")) for line in list_lines("mirror", "topology")) == 2
 
 
+@pytest.mark.slow
 def test_a_users_choices_are_listed(list_lines, user_module):
     user_module(
         "mine",
@@ -120,6 +123,7 @@ def complete(fcorun, monkeypatch):
     return completions
 
 
+@pytest.mark.slow
 def test_the_first_word_is_a_command_or_a_key(complete):
     assert {*COMMANDS, "algo=", "rounds="} <= set(complete("fcorun "))
     assert complete("fcorun re") == ["results", "report", "reference=", "reg.", "reg=", "report="]

@@ -10,6 +10,7 @@ from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from fcorun.metrics import Metric
 
 
+@pytest.mark.slow
 def test_plot_draws_the_pictures_of_records_and_sweeps(call):
     records = fake_grid("s", seeds=(0,), client=(0.1, 0.2))
     fake_record("s/failed-1", status="failed")
@@ -41,6 +42,7 @@ def test_plot_names_superseded_records(call, monkeypatch):
         assert "1 of 4 records are of a run that another folder holds too: left out; 1 of 3 other records" in out
 
 
+@pytest.mark.slow
 def test_plot_draws_several_folders_together(call):
     fake_grid("s", algos=("feddualavg",), seeds=(0,))
     fake_grid("t", algos=("fedmid",), seeds=(0,))
@@ -61,6 +63,7 @@ def pictures():
     return {str(path): path.read_bytes() for path in Path("s").rglob("*.png")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["pdf", "svg"])
 def test_plot_in_another_format(call, format):
     fake_grid("s", algos=("feddualavg",), seeds=(0,), client=(0.2, 0.5))
@@ -75,6 +78,7 @@ def test_plot_in_another_format(call, format):
     assert not [path for path in Path("s").iterdir() if path.is_dir()]
 
 
+@pytest.mark.slow
 def test_a_metric_of_a_users_objective(call):
     metric = Metric("val_deviance", "validation deviance", higher=False, log=True)
     for rate, level in ((0.1, 3.0), (0.2, 1.0)):
@@ -88,6 +92,7 @@ def test_a_metric_of_a_users_objective(call):
     assert {path.name for path in Path("s").glob("*.png")} == {"rates.png", "best.png", "structure.png"}
 
 
+@pytest.mark.slow
 def test_plot_against_another_axis(call):
     for i, x in enumerate((None, "seconds")):
         settings = fake_config(algo__client_lr=0.1 * (1 + i)) | ({} if x is None else {"x": x})
@@ -106,6 +111,7 @@ def test_plot_against_another_axis(call):
     assert before["s/1/curves.png"] == pictures()["s/1/curves.png"]
 
 
+@pytest.mark.slow
 def test_plot_draws_a_sweep_against_the_axis_of_its_runs(call):
     for i in range(2):
         fake_record(f"s/{i}", fake_config(algo__client_lr=0.1 * (1 + i)) | {"x": "bytes"})

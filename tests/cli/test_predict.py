@@ -41,6 +41,7 @@ def train(folder, *overrides, algo="centralized"):
     return run(compose([f"algo={algo}", *table, *rounds, "precision=float64", *overrides]), folder)
 
 
+@pytest.mark.slow
 def test_columns_are_matched_by_name(run_predict):
     record = train("here", "data.standardize=pooled")
     Path("new.csv").write_text("note,v,u,y\nx,1.1,55,yes\ny,0.9,41.5,no\n")

@@ -54,6 +54,7 @@ def test_debug_shows_the_traceback(fcorun):
     assert "algo.client_lr=-1" in err
 
 
+@pytest.mark.slow
 def test_the_advised_quotes_work(fcorun):
     table_overrides = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site"]
     write_table("rows.csv")
@@ -65,6 +66,7 @@ def test_the_advised_quotes_work(fcorun):
     assert fcorun(*table_overrides, *shlex.split(advised), "dry_run=true")[0] == 0
 
 
+@pytest.mark.slow
 def test_compose_raises_the_sentence_of_the_command(fcorun):
     for bad in ("algo=fedavgg", "algo.client_rl=1", "reg.strength=abc=("):
         _, _, err = fcorun(bad)

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from rich.table import Table
 
@@ -13,6 +14,7 @@ from fcorun.records.sweep_settings import SweepSettings, save_settings
 from fcorun.reports.page.elements import from_rich_table
 
 
+@pytest.mark.slow
 def test_a_single_run_shows_its_reason_metrics_and_coefficients(report):
     record = fake_record(
         "one/run", fake_config("feddualavg"), fake_rows(), reason="not finished: <more> rounds may help"
@@ -28,6 +30,7 @@ def test_a_single_run_shows_its_reason_metrics_and_coefficients(report):
     assert "% fcorun, which made this record" in text
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_not_over_is_shown_as_such(report):
     records = fake_grid("s", algos=("fedmid",), seeds=(0,))
     fake_record("s/late", fake_config("fedmid", algo__client_lr=0.9), status="running")
@@ -41,6 +44,7 @@ def test_a_sweep_that_is_not_over_is_shown_as_such(report):
     assert "Some runs have not ended" not in report("s")
 
 
+@pytest.mark.slow
 def test_problems_that_do_not_compare_are_shown_separately(report):
     for data in ("lasso", "lowrank"):
         for rate in (0.1, 0.2, 0.4):
@@ -59,6 +63,7 @@ def data_of(text):
     return json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
 
 
+@pytest.mark.slow
 def test_maps_hold_what_was_measured(report):
     records = fake_grid("s", seeds=(0,))
     charts = [chart for chart in data_of(report("s"))["charts"] if chart["traces"][0]["type"] == "heatmap"]
@@ -103,6 +108,7 @@ def test_a_selection_and_a_stability_selection_are_shown(report):
     assert [trace["y"] for trace in halves["traces"]] == [[0.4, 0.9]]
 
 
+@pytest.mark.slow
 def test_running_studies_beside_runs_are_named(report):
     """Files that an earlier study has left in their folder are ignored."""
     fake_grid("s", seeds=(0,))
@@ -128,6 +134,7 @@ def test_on_paper_the_many_keys_of_a_point_are_one_column():
     assert "paper" not in from_rich_table(Table("algo", "support_f1"), keys)
 
 
+@pytest.mark.slow
 def test_a_search_over_numbers_with_zero_has_a_linear_axis(report):
     """The points, which are no grid, are drawn at their values, those at 0 too."""
     for place in range(9):
@@ -137,6 +144,7 @@ def test_a_search_over_numbers_with_zero_has_a_linear_axis(report):
     assert [chart["layout"][axis]["type"] for axis in ("xaxis", "yaxis")] == ["log", "linear"]
 
 
+@pytest.mark.slow
 def test_curves_are_thinned_with_a_note(report, monkeypatch):
     monkeypatch.setattr("fcorun.reports.page.curves.MAX_NUMBERS", 1)
     fake_record("s/long", table=fake_rows(rounds=1000))

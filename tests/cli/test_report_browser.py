@@ -69,6 +69,7 @@ def write_evil_record(folder):
     Path(folder, "figure", "figure.json").write_text(json.dumps(values))
 
 
+@pytest.mark.slow
 def test_names_are_text_everywhere(report):
     write_evil_record("s")
     text = report("s")
@@ -79,6 +80,7 @@ def test_names_are_text_everywhere(report):
     assert "</script><script>doc" not in text
 
 
+@pytest.mark.slow
 def test_names_run_nothing_in_a_browser(report):
     write_evil_record("s")
     fake_grid("s/more", seeds=(0,))
@@ -90,6 +92,7 @@ def test_names_run_nothing_in_a_browser(report):
     assert int(rendered.data["ready"]) > 5
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(report):
     """The page has no errors, and sorts, filters and switches axes by its address."""
     fake_grid("s")
@@ -139,6 +142,7 @@ def write_figure(folder, algos=13, claims=24):
     return figure_folder
 
 
+@pytest.mark.slow
 def test_a_figure_is_printed_on_four_sheets(report):
     """Claims, picture, best points and configuration are printed; the table of all runs is collapsed."""
     write_figure("f")
@@ -158,6 +162,7 @@ def test_a_figure_is_printed_on_four_sheets(report):
     assert not re.search("BibTeX|Coefficients|All 78 runs", "".join(sheets))
 
 
+@pytest.mark.slow
 def test_the_page_follows_light_and_dark_mode(report):
     fake_grid("s", seeds=(0,))
     report("s")
@@ -168,6 +173,7 @@ def test_the_page_follows_light_and_dark_mode(report):
         assert abs(text.max() - text.min()) > 0.6  # the text contrasts with the background
 
 
+@pytest.mark.slow
 def test_errors_of_the_page_are_reported_to_the_browser(report):
     fake_grid("s", seeds=(0,))
     Path("page.html").write_text(report("s").replace('"arrays":', '"lost":'))
@@ -177,6 +183,7 @@ def test_errors_of_the_page_are_reported_to_the_browser(report):
     assert rendered.console
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_network(report):
     fake_grid("s", seeds=(0,))
     tags = Tags(report("s")).elements

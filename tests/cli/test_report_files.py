@@ -12,6 +12,7 @@ from fcorun.figures.reproduce import FigureResult
 from fcorun.records.formats import csv_text
 
 
+@pytest.mark.slow
 def test_the_file_of_the_page(capsys):
     fake_grid("s", seeds=(0,))
     assert main(["report", "s"]) == 0
@@ -74,6 +75,7 @@ def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
         assert "report.html in figures/fco_fig3a/" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_a_sweep_writes_its_page(monkeypatch):
     monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])

@@ -31,6 +31,7 @@ def test_results_use_the_given_metric_and_tail_rounds(call):
     assert "by objective; mean over the last 10 rounds" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
 def test_results_go_to_a_file(call, name):
     fake_grid("s", seeds=(0,))
@@ -99,6 +100,7 @@ def test_paired_tests_compare_seed_by_seed(call):
     assert "no two algorithms" in call("results", "s/a0", "s/a1", "--paired")[1]
 
 
+@pytest.mark.slow
 def test_the_best_points_are_written_as_latex(call):
     fake_grid("s")
     assert call("results", "s", "--out", "table.tex")[0] == 0

@@ -20,6 +20,7 @@ ON_TREES = [name for name, kind in KINDS.items() if issubclass(kind, Algorithm) 
 # ---------------------------------------------------------------- every algorithm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KINDS if traits_of(name).hierarchy != "only"])
 def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_path):
     """If edges send the means of their clients, the cloud's mean of the edges is the mean of all clients."""
@@ -95,6 +96,7 @@ def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
     assert np.count_nonzero(outputs[-1][:-1]) < 6 or algo == "fedavg"
 
 
+@pytest.mark.slow
 def test_a_batch_of_seeds_on_a_tree_gives_the_numbers_of_single_runs():
     base = small_for("pfedmac_sh", "topology.edges=2", "topology.rounds=2", "precision=float64")
     points = [base, base | {"seed": 1}]
@@ -102,6 +104,7 @@ def test_a_batch_of_seeds_on_a_tree_gives_the_numbers_of_single_runs():
         np.testing.assert_allclose(rows_of(record), rows_of(run(point, f"{record.folder}-alone")), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_edges_without_clients_in_the_cohort_do_not_count(tmp_path):
     """With one client a round, a round of the tree is that of a star with as many rounds."""
     rest = ["algo=fedavg", "algo.client_lr=0.03", "clients_per_round=1", "reg=none"]
@@ -121,6 +124,7 @@ def test_edges_without_clients_in_the_cohort_do_not_count(tmp_path):
 # ---------------------------------------------------------------- communication and refusals
 
 
+@pytest.mark.slow
 def test_communication_is_counted_by_level(tmp_path):
     size, clients = 7 * 8, 4
     star = run(ragged(tmp_path, "algo=fedavg", "rounds=6", sizes=SIZES), "star").metrics

@@ -47,6 +47,7 @@ def last_snapshot(engine):
     return snapshot
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["fedavg", "feddualavg", "scaffold"])
 def test_each_client_keeps_its_memory(algo):
     engine = engine_with(Halving(), "rounds=1", "algo.server_lr=1", algo=algo)
@@ -60,6 +61,7 @@ def test_each_client_keeps_its_memory(algo):
     assert all(np.abs(leaf).sum() > 0 for leaf in jax.tree.leaves(memory))
 
 
+@pytest.mark.slow
 def test_keys_differ_by_client_and_round():
     engine = engine_with(Noisy(), "rounds=2", "eval_every=1")
     keys = np.array([shot.state["clients"][1][0] for shot in engine.run([{}])][1:])
@@ -67,6 +69,7 @@ def test_keys_differ_by_client_and_round():
     np.testing.assert_array_equal(keys, engine.federation.schedule.draw_rounds(0, 2).keys)
 
 
+@pytest.mark.slow
 def test_noise_is_reproducible():
     one, other = (flat({k: v[0] for k, v in last_snapshot(engine_with(Noisy())).solution.items()}) for _ in range(2))
     np.testing.assert_array_equal(one, other)
@@ -74,6 +77,7 @@ def test_noise_is_reproducible():
     assert not np.allclose(one, plain)
 
 
+@pytest.mark.slow
 def test_a_batch_on_a_tree_gives_the_numbers_of_a_single_run():
     engine = engine_with(Halving(), "topology=tree", "rounds=2")
     points = [{"algo": {"client_lr": rate}} for rate in (1e-3, 2e-3)]

@@ -51,6 +51,7 @@ def command(monkeypatch):
     return call
 
 
+@pytest.mark.slow
 def test_a_field_is_set_by_its_name():
     assert compose(["algo=heavy", "algo.momentum=0.5"], config_dir="mine")["algo"]["momentum"] == 0.5
     assert "momentum" not in compose(["algo=heavy"], config_dir="mine")["algo"]
@@ -60,12 +61,14 @@ def test_a_field_is_set_by_its_name():
         compose(["algo=fedavg", "algo.momentum=0.5"])
 
 
+@pytest.mark.slow
 def test_a_run_uses_the_value(command):
     assert command("algo=heavy", "algo.momentum=0.5", "hydra.run.dir=r") == 0
     (record,) = load_records("r")
     assert record.config["algo"]["momentum"] == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", ["", "+", "++"])
 def test_a_sweep_over_a_field_is_one_batch(command, sign):
     """Algorithms that lack the field are run without it."""
@@ -75,6 +78,7 @@ def test_a_sweep_over_a_field_is_one_batch(command, sign):
     assert batch_sizes == {0.5: 2, 0.7: 2} | ({} if sign else {None: 1})
 
 
+@pytest.mark.slow
 def test_a_figure_runs_further_seeds_with_the_field(command):
     """The jobs hold all fields, and are one batch; a job's own value has precedence over that of the command line."""
     config = fake_config("heavy", algo__class="heavy.Heavy", algo__client_lr=0.01, algo__momentum=0.7)

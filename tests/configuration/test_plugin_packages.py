@@ -52,6 +52,7 @@ def install(wheel: Path, site: Path) -> None:
     find_plugin_packages.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_package_is_available_once_it_is_installed(wheel, site, fcorun):
     with fails("proxaverage"):
         compose(["algo=proxaverage"])

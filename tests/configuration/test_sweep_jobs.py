@@ -33,6 +33,7 @@ def test_jobs_that_differ_stay_as_they_are(jobs_of):
     assert jobs == [(overrides, (), ()) for overrides in combinations]
 
 
+@pytest.mark.slow
 def test_a_key_that_an_algorithm_lacks_is_left_out_if_others_have_it(jobs_of):
     first, second, third = jobs_of(["algo=fedavg", "algo=centralized"], CLIENT_LRS)
     assert [first.overrides, second.overrides] == [["algo=fedavg", lr] for lr in CLIENT_LRS]
@@ -40,6 +41,7 @@ def test_a_key_that_an_algorithm_lacks_is_left_out_if_others_have_it(jobs_of):
     assert third.explain_left_out(lambda group: "NAME") == ["algo=NAME has no client_lr: run once for all values"]
 
 
+@pytest.mark.slow
 def test_each_algorithm_may_lack_a_key_of_the_other(jobs_of):
     mus = ["algo.mu=1", "algo.mu=2"]
     relaxations = ["algo.relaxation=0.5", "algo.relaxation=1"]
@@ -56,6 +58,7 @@ def test_a_missing_key_with_one_value_is_left_out_as_well(jobs_of):
     assert baseline.explain_left_out(lambda group: "NAME") == ["algo=NAME has no client_lr: run without"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algos", [["algo=fedavg"], ["algo=fedavg", "algo=fedmid"]])
 def test_a_key_that_no_algorithm_has_is_an_error(jobs_of, algos):
     jobs = jobs_of(algos, ["algo.client_rl=1", "algo.client_rl=2"])
@@ -63,11 +66,13 @@ def test_a_key_that_no_algorithm_has_is_an_error(jobs_of, algos):
     assert all("algo.client_rl" in str(job.error) for job in jobs)
 
 
+@pytest.mark.slow
 def test_a_key_that_a_regularizer_lacks_is_left_out(jobs_of):
     jobs = jobs_of(["reg=l1", "reg=none"], ["reg.strength=1", "reg.strength=2"])
     assert [job.overrides for job in jobs][2:] == [["reg=none"]]
 
 
+@pytest.mark.slow
 def test_values_of_psi_are_left_out_for_an_algorithm_that_ignores_psi(jobs_of):
     jobs = jobs_of(["algo=fedmid", "algo=scaffold", "algo=centralized"], ["reg.strength=1", "reg.strength=2"])
     assert [len(job.positions) for job in jobs] == [1, 1, 2, 1, 1]

@@ -50,6 +50,7 @@ def test_the_real_images():
     assert data.train.x.max() == 255
 
 
+@pytest.mark.slow
 @real
 @pytest.mark.parametrize(("objective", "accuracy"), [("softmax", 0.88), ("mlp", 0.92)])
 def test_the_defaults_learn(objective, accuracy):
@@ -286,6 +287,7 @@ def test_shards_that_are_wrong(tmp_path, text):
         Femnist(str(tmp_path)).load()
 
 
+@pytest.mark.slow
 def test_without_files_and_network(tmp_path):
     root = tmp_path / "none"
     for only_digits, name in ((True, NAME), (False, "fed_emnist")):

@@ -102,6 +102,7 @@ def test_progress_on_a_terminal(tmp_path, serve, monkeypatch, capsys):
     assert "━" in shown
 
 
+@pytest.mark.slow
 def test_a_download_that_breaks_off_is_resumed(tmp_path, serve):
     serve.cuts = [1000]
     Femnist(str(tmp_path / "root")).load()
@@ -109,6 +110,7 @@ def test_a_download_that_breaks_off_is_resumed(tmp_path, serve):
     assert cached() == []
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_resume(tmp_path, serve):
     serve.cuts, serve.ranges = [1000], False
     assert_holds_writers(
@@ -120,6 +122,7 @@ def test_a_server_that_cannot_resume(tmp_path, serve):
     assert serve.asked == [None, "bytes=1000-"]
 
 
+@pytest.mark.slow
 def test_a_download_that_fails_is_completed_by_the_next_run(tmp_path, serve):
     root = tmp_path / "root"
     serve.cuts = [1000, 500]
@@ -131,6 +134,7 @@ def test_a_download_that_fails_is_completed_by_the_next_run(tmp_path, serve):
     assert serve.asked == [None, "bytes=1000-", "bytes=1500-"]
 
 
+@pytest.mark.slow
 def test_a_wrong_archive_is_refused(tmp_path, serve):
     root = tmp_path / "root"
     serve.content = serve.content[:-1] + b"!"
@@ -141,6 +145,7 @@ def test_a_wrong_archive_is_refused(tmp_path, serve):
     assert serve.asked == [None, None]  # tried twice, from the beginning
 
 
+@pytest.mark.slow
 def test_a_whole_but_wrong_part_is_begun_anew(tmp_path, serve):
     part = download.cache_dir("downloads") / f"{NAME}.tar.bz2.part"
     part.write_bytes(b"?" * len(serve.content))
@@ -169,6 +174,7 @@ def test_unpacking_that_was_killed_leaves_nothing(tmp_path, serve):
     assert sorted(p.name for p in root.iterdir()) == sorted(PAIR)
 
 
+@pytest.mark.slow
 def test_two_processes_download_once(tmp_path, serve):
     serve.slow = 1.0
     script = (

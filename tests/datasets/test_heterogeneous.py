@@ -146,6 +146,7 @@ def test_own_models_predict_best():
     assert accuracy(np.broadcast_to(not_none(data.truth)["weights"], own.shape)) > accuracy(others) + 0.02
 
 
+@pytest.mark.slow
 def test_feddualavg_finds_the_shared_support_as_configured():
     config = compose(["data=heterogeneous", "algo=feddualavg", "eval_every=100"])
     assert prepare(config).data == Heterogeneous()

@@ -77,6 +77,7 @@ def test_heterogeneity_changes_the_targets_alone(kind):
     assert (alike.y != other.train.y).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fewer"),
     [

@@ -73,6 +73,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lasts", [0, 6, 9])
 def test_a_resumed_run_equals_an_unbroken_one(kind, lasts):
@@ -88,6 +89,7 @@ def test_a_resumed_run_equals_an_unbroken_one(kind, lasts):
     assert not list(Path("broken").glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "rounds"), [(1, 3), (3, 3), (5, 1)])  # rounds of a segment, three between evaluations
 @pytest.mark.parametrize("after", [False, True])
 def test_a_run_killed_while_it_writes_states_resumes(call, rounds, after, monkeypatch):
@@ -113,6 +115,7 @@ def test_a_run_killed_while_it_writes_states_resumes(call, rounds, after, monkey
     assert calls == [*range(rounds, 13, rounds)][:call]
 
 
+@pytest.mark.slow
 def test_runs_of_a_grid_have_their_own_files_and_equal_single_runs():
     rates = [("0.05", 0), ("0.02", 0), ("0.05", 1)]
     configs = [compose([*SMALL, "algo=scaffold", f"algo.client_lr={lr}", f"seed={seed}"]) for lr, seed in rates]
@@ -123,12 +126,14 @@ def test_runs_of_a_grid_have_their_own_files_and_equal_single_runs():
             np.testing.assert_allclose(one.solution[name], alone.solution[name], rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_the_status_counts_participants_among_evaluated_clients():
     record = run(compose([*SMALL, *KINDS["pfedme"], "data.evaluated=20", "clients_per_round=2"]), "few")
     assert "personal models are of 20 evaluated clients, of whom" in record.status["reason"]
     assert np.isfinite(record.metrics["personal_train_loss"].to_numpy()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "expected"), [(None, [8]), (3, [3, 3, 2]), (0, [1] * 8)])
 def test_a_segment_is_shorter_where_its_states_are_large(allowed, expected, monkeypatch):
     experiment = prepare(compose([*SMALL, *KINDS["scaffold"], "rounds=8", "eval_every=8"]))

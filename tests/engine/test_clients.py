@@ -36,6 +36,7 @@ def test_chunks_are_of_one_width_and_waste_little(count, most, expected):
     assert chunk_width(count, most) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -61,6 +62,7 @@ def test_runs_do_not_depend_on_clients_at_once(overrides):
         jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-12), end, ends[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", ["5", "null"])
 @pytest.mark.parametrize("cohort", ["30", "null"])
 def test_only_a_chunk_of_the_rows_is_gathered_at_once(batch, cohort):

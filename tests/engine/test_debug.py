@@ -28,6 +28,7 @@ class Buggy(FedAvg):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("algo=fedmid",), ("algo=feddualavg", "topology=tree")])
 def test_the_same_numbers(more):
     fast, slow = (snapshots(small(*more, "rounds=2", f"debug={debug}")) for debug in ("false", "true"))
@@ -37,6 +38,7 @@ def test_the_same_numbers(more):
         np.testing.assert_array_equal(one.work, other.work)
 
 
+@pytest.mark.slow
 def test_several_runs():
     configs = [small("algo=fedmid", "rounds=1", "debug=true", f"algo.client_lr={rate}") for rate in (1e-3, 2e-3)]
     both = snapshots(*configs)[-1]
@@ -45,12 +47,14 @@ def test_several_runs():
     assert not np.allclose(both.solution["weights"][0], alone.solution["weights"][0], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled():
     engine = engine_of(small("algo=fedavg", "debug=true"))
     snapshots(small("algo=fedavg", "debug=true"), engine=engine)
     assert not engine.programs.compiled
 
 
+@pytest.mark.slow
 def test_an_error_names_client_round_and_line(user_module):
     user_module("buggy", BUGGY)
     config = small("algo=fedavg", "clients_per_round=null", "debug=true")
@@ -68,6 +72,7 @@ LOST = BUGGY.replace('upload["no such parameter"]', "jax.tree.map(lambda v: 0 * 
 )
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_traced_to_client_round_and_line(user_module, capsys):
     user_module("lossy", LOST)
     config = small("algo=fedavg", "clients_per_round=null", "debug=true")

@@ -23,6 +23,7 @@ def test_who_tosses_coins(algo):
         assert depends_on_seed(engine_of(small_for(algo)).federation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [

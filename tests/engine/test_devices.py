@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from helpers import choice_names, plugin_class, small, small_for, traits_of
 
 from fcorun.algorithms import Algorithm
@@ -38,6 +39,7 @@ def cases() -> dict:
     }
 
 
+@pytest.mark.slow
 def test_several_devices_are_one():
     all_cases = cases()
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"

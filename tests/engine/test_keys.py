@@ -74,6 +74,7 @@ def test_a_rounded_upload_is_right_in_the_mean(rounded):
     assert np.abs(found - whole).max() > 100 * np.abs(whole).max() * np.finfo(np.float32).eps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("topology=tree", "topology.rounds=2"), ()])
 def test_keys_are_the_same_however_clients_are_computed(rounded, more):
     """One by one without jit, alone, or in a grid."""
@@ -91,12 +92,14 @@ def test_keys_differ_by_client_round_seed_and_name():
     assert len(np.unique(keys, axis=0)) == 2 * 3 * 6
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_keys(rounded):
     with pytest.raises(KeyboardInterrupt):
         run(rounded(), "broken", Stop(2))
     assert rows_of(run(rounded(), "broken")).equals(rows_of(run(rounded(), "whole")))
 
 
+@pytest.mark.slow
 def test_the_bytes_that_an_upload_says_stand_in_bytes_up(rounded, monkeypatch):
     each = 4 + 10 + 4 + 1  # weights and bias at 4 bits, and two steps
     record = run(rounded("rounds=4"))

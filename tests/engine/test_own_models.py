@@ -20,6 +20,7 @@ def test_these_have_own_models():
 # ---------------------------------------------------------------- what is measured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "binary", "multiclass"])
 def test_measured_on_each_clients_own_rows(task, tmp_path):
     """By hand, on clients of which one has no validation rows."""
@@ -67,6 +68,7 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     assert 0 < last["personal_density"] < 1
 
 
+@pytest.mark.slow
 def test_without_rows_of_their_own_to_validate(tmp_path):
     config = ragged(tmp_path, "algo=pfedme", "reg=none", "data.validation=[2]", "rounds=2")
     names = list(run(config, "run").metrics)
@@ -75,6 +77,7 @@ def test_without_rows_of_their_own_to_validate(tmp_path):
     assert not [name for name in names if name.startswith("personal_val")]
 
 
+@pytest.mark.slow
 def test_distance_to_each_clients_truth():
     record = run(compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"]), "run")
     truths = not_none(load_data(prepare(record.config)).client_truths)["weights"]
@@ -82,6 +85,7 @@ def test_distance_to_each_clients_truth():
     assert record.metrics["personal_recovery_error"].iloc[-1] == pytest.approx(distance, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_many_clients_are_measured_in_parts(monkeypatch):
     config = compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"])
     whole = run(config, "whole").metrics.drop(columns="seconds")
@@ -90,6 +94,7 @@ def test_many_clients_are_measured_in_parts(monkeypatch):
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_of_a_model_that_nobody_has():
     """Unless it is given: a model that clients start from is one for all."""
     alone = run(compose([*HETEROGENEOUS, "algo=local", "rounds=1"]), "alone")
@@ -104,6 +109,7 @@ def test_nothing_is_measured_of_a_model_that_nobody_has():
     assert "objective" in tuned.metrics
 
 
+@pytest.mark.slow
 def test_own_models_are_kept_unless_told_otherwise():
     kept = run(small("algo=local"), "kept")
     assert kept.personal["weights"].shape == (6, 20)

@@ -44,6 +44,7 @@ def binary(*overrides):
                   "eval_every=1", task="binary")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_and_a_grid_measure_them():
     points = grid(binary("precision=float64"), {"algo.client_lr": [0.1, 1.0]})
     for record, point in zip(run_grid(points), points, strict=True):
@@ -59,6 +60,7 @@ def test_a_run_and_a_grid_measure_them():
     )
 
 
+@pytest.mark.slow
 def test_select_ranks_the_rows_of_each_fold(capsys):
     settings = config("algo=centralized", "reg=l1", "metric=auc", task="binary")
     options = SelectOptions(folds=2, points=3)
@@ -80,6 +82,7 @@ def test_a_fold_of_one_class_is_no_fold_to_rank(tmp_path):
         plan_selection(settings, SelectOptions(folds=5, points=3), "out")
 
 
+@pytest.mark.slow
 def test_what_is_not_ranked_is_left_out_and_refused(monkeypatch):
     with fails("metric=val_auc would not be measured", "it is of two classes"):
         run(small("metric=val_auc"))

@@ -49,6 +49,7 @@ def assert_equal_records(one: Record, other: Record) -> None:
     assert one.status["identity"] == other.status["identity"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -69,6 +70,7 @@ def test_rows_on_disk_give_the_results_of_rows_in_memory(overrides):
         assert_equal_records(*run_both(*overrides))
 
 
+@pytest.mark.slow
 def test_rows_that_a_segment_uses_twice_are_read_twice(tmp_path):
     # with clients of one size, of which a segment uses some twice and some not, the rows may be as many as the span
     np.save(tmp_path / "rows" / "client.npy", np.repeat(np.arange(4), ROWS // 4))
@@ -76,6 +78,7 @@ def test_rows_that_a_segment_uses_twice_are_read_twice(tmp_path):
     assert_equal_records(*run_both("algo=fedavg", *overrides, "rounds=20", "eval_every=2"))
 
 
+@pytest.mark.slow
 def test_seeds_and_rates_of_a_grid_share_fetched_rows():
     overrides = [*DATA, "algo=feddualavg", "batch_size=7", "clients_per_round=2", *RATES]
     points = [("0.05", 0), ("0.02", 0), ("0.05", 1)]
@@ -123,6 +126,7 @@ def test_runs_are_split_sooner_where_rounds_read_many_rows(seeds, batches, monke
         assert [len(batch) for batch in split_jobs(whole, jobs, 2)] == batches
 
 
+@pytest.mark.slow
 def test_a_segment_is_shorter_where_its_rows_exceed_the_budget(monkeypatch):
     whole, experiment = engine_on_disk("rounds=8", "eval_every=8")
     one_round = bytes_per_round(whole.federation.data, whole.federation.schedule, "float64", whole=False)

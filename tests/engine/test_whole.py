@@ -21,6 +21,7 @@ def of_svrg(config: dict) -> dict:
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("topology=tree", "topology.edges=1"), ("debug=true",)], ids=str)
 def test_it_is_all_rows_of_the_client(more, tmp_path):
     """Against the box in plain NumPy, on clients of which each has another number of steps."""
@@ -46,6 +47,7 @@ def test_it_is_all_rows_of_the_client(more, tmp_path):
     assert snapshots(config)[-1].work.tolist() == [[2 * (20 + 2 * 20), 0]]
 
 
+@pytest.mark.slow
 def test_it_is_as_large_where_clients_are_some_of_many():
     """Clients of one size, a part of them in each round, in chunks and in a grid."""
     config = of_svrg(small("algo=fedavg", "precision=float64", "rounds=2", "eval_every=1"))
@@ -61,6 +63,7 @@ def test_it_is_as_large_where_clients_are_some_of_many():
     assert both.work.tolist() == 2 * one.work.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("clients_per_round=2",), ("topology=tree", "topology.edges=2", "topology.rounds=2")])
 def test_on_disk_and_in_memory_are_one(more, tmp_path):
     rng = np.random.default_rng(0)
@@ -75,6 +78,7 @@ def test_on_disk_and_in_memory_are_one(more, tmp_path):
     assert other.metrics["grad_evals"].tolist() == one.metrics["grad_evals"].tolist()
 
 
+@pytest.mark.slow
 def test_of_a_fold_it_is_what_is_left(tmp_path):
     """A path of a study on a part of the rows is an ordinary run on a table of that part."""
     sizes, rng = (7, 10, 9), np.random.default_rng(3)

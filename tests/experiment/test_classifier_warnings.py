@@ -18,6 +18,7 @@ def reason(folder, *overrides, x=X, y=RARE, **options):
     return run(settings, folder / "run").status["reason"]
 
 
+@pytest.mark.slow
 def test_one_class_for_all_rows(tmp_path):
     sentence = reason(tmp_path, "reg=l1", "reg.strength=1")
     assert "train_accuracy 0.8333 is that of predicting 'False' for every row" in sentence
@@ -28,6 +29,7 @@ def test_one_class_for_all_rows(tmp_path):
     assert "accuracy" not in reason(tmp_path / "other", "reg=l1", "reg.strength=0.01", y=X[:, 0] + 0.3 > X[:, 1] ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("complete", [True, False])
 def test_perfect_separation(tmp_path, complete):
     """Complete, and of a level that only rows of one class have."""

@@ -41,6 +41,7 @@ def above(config, record):
 NEAR = [(algo, task, False) for algo in ("feddualavg", "fedmid", "fedcomposite") for task in TASKS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "task", "raw"), [*NEAR, *(("feddualavg", task, True) for task in TASKS)])
 def test_a_default_run_is_near_the_optimum_or_says_that_it_is_not(algo, task, raw, tmp_path):
     config = hospitals(tmp_path, f"algo={algo}", task=task, raw=raw)
@@ -62,6 +63,7 @@ def test_a_default_run_is_near_the_optimum_or_says_that_it_is_not(algo, task, ra
 PART = ("local_epochs=2", "batch_size=4", "clients_per_round=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "rounds"), [*((a, ("local_epochs=3",)) for a in PSI), *((a, PART) for a in RATED)])
 def test_no_rate_diverges_whatever_a_round_is(algo, rounds, tmp_path):
     if algo == "fedcomposite" and "clients_per_round=2" in rounds:
@@ -73,6 +75,7 @@ def test_no_rate_diverges_whatever_a_round_is(algo, rounds, tmp_path):
     assert record.metrics[metric].iloc[-1] < (0.9 if algo == "fedadagrad" else 0.6) * record.metrics[metric].iloc[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["feddualavg", "fedmid_osp"])
 def test_many_local_steps_leave_no_drift(algo, tmp_path):
     config = hospitals(tmp_path, f"algo={algo}", "local_epochs=10")
@@ -82,6 +85,7 @@ def test_many_local_steps_leave_no_drift(algo, tmp_path):
     assert 10 * above(config, run(config, "run")) < above(drifting, record)
 
 
+@pytest.mark.slow
 def test_the_solution_on_wide_data_is_sparse(tmp_path):
     """At a rate of 0.01 nearly all weights were nonzero when the rounds were over."""
     wide = ("algo=feddualavg", "reg.strength=0.02", "rounds=300")
@@ -134,6 +138,7 @@ def test_auto_rates_without_bounds_are_refused(tmp_path):
         prepare(ragged(tmp_path, "mirror=diagonal"))
 
 
+@pytest.mark.slow
 def test_every_algorithm_with_a_rate_of_clients_is_here():
     fields = {name: {f.name for f in dataclasses.fields(prepare(one(name)).algo)} for name in choice_names("algo")}
     own = {"pfedmac", "pfedmac_s", "pfedmac_sh", "pfedme"}  # 1 / lambda

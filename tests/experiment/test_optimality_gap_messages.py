@@ -43,6 +43,7 @@ def test_units_that_differ_a_billion_times_do_not_hide_the_optimum(tmp_path):
     assert "% of what was to be gained is left: data.standardize=pooled makes steps longer" in record.status["reason"]
 
 
+@pytest.mark.slow
 def test_an_optimum_of_zero_is_near_when_all_was_gained(tmp_path):
     x = np.random.default_rng(0).standard_normal((20, 30))
     wide = {"x": x, "y": x @ np.ones(30), "sizes": (5,) * 4}

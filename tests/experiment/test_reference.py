@@ -20,6 +20,7 @@ TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
 RELATIVE = [n for n in choice_names("reg") if "relative" in plugin_class("reg", n).__dataclass_fields__]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RELATIVE)
 def test_relative_strength(name, tmp_path):
     task = "multiclass" if matrices_only(name) else "regression"
@@ -30,6 +31,7 @@ def test_relative_strength(name, tmp_path):
     assert zero.summary["strength"] == pytest.approx(some.summary["strength"] * 1.0001 / 0.999)
 
 
+@pytest.mark.slow
 def test_relative_strength_in_a_grid(tmp_path):
     """The strength of each point is its own, and the same in every way to ask for it."""
     config = ragged(tmp_path, "algo=feddualavg", "reg.relative=0.5", "algo.client_lr=0.02")
@@ -55,6 +57,7 @@ def test_suboptimality(reg):
     np.testing.assert_allclose(metrics["objective"] - metrics["suboptimality"], best.iloc[-1], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "fresh"))
     config = small("reference=true", "reg.relative=0.3", "rounds=2")
@@ -116,6 +119,7 @@ def test_every_regularizer_and_objective_says_whether_it_is_convex():
     assert [name for name, convex in objectives.items() if not convex] == ["mlp"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["least_squares", "gamma"])
 def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch, tmp_path):
     """Against one client after the other, on its rows as they are; all together take few rows and few shapes."""
@@ -148,6 +152,7 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
     assert len(set(batch_sizes)) <= 5  # the powers of two up to 32
 
 
+@pytest.mark.slow
 def test_of_strength_and_relative_the_one_given_is_told(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", "reg.relative=0.5", "algo.client_lr=0.02")
     record = run(config, "run")
@@ -159,6 +164,7 @@ def test_of_strength_and_relative_the_one_given_is_told(tmp_path):
     assert frame["reg.relative"].isna().tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
     """A regularizer of the user's, changed or named like one of fcorun's, has an optimum of its own."""
     config = small("algo=fedavg", "reference=true", "rounds=0")

@@ -64,6 +64,7 @@ def test_new_clients_end_at_the_prox_of_the_trained_model(trained, tmp_path):
                                      zip(q.H, q.c, strict=True)], atol=1e-8)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_start_is_part_of_what_a_run_is(trained, tmp_path):
     cold = ragged(tmp_path, "algo=fedavg", "algo.client_lr=0.03", "rounds=5", sizes=SIZES)
     warm = cold | {"start": str(trained.folder)}
@@ -132,6 +133,7 @@ def visits(path, clients, columns=("age", "bp"), shift=0.0):
     return ["data=table", f"data.path={path}", "data.target=cost", "data.client=hospital", "rounds=5", "reg=none"]
 
 
+@pytest.mark.slow
 def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
     old = visits(tmp_path / "old.csv", ["a", "b", "c"])
     trained = run(compose([*old, "algo=fedavg", "algo.client_lr=0.1", "data.standardize=pooled"]), "old").folder
@@ -152,6 +154,7 @@ def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
         prepare(compose([*new, f"data.scaling={trained}"]))
 
 
+@pytest.mark.slow
 def test_a_record_notes_its_scaling_as_scikit_learn_does(tmp_path):
     given = visits(tmp_path / "old.csv", ["a", "b", "c"], columns=("age", "bp"))
     lines = (tmp_path / "old.csv").read_text().splitlines()
@@ -170,6 +173,7 @@ def test_a_record_notes_its_scaling_as_scikit_learn_does(tmp_path):
     run(compose([*new, f"start={trained.folder}", "rounds=1"]), "goes on")
 
 
+@pytest.mark.slow
 def test_new_clients_have_the_features_of_the_old_ones(tmp_path):
     trained = run(compose([*visits(tmp_path / "old.csv", ["a", "b"]), "algo=fedavg"]), "old").folder
     new = visits(tmp_path / "new.csv", ["d", "e"], columns=("bp", "age"))
@@ -184,6 +188,7 @@ def test_new_clients_have_the_features_of_the_old_ones(tmp_path):
         run(compose(new), "old record")
 
 
+@pytest.mark.slow
 def test_runs_from_different_records_are_no_seeds(trained, tmp_path):
     other = run(ragged(tmp_path / "more", "algo=fedavg", "rounds=3", sizes=SIZES), "other")
     starts = [ragged(tmp_path, "algo=ditto", "reg=none", f"start={r.folder}", "frozen=true") for r in (trained, other)]

@@ -37,6 +37,7 @@ def choice(path, *more: str) -> list[str]:
     return [*base, "reg=none", "rounds=3", *more]
 
 
+@pytest.mark.slow
 def test_a_record_keeps_its_encoding(trained):
     encoding = json.loads((trained.folder / "encoding.json").read_text())
     data = load_data(prepare(trained.config))
@@ -49,6 +50,7 @@ def test_a_record_keeps_its_encoding(trained):
     assert lab.fill == np.median([value for value in raw.train.x[:, -1] if value in lab_values])
 
 
+@pytest.mark.slow
 def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tmp_path):
     new = visits({"east": 20}, seed=1)[["lab", "site", "cost", "sex", "ward", "age"]].assign(unit="mg")
     new.loc[:2, "ward"] = "moon"
@@ -77,6 +79,7 @@ def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tm
         load_data(prepare(compose([*overrides, f"data.encoding={trained.folder}"])))
 
 
+@pytest.mark.slow
 def test_an_encoding_that_is_taken_is_part_of_what_a_run_is(trained, tmp_path):
     visits(ROWS, seed=2).to_csv(tmp_path / "other.csv", index=False)
     other = run(compose([*choice(tmp_path / "other.csv"), "algo=fedavg", "data.missing=median"]), "other").folder

@@ -55,6 +55,7 @@ def same(ours, theirs, but=(), rtol=1e-9):
         np.testing.assert_allclose(value, theirs.solution[name], rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -75,6 +76,7 @@ def test_a_row_of_weight_k_is_k_rows(overrides):
     assert ours.metrics.filter(like="train_loss").nunique().max() > 1
 
 
+@pytest.mark.slow
 def test_a_row_of_weight_k_is_k_rows_where_auto_steps_come_from_bounds():
     table = frame("binary")
     more = ("data.task=binary", "algo=fedavg", "reg=none", "local_epochs=2")
@@ -84,6 +86,7 @@ def test_a_row_of_weight_k_is_k_rows_where_auto_steps_come_from_bounds():
     assert ours.summary["curvature"]["most"] == pytest.approx(theirs.summary["curvature"]["most"])
 
 
+@pytest.mark.slow
 def test_clients_own_validation_rows_weigh():
     table = frame().assign(site=lambda t: t["site"].replace("held", "c"))
     overrides = (*(g for g in GIVEN if "validation" not in g), "algo=ditto", "algo.client_lr=0.05")
@@ -103,6 +106,7 @@ def test_clients_own_validation_rows_weigh():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_minibatches_are_without_bias(tmp_path):
     """The mean gradient over an epoch of even batches is that of the client, whatever its rows weigh."""
@@ -137,6 +141,7 @@ def test_no_minibatch_bends_more_than_its_bound():
     assert np.max(values) - 0.2 <= most <= np.max(values) + 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", [["algo=feddualavg"], ["algo=fedsplit", "objective.ridge=0.1"], ["algo=centralized"]])
 def test_an_offset_is_subtracted_from_the_target(algo):
     table = frame()
@@ -145,6 +150,7 @@ def test_an_offset_is_subtracted_from_the_target(algo):
     same(ours, theirs)
 
 
+@pytest.mark.slow
 def test_weights_and_exposures_as_scikit_learn_has_them():
     """Counts over exposures e with weights v are rates y / e with weights v e."""
     table = frame("counts")
@@ -160,6 +166,7 @@ def test_weights_and_exposures_as_scikit_learn_has_them():
     assert certificate["certified"]
 
 
+@pytest.mark.slow
 def test_the_gap_with_an_offset_bounds_what_is_left(x64):
     frame("counts").to_csv("rows.csv", index=False)
     experiment = prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "objective=poisson",

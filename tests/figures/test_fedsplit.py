@@ -48,6 +48,7 @@ def test_estimated_and_predicted_contraction():
     assert fedsplit.predict_contraction(9.0) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_rounds_against_the_condition_number(tmp_path):
     """Rounds of FedGD grow with kappa, those of FedSplit with its root; the picture shows both, and the target."""
     small = ("+experiment=fedsplit_fig3", "data.clients=3", "data.features=6", "data.samples=30", "eval_every=1")

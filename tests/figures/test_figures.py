@@ -47,6 +47,7 @@ def test_every_figure_is_well_formed(name):
     OverridesParser.create().parse_overrides(figure.fast)
 
 
+@pytest.mark.slow
 def test_every_figure_has_something_to_check():
     assert all(figure.claims or figure.verdicts for figure in (load_figure(name)[0] for name in figures()))
 
@@ -289,6 +290,7 @@ def test_rounds_to_a_target_are_of_the_fastest_point():
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5: 5", "yes")
 
 
+@pytest.mark.slow
 def test_axes_of_an_experiment(fcorun):
     """The command line replaces axes of an experiment; further runs are added to the product of the axes."""
     axes = ("+experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.001", "rounds=3", "dry_run=true")
@@ -300,6 +302,7 @@ def test_axes_of_an_experiment(fcorun):
     assert "rounds=3" in lines[-1]
 
 
+@pytest.mark.slow
 def test_the_fast_version_loads_its_own_data(monkeypatch, tmp_path):
     only_digits = []
 

@@ -55,6 +55,7 @@ def made(monkeypatch, capsys):
     return make
 
 
+@pytest.mark.slow
 def test_a_figure_without_lost_seeds(made):
     code, out, claim, summary = made()
     assert code == 0
@@ -63,6 +64,7 @@ def test_a_figure_without_lost_seeds(made):
     assert list(summary["seeds_lost"]) == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broke", [False, True], ids=["while running", "before it began"])
 def test_failed_seeds_are_reported_and_one_seed_proves_no_claim(made, broke):
     code, out, claim, summary = made("failed", broke)
@@ -73,6 +75,7 @@ def test_failed_seeds_are_reported_and_one_seed_proves_no_claim(made, broke):
     assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
 
 
+@pytest.mark.slow
 def test_unconverged_runs_are_reported(made, monkeypatch):
     """The output of the command and the notes of claims name them, whether the claims hold or not."""
     from fcorun.records import formats
@@ -93,6 +96,7 @@ def test_unconverged_runs_are_reported(made, monkeypatch):
     assert "of what does not hold" not in out
 
 
+@pytest.mark.slow
 def test_diverged_seeds_are_a_result(made):
     code, out, _, summary = made("diverged")
     assert code == 0
@@ -104,6 +108,7 @@ NOTHING = [(), ("x=bytes", "style=slides", "verbose=false")]
 OTHERS = [("metric=objective",), ("tail_rounds=5",), ("seed=3", "metric=objective"), ("--fast",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [*NOTHING, *OTHERS], ids=lambda given: " ".join(given) or "nothing")
 def test_another_metric_or_seed_makes_another_figure(made, given):
     """The other figure has a folder of its own and no notes; options of drawing do not make another figure."""

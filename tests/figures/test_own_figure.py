@@ -71,6 +71,7 @@ def test_claims_about_a_metric_of_a_users_objective(user_module):
     assert written == sorted(written)  # numbers before pictures
 
 
+@pytest.mark.slow
 def test_a_users_figure_is_listed_and_composed():
     write("experiment/mine.yaml", "rounds: 7\nfigure: {title: Mine}\n")
     write("experiment/plain.yaml", "rounds: 8\nfigure: null\n")
@@ -88,6 +89,7 @@ def test_a_users_figure_is_listed_and_composed():
         compose([], config_dir="nowhere")
 
 
+@pytest.mark.slow
 def test_the_list_names_the_folder_of_a_users_figure(capsys):
     write("experiment/mine.yaml", "figure: {title: A title of mine}\n")
     write("experiment/wrong.yaml", "figure: {titel: A title}\n")
@@ -135,6 +137,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "root", "words"), WRONG, ids=[words[0] for _, _, words in WRONG])
 def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, words, tmp_path):
     write("experiment/wrong.yaml", text, root)

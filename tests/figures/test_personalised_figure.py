@@ -48,6 +48,7 @@ def records(tmp_path_factory):
     return finished
 
 
+@pytest.mark.slow
 def test_algorithms_without_personal_models_count_by_their_global_model(records):
     runs = build_table(records)
     frame, values = runs.frame, runs.tail_values(METRIC)
@@ -99,5 +100,6 @@ def test_pictures_of_runs_and_sweeps_show_personal_models(records):
     assert choose_sweep_panels(regression, METRIC)[2] == "personal_val_loss"
 
 
+@pytest.mark.slow
 def test_identities_hold():
     assert [row["holds"] for row in personalised.check_identities()] == ["yes"] * 4

@@ -10,6 +10,7 @@ import pytest
 from fcorun.cli.commands import main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_interrupts_the_sweep_and_the_figure_like_ctrl_c(kind, monkeypatch, capsys):
     def interrupted(*_):

@@ -44,6 +44,7 @@ def test_bounds_apply_where_the_theorems_say():
     np.testing.assert_allclose(theory.compute_bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
 
 
+@pytest.mark.slow
 def test_the_gap_beside_its_bounds(tmp_path):
     """Each client_lr has a panel, at the server_lr that reaches a small gap first; checks are about the same runs."""
     small = ("data.clients=3", "data.samples=40", "data.features=4", "data.nonzeros=2", "rounds=20")

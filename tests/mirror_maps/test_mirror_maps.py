@@ -134,6 +134,7 @@ def test_weights_for_other_features_are_refused():
         snapshots(small("mirror=diagonal", "mirror.weights=[1,2]"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mirror", "reg"),
     [("entropy", "simplex"), ("entropy", "box"), ("p_norm", "l1"), ("hypentropy", "l1"), ("diagonal", "l2_ball")],

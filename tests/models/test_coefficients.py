@@ -57,6 +57,7 @@ def test_values_are_those_of_the_solution():
     np.testing.assert_array_equal(frame["value"], frame["value_original"])
 
 
+@pytest.mark.slow
 def test_original_units_are_those_of_scikit_learn():
     table = read_coefficients(run_on_patients("regression"))
     frame = pd.read_csv("patients.csv")
@@ -69,6 +70,7 @@ def test_original_units_are_those_of_scikit_learn():
     assert by["dose"] != pytest.approx(table.set_index("feature")["value"]["dose"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_classes_have_a_row_each():
     two = read_coefficients(run_on_patients("binary"))
     assert two["class"].unique().tolist() == ["well"]  # the odds are of the second class
@@ -118,6 +120,7 @@ def test_coefficients_of_a_record_are_those_of_its_file():
     np.testing.assert_allclose(a["value_original"], b["value_original"], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_matrices_are_named_by_row_and_column():
     overrides = ["data=lowrank", "data.rows=3", "data.columns=4", "data.rank=1", "data.clients=3", "data.samples=20"]
     record = run(compose([*overrides, "reg=nuclear", "rounds=3", "clients_per_round=null"]), "run")
@@ -126,6 +129,7 @@ def test_matrices_are_named_by_row_and_column():
     assert frame["value"][5] == record.solution["weights"][1, 1]
 
 
+@pytest.mark.slow
 def test_other_models_are_refused(tmp_path):
     config = ragged(tmp_path, "objective=mlp", "algo.client_lr=0.1", task="binary")
     config["objective"]["hidden"] = [3]
@@ -139,6 +143,7 @@ def test_other_models_are_refused(tmp_path):
         load_coefficients(diverged)
 
 
+@pytest.mark.slow
 def test_clients_of_their_own():
     ditto = run(compose([*HETEROGENEOUS, "algo=ditto", "rounds=3"]), "ditto")
     clients, models = load_client_coefficients(ditto)
@@ -152,6 +157,7 @@ def test_clients_of_their_own():
         load_client_coefficients(run(small(), "none"))
 
 
+@pytest.mark.slow
 def test_several_runs_by_a_plain_loop():
     records = [run(small(f"seed={seed}", f"reg.strength={s}"), f"{seed}-{s}") for seed in range(3) for s in (0.05, 0.9)]
     frame, keys = summarize_coefficients(records)

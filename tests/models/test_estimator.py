@@ -24,6 +24,7 @@ FREE = ("reg=none", "data.validation=0", "algo.tolerance=1e-13")
 X = ["age", "crp"]
 
 
+@pytest.mark.slow
 def test_the_same_as_scikit_learns_least_squares(trained, visits):
     for standardize in ("none", "pooled"):
         model = trained("regression", *FREE, f"data.standardize={standardize}").estimator()
@@ -36,6 +37,7 @@ def test_the_same_as_scikit_learns_least_squares(trained, visits):
         assert is_regressor(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_the_same_as_scikit_learns_logistic_regression(trained, visits, task):
     ridge = 0.05  # scikit-learn's is 1 / (C n)
@@ -51,6 +53,7 @@ def test_the_same_as_scikit_learns_logistic_regression(trained, visits, task):
     assert is_classifier(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standardize", ["none", "pooled", "per_client"])
 def test_raw_features_give_what_the_run_has(trained, visits, standardize):
     """Predictions are X @ w + b of standardized features, and those of the run for its own rows."""
@@ -83,6 +86,7 @@ def test_an_unknown_client_is_standardized_by_the_means_of_all_clients(trained, 
     assert not np.allclose(record.estimator("Aachen").predict(rows[X]), expected)
 
 
+@pytest.mark.slow
 def test_own_models(trained, visits):
     record = trained("binary", "data.standardize=none", algo="local")
     table = visits()[X]
@@ -92,6 +96,7 @@ def test_own_models(trained, visits):
     np.testing.assert_array_equal(record.estimator("nowhere").decision_function(table), 0)  # where all started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "standardize"), [("binary", "pooled"), ("multiclass", "none")])
 def test_mlp(trained, task, standardize):
     mlp_overrides = [

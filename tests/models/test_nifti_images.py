@@ -25,6 +25,7 @@ def run_on_images(tmp_path, *more: str, folder: str = "run") -> Record:
     return run(compose([*overrides, "data.standardize=pooled", "rounds=40", "eval_every=20", *more]), folder)
 
 
+@pytest.mark.slow
 def test_a_record_keeps_mask_and_weights(tmp_path):
     record = run_on_images(tmp_path)
     mask, weights = (nibabel.Nifti1Image.from_filename(record.folder / f"{n}.nii.gz") for n in ("mask", "weights"))
@@ -40,6 +41,7 @@ def test_a_record_keeps_mask_and_weights(tmp_path):
     assert load_coefficients(record).features[0] == "voxel {} {} {}".format(*voxel)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_a_map_is_drawn(tmp_path):
     record = run_on_images(tmp_path, "data.task=multiclass")
@@ -50,6 +52,7 @@ def test_a_map_is_drawn(tmp_path):
     assert draw_model(none, "nothing", 1e-4, format="pdf")["brain.pdf"].startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_maps_of_clients_own_models(tmp_path):
     record = run_on_images(tmp_path, "algo=ditto")
     assert main(["weights", "run", "--clients"]) == 0
@@ -62,6 +65,7 @@ def test_maps_of_clients_own_models(tmp_path):
     assert len(lines) == head_mask().sum() + 1
 
 
+@pytest.mark.slow
 def test_graph_net_knows_the_voxels(tmp_path):
     smooth = run_on_images(
         tmp_path, "reg=graph_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="g"

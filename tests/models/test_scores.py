@@ -29,6 +29,7 @@ def test_losses_are_those_of_the_run():
     assert row(record, "train").rmse == pytest.approx(last["train_loss"] ** 0.5)
 
 
+@pytest.mark.slow
 def test_against_scikit_learn(trained):
     record = trained("binary", "data.validation=[Bonn]", "data.test=0.3")
     data = load_data(prepare(record.config))
@@ -68,6 +69,7 @@ def test_more_classes(trained, objective):
     assert validation_scores.loss == pytest.approx(record.metrics["val_loss"].iloc[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("objective=mlp", "objective.hidden=[3]", "algo.client_lr=0.01")])
 def test_own_models(more):
     config = [*HETEROGENEOUS, "algo=ditto", "rounds=2", "data.classes=2", "precision=float64", *more]
@@ -111,6 +113,7 @@ def test_no_scores_without_held_out_rows_or_of_a_run_that_diverged():
     assert record.scores.empty
 
 
+@pytest.mark.slow
 def test_the_test_changes_nothing_in_a_run(trained):
     """Other numbers in the test rows change nothing but the scores of the test."""
     first = trained("regression", "data.test=[Celle]", algo="fedavg")

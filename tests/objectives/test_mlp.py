@@ -80,6 +80,7 @@ def test_only_regularized_parameters_are_shrunk(tmp_path):
     assert last.metrics["density"][0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "classes"), [("binary", 2), ("multiclass", 3)])
 def test_a_network_learns_a_nonlinear_boundary(tmp_path, task, classes):
     """Opposite sectors of the plane have one class, so no linear function separates the classes."""

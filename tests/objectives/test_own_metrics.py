@@ -37,6 +37,7 @@ def config(user_module):
     return settings
 
 
+@pytest.mark.slow
 def test_a_declared_metric_is_measured_summarised_and_ranks_points(config, capsys):
     points = grid(config, {"algo.client_lr": [1e-4, 1e-3, 3e-3]})
     records = run_grid(points, [f"s/{i}" for i in range(3)])

@@ -18,6 +18,7 @@ def test_ridge_is_part_of_every_loss(task, tmp_path):
     np.testing.assert_allclose(ridge.metrics["objective"].iloc[-1], penalty.metrics["objective"].iloc[-1], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "binary", "multiclass"])
 def test_without_an_intercept_there_is_no_bias(task, tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "reg=none", "objective.intercept=false", "objective.ridge=0.3",

@@ -53,6 +53,7 @@ def test_log_links_equal_scikit_learn(kind, oracle, shift):
     assert 2 * np.mean(kind().loss(p, jnp.asarray(y))) == pytest.approx(deviance)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("kind", [Poisson, Gamma])
 def test_a_ceiling_changes_nothing_below_it(kind):
@@ -65,6 +66,7 @@ def test_a_ceiling_changes_nothing_below_it(kind):
     assert abs(low - free).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_huber_equals_scikit_learn_at_its_estimated_scale():
     x, y = draw_examples(Huber)
@@ -78,6 +80,7 @@ def test_huber_equals_scikit_learn_at_its_estimated_scale():
     np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("level", [0.2, 0.5, 0.9])
 @pytest.mark.parametrize("strength", [0.0, 0.03])
@@ -114,6 +117,7 @@ def test_targets_outside_the_support_are_refused(tmp_path):
             load_data(experiment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "gamma"])
 def test_auto_rates_need_a_ceiling_and_converge_with_it(name, tmp_path):
     y = np.exp(np.random.default_rng(0).standard_normal(20)).round(2)
@@ -129,6 +133,7 @@ def test_auto_rates_need_a_ceiling_and_converge_with_it(name, tmp_path):
     assert "objective.ceiling=0.5" in low.status["reason"]
 
 
+@pytest.mark.slow
 def test_a_quantile_run_does_not_depend_on_the_unit_of_the_target(tmp_path):
     y = np.random.default_rng(3).lognormal(1, 1, 20)
     overrides = ("objective=quantile", "algo=fedgd", "reg=none", "rounds=50", "eval_every=50")
@@ -139,6 +144,7 @@ def test_a_quantile_run_does_not_depend_on_the_unit_of_the_target(tmp_path):
     assert thousands.summary["curvature"]["objective.smoothing"] == pytest.approx(0.1 * spread)
 
 
+@pytest.mark.slow
 def test_a_wide_smoothing_warns(tmp_path):
     overrides = ("objective=quantile", "algo=centralized", "reg=none", "objective.ridge=0.1")
     wide = run(ragged(tmp_path, *overrides, "objective.smoothing=3"), "wide")

@@ -54,6 +54,7 @@ def test_bounds_hold_for_the_curvature_of_every_minibatch(tmp_path):
     assert np.max(values) - ridge.max() <= most
 
 
+@pytest.mark.slow
 def test_fedsplit_with_an_intercept_and_a_ridge_converges_at_the_rate_of_its_theorem(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.1", "reg=none", "rounds=100", "reference=true")
     record = run(config, "run")
@@ -70,6 +71,7 @@ def test_logistic_bounds_are_attained_at_zero(tmp_path):
     np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in client_rows))
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_bounds(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "reg=none", sizes=SIZES)
     q = Quadratics(config)
@@ -80,6 +82,7 @@ def test_the_summary_has_the_bounds(tmp_path):
     assert given.summary["curvature"] is None
 
 
+@pytest.mark.slow
 def test_auto_without_bounds_is_refused(tmp_path):
     with fails("algo=fedsplit", "objective=mlp", "algo.step"):
         prepare(ragged(tmp_path, "algo=fedsplit", "objective=mlp", task="binary"))

@@ -10,6 +10,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["gradient", "accelerated", "newton"])
 def test_inner_solvers_reach_the_closed_form(solver, tmp_path):
     rest = ("algo=fedsplit", "reg.strength=0.4", "rounds=5")
@@ -20,6 +21,7 @@ def test_inner_solvers_reach_the_closed_form(solver, tmp_path):
     np.testing.assert_allclose(outputs_by_round(inner), exact, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["exact", "accelerated"])
 @pytest.mark.parametrize(("task", "ridge"), [("binary", 0.0), ("binary", 0.1), ("multiclass", 0.1)])
 def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, solver, tmp_path):
@@ -54,6 +56,7 @@ def test_newton_lowers_a_loss_that_is_not_convex(tmp_path):
     assert end.metrics["train_loss"][0] + 0.05 / 2 * moved < start.metrics["train_loss"][0] - 1e-3
 
 
+@pytest.mark.slow
 def test_newton_stops_when_rounding_prevents_progress(tmp_path):
     rest = ("algo=fedprox", "algo.mu=1e-4", "algo.solver=newton", "rounds=2", "eval_every=2")
     exact = ragged(tmp_path, *rest[:2], *rest[3:], sizes=SIZES)
@@ -62,6 +65,7 @@ def test_newton_stops_when_rounding_prevents_progress(tmp_path):
     assert snapshots(single)[-1].work[0, 0] < 2 * 78 * 150  # of 2 * 78 examples, not all 100 steps of Newton's method
 
 
+@pytest.mark.slow
 def test_a_gamma_inexact_solve_stops_at_gamma_times_the_gradient(tmp_path):
     rest = ("algo=fedprox", "algo.mu=0.1", "algo.solver=gradient", "algo.iterations=10000", "reg=none", "rounds=1")
     gradients = []

@@ -52,6 +52,7 @@ def assert_same_snapshots(actual, expected, atol=1e-10, rounding=False):
     assert np.abs(expected[-1].solution["weights"] - expected[0].solution["weights"]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "ridge"), [("binary", 0), ("multiclass", 0.1)])
 @pytest.mark.parametrize(
     "algo",
@@ -69,6 +70,7 @@ def test_algorithms_take_the_same_steps_in_the_span(algo, task, ridge, tmp_path,
     assert_same_snapshots(*snapshots_with_and_without_bases([config], monkeypatch), rounding="newton" in algo)
 
 
+@pytest.mark.slow
 def test_a_grid_takes_the_same_steps_in_the_span(tmp_path, monkeypatch):
     weights = [f"algo.lam={lam}" for lam in (0.1, 0.5)]
     configs = [ragged(tmp_path, "algo=pfedmac", "algo.solver=gradient", "algo.iterations=6", "objective.ridge=0.2",
@@ -97,6 +99,7 @@ def example():
     return data, problem, w
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_are_the_same_in_the_span():
     """The data have row weights and offsets, and are stored as bytes."""
     with jax.enable_x64(True):
@@ -121,6 +124,7 @@ def test_loss_and_gradient_are_the_same_in_the_span():
                 assert inside.value(lower) - inside.value(a) == pytest.approx(float(change), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 @pytest.mark.parametrize("solver", ["gradient", "accelerated", "newton"])
 def test_solvers_take_the_same_steps_on_a_quadratic_in_its_coordinates(solver, ridge):

@@ -69,6 +69,7 @@ def test_least_squares_is_that_of_scikit_learn(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_l1_logistic_regression_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.1", task="binary", sizes=(20, 30, 50)))
     model = linear_model.LogisticRegression(**L1_PENALTY, C=1 / (0.1 * 100), solver="saga", tol=1e-12, max_iter=100_000)
@@ -105,6 +106,7 @@ def test_uniform_client_weights_are_sample_weights_of_scikit_learn(tmp_path):
     assert np.abs(w - coefficients(other)).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", [0, 2])
 def test_one_client_is_centralized_on_the_rows_of_that_client(tmp_path, client):
     everyone = ragged(
@@ -142,6 +144,7 @@ def iterates(config, tolerance=1e-11, most=20_000):
         return list(solver.minimize(build_problem(experiment, data), batch, tolerance, most))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "binary"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task, loss):
@@ -170,6 +173,7 @@ def test_the_gap_uses_the_best_intercept(tmp_path, task):
     assert last.objective == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in choice_names("reg") if not matrices_only(name)])
 def test_with_a_ridge_every_regularizer_has_a_gap(name, tmp_path):
     points = iterates(ragged(tmp_path, f"reg={name}", "objective.ridge=0.1"), 1e-9)
@@ -179,6 +183,7 @@ def test_with_a_ridge_every_regularizer_has_a_gap(name, tmp_path):
     assert all(point.certificate >= point.objective - best - 1e-12 for point in points)
 
 
+@pytest.mark.slow
 def test_several_outputs_have_no_gap(tmp_path):
     for loss in ((), ("objective.intercept=false",), ("objective.ridge=0.1",)):
         assert (
@@ -186,6 +191,7 @@ def test_several_outputs_have_no_gap(tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", choice_names("reg"))
 def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
     task = "multiclass" if matrices_only(name) else "regression"
@@ -195,6 +201,7 @@ def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
     assert -1e-12 <= final.objective - better.objective < 1e-6
 
 
+@pytest.mark.slow
 def test_too_few_iterations_are_reported(tmp_path):
     x = np.random.default_rng(0).standard_normal((30, 6)) * np.logspace(0, -4, 6)
     config = ragged(
@@ -208,6 +215,7 @@ def test_too_few_iterations_are_reported(tmp_path):
 # ---------------------------------------------------------------- the largest strength
 
 
+@pytest.mark.slow
 def test_strength_max_has_a_closed_form(tmp_path):
     def largest(config):
         experiment = prepare(config)
@@ -242,6 +250,7 @@ def logistic(x, y, strength):
         return list(solver.minimize(problem, batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positives", [1, 5, 2500, 4999])
 def test_the_gap_is_a_bound_however_unbalanced_the_classes(positives):
     rng = np.random.default_rng(0)

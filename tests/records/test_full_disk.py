@@ -49,6 +49,7 @@ def test_numbers_are_written_before_pictures(monkeypatch):
     assert not list(Path("here").glob("*.png"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_pictures_of_a_record_that_is_not_to_be_written_to(number, monkeypatch, capsys):
     run(small(), "here")

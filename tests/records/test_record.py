@@ -20,6 +20,7 @@ from fcorun.records.folder import RunFolder
 # ---------------------------------------------------------------- what a record holds
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_a_record_is_complete():
     record = run(small("reference=true", "rounds=5"))
@@ -49,6 +50,7 @@ def test_a_record_is_complete():
     assert (record.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_the_solution(tmp_path):
     record = run(small("precision=float64", "reg.strength=0.3"))
     data = load_data(prepare(record.config))
@@ -68,6 +70,7 @@ def test_metrics_are_those_of_the_solution(tmp_path):
     assert last["recovery_error"] == pytest.approx(error, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_summary_is_that_of_the_metrics():
     record = run(small("rounds=8", "tail_rounds=4"))
     metrics, summary = record.metrics, record.summary
@@ -89,6 +92,7 @@ def test_zero_rounds_are_the_start():
 # ---------------------------------------------------------------- done once, and not replaced unasked
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_used_again_unless_forced():
     watch = Count()
     first = run(small(), watch=watch)
@@ -101,6 +105,7 @@ def test_a_finished_run_is_used_again_unless_forced():
     assert watch.rows == 6
 
 
+@pytest.mark.slow
 def test_another_run_in_the_folder_is_refused_unless_forced():
     run(small(), "here")
     before = {path.name: path.read_bytes() for path in Path("here").iterdir()}
@@ -169,6 +174,7 @@ class Broken(FedAvg):
 """
 
 
+@pytest.mark.slow
 def test_a_plugin_that_fails(user_module):
     user_module("broken", BROKEN)
     config = small() | {"algo": {"class": "broken.Broken", "client_lr": 0.1, "server_lr": 1.0}}
@@ -186,6 +192,7 @@ def test_a_plugin_that_fails(user_module):
     assert run(mended, "here").status["status"] == "done"
 
 
+@pytest.mark.slow
 def test_load_records():
     with pytest.raises(UserError, match="no folder outputs"):
         load_records("outputs")
@@ -223,6 +230,7 @@ def test_a_record_whose_process_was_killed_is_interrupted():
     assert elsewhere.status["status"] == "running"
 
 
+@pytest.mark.slow
 def test_a_record_whose_lock_is_held_is_running():
     seen = []
 

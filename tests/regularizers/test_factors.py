@@ -31,6 +31,7 @@ def rows_with_factor(shape):
     return [(slice(k, k + 2), FACTORS.get(str(k), 1.0)) for k in range(0, shape[0], 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", SEPARABLE)
@@ -78,6 +79,7 @@ def test_conjugate_and_dual_scale(name, shape):
     assert psi.dual_scale(infeasible.at[0].set(1e-3)) == 0  # a free feature must have dual 0
 
 
+@pytest.mark.slow
 def test_factors_scale_the_smoothed_value():
     psi, plain = regularizer("l1"), regularizer("l1", None)
     w = jnp.asarray(np.random.default_rng(3).standard_normal(8))
@@ -132,6 +134,7 @@ def test_free_features_are_projected_out(ridge, tmp_path):
     np.testing.assert_allclose(data.train.x[:, free].T @ error, 0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l1", "elastic_net"])
 def test_relative_strength_refers_to_the_penalised_features(name, tmp_path):
     free, others = [1, 4], [0, 2, 3, 5]
@@ -143,6 +146,7 @@ def test_relative_strength_refers_to_the_penalised_features(name, tmp_path):
         assert w[others].any() != is_zero
 
 
+@pytest.mark.slow
 def test_factors_by_name_and_by_number_give_equal_runs(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 3))

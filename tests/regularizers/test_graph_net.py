@@ -63,6 +63,7 @@ def test_the_prox_equals_that_of_a_dense_solver(t, ratio):
     np.testing.assert_array_equal(np.asarray(psi.prox(jnp.asarray(z), t)) == 0, expected == 0)
 
 
+@pytest.mark.slow
 def test_the_value_and_the_subgradient():
     grid = make_mask(3)
     d = difference_matrix(grid)
@@ -73,6 +74,7 @@ def test_the_value_and_the_subgradient():
     np.testing.assert_allclose(psi.subgradient(jnp.asarray(w)), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_columns_are_independent():
     grid = make_mask()
     psi = GraphNet(strength=0.4).on_graph(grid.neighbours())
@@ -92,6 +94,7 @@ def test_a_chain_is_the_smooth_lasso_of_scikit_learn():
     np.testing.assert_allclose(psi.prox(jnp.asarray(z), 1.0), lasso.coef_, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_many_runs_at_once():
     psi = GraphNet(strength=0.4).on_graph(make_mask().neighbours())
     z = jnp.asarray(np.random.default_rng(1).standard_normal((3, make_mask().n_voxels)))

@@ -51,6 +51,7 @@ def groups_of(*overrides):
     return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}, data.warnings[-1]
 
 
+@pytest.mark.slow
 def test_a_group_is_a_column_unless_groups_are_named():
     write_table()
     wards = [f"ward={name}" for name in ("er", "eye", "icu", "lung")]
@@ -107,6 +108,7 @@ def test_invalid_groups_are_refused(overrides, words):
         bind_psi(*overrides)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shape", [(8,), (8, 3)])
 def test_groups_of_any_features_equal_blocks_after_a_permutation(shape):
@@ -129,6 +131,7 @@ def test_groups_of_any_features_equal_blocks_after_a_permutation(shape):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [False, True])
 def test_the_optimum_satisfies_the_kkt_conditions_of_groups_of_different_sizes(classes):
     write_table(classes)
@@ -162,6 +165,7 @@ def test_the_optimum_satisfies_the_kkt_conditions_of_groups_of_different_sizes(c
     assert record.summary["final"]["group_density"] == pytest.approx(np.mean(is_selected))
 
 
+@pytest.mark.slow
 def test_a_path_selects_whole_groups():
     write_table()
     settings = composed(*TABLE, "algo=feddualavg", "reg=group_lasso", "rounds=60", "eval_every=60")

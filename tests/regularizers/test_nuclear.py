@@ -45,6 +45,7 @@ prox = jit_vmap(lambda z, t, strength: Nuclear(strength=strength).prox(z, t))
 rank = jit_vmap(lambda w: Nuclear(strength=1.0).structure(w, 1e-4)["rank"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prox_of_any_shape_and_threshold(shape, dtype, rng):
@@ -102,6 +103,7 @@ def test_hard_cases_in_float32(case, rng):
         assert unambiguous.all()
 
 
+@pytest.mark.slow
 def test_zero_matrices_stay_zero():
     zero = jnp.zeros((2, 32, 32))
     for dtype in DTYPES:
@@ -117,6 +119,7 @@ def test_nan_stays_nan():
     assert jnp.isnan(prox(not_finite, jnp.ones(2, jnp.float32), jnp.ones(2, jnp.float32))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_strength_max(dtype, rng):
     gradient = jnp.asarray(rng.standard_normal((9, 5)), dtype)
@@ -127,6 +130,7 @@ def test_strength_max(dtype, rng):
     assert Nuclear(strength=1.0).structure(below, 1e-4 * largest)["rank"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(6, 6), (9, 4), (3, 8)])
 def test_moreau_conjugate_and_subgradient(shape, rng):
     psi = Nuclear(strength=0.7)
@@ -144,6 +148,7 @@ def test_moreau_conjugate_and_subgradient(shape, rng):
         assert psi.value(w) == pytest.approx(float((g * w).sum()), abs=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ball(shape, dtype, rng):
@@ -174,6 +179,7 @@ def test_only_matrices():
                 psi.check(shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_concurrent_programs_do_not_deadlock(dtype, rng):
     """With batches of LAPACK calls, jaxlib 0.10 deadlocked in about one of a hundred calls."""

@@ -37,6 +37,7 @@ def mean_square_gradient(features, y):
     return lambda w: 2 * x.T @ (x @ w - y) / len(y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", ["null", "2"])
 @pytest.mark.parametrize("algo", ["fedmid", "feddualavg"])
 def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
@@ -81,6 +82,7 @@ def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
     np.testing.assert_allclose(snapshot.metrics["objective"] - snapshot.metrics["train_loss"], psi, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_equal_numbers_are_one_regularizer(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", "reg.strength=0.3", sizes=SIZES)
     without_per_client = last_snapshot(config).solution["weights"]
@@ -88,6 +90,7 @@ def test_equal_numbers_are_one_regularizer(tmp_path):
     np.testing.assert_allclose(with_equal_strengths, without_per_client, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_intersection_of_all_constraints_must_hold(tmp_path):
     """The solution satisfies the smallest of the clients' radii."""
     config = ragged(tmp_path, "algo=fedmid", "reg=l1_ball", "rounds=20", "algo.client_lr=0.1", sizes=SIZES)
@@ -97,6 +100,7 @@ def test_the_intersection_of_all_constraints_must_hold(tmp_path):
     assert np.isfinite(snapshot.metrics["objective"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "osp"), [("server", "fedmid_osp"), ("both", "fedmid")])
 def test_applied_by_the_server_equals_the_osp_variant(tmp_path, by, osp):
     common = ("algo.client_lr=0.05", "reg.strength=0.4")
@@ -105,6 +109,7 @@ def test_applied_by_the_server_equals_the_osp_variant(tmp_path, by, osp):
     np.testing.assert_allclose(ours.solution["weights"], theirs.solution["weights"], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_applied_by_the_clients_leaves_the_mean_as_it_is(tmp_path):
     """With one client FedMiD is proximal gradient; a prox on the server as well would move the fixed point."""
     config = ragged(tmp_path, "algo=fedmid", "reg.applied_by=client", "reg.strength=0.4", "algo.server_lr=1",
@@ -139,6 +144,7 @@ def test_invalid_numbers_per_client_are_refused(values, words):
         problem_from(config)
 
 
+@pytest.mark.slow
 def test_apply_to(tmp_path):
     config = small("reg.apply_to=[bias]", "reg.strength=1000", "algo=fedmid", "rounds=20")
     solution = last_snapshot(config).solution
@@ -153,6 +159,7 @@ def test_a_shape_that_psi_cannot_act_on_is_refused():
         problem_from(small("reg=nuclear"))
 
 
+@pytest.mark.slow
 def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
     """The optimum is ridge regression with a column of ones; recovery_error stays that of the weights."""
     from fcorun.experiment.reference import compute_optimum
@@ -194,11 +201,13 @@ def test_relative_and_per_client_exclude_each_other():
         prepare(with_per_client(small("reg.relative=0.5"), strength=[0.1] * 6))
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_mean_strength(tmp_path):
     record = run(with_per_client(ragged(tmp_path, "algo=fedmid", sizes=(5, 5)), strength=[0.2, 0.6]), tmp_path / "here")
     assert record.summary["strength"] == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 def test_one_client_is_solved_with_its_own_strength(tmp_path):
     strengths = [0.2, 2.5, 0.4]
     config = ragged(tmp_path, "algo=one_client", "algo.client=1", "algo.tolerance=1e-12", sizes=SIZES)

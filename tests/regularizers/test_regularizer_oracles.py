@@ -160,6 +160,7 @@ def composed(name) -> Any:
     return prepare(small(f"reg={name}")).reg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_changes", [False, True])
 @pytest.mark.parametrize("name", ORACLES)
 def test_prox(name, with_changes):
@@ -184,6 +185,7 @@ def long_vectors():
                      np.round(noise), np.exp(np.linspace(-15, 5, 400)), np.exp(3 * noise)])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [1e-3, 0.3, 5.0, 1e3])
 def test_long_total_variation_has_a_certificate(long_vectors, strength):
     """w is optimal if the sums u of w - z are within the strength, and at +-strength where w rises or falls."""
@@ -203,6 +205,7 @@ def test_long_total_variation_has_a_certificate(long_vectors, strength):
     np.testing.assert_allclose(single, w, atol=1e-5 * np.abs(long_vectors).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decreasing", [False, True])
 def test_long_monotone_is_isotonic_regression(long_vectors, decreasing):
     reg = replace(composed("monotone"), decreasing=decreasing)
@@ -230,6 +233,7 @@ def test_long_thresholds(name):
             assert (np.abs(entries)[projection == 0] <= threshold + 1e-6 * np.abs(entries).max()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_log_cosh_has_two_derivatives_everywhere():
     a = jnp.array([-800.0, -1.3, 0.0, 1e-9, 0.4, 800.0])

@@ -146,6 +146,7 @@ def failures(reg: Regularizer) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_method_fails_its_check(fault):
     check_name, sentence = FAULTS[fault]

@@ -83,6 +83,7 @@ def write_tied_points():
     return load_records("s")
 
 
+@pytest.mark.slow
 def test_ties_are_counted_and_the_ring_is_at_the_point_of_the_table():
     records = write_tied_points()
     (row,) = build_table(records).best_points("support_f1").to_dict("records")
@@ -120,6 +121,7 @@ def strengths(**metrics):
     return load_records("s")
 
 
+@pytest.mark.slow
 def test_objectives_of_two_strengths_are_not_compared():
     runs = build_table(strengths())
     best = runs.best_points("objective")
@@ -200,6 +202,7 @@ def test_a_folder_keeps_the_settings_of_its_sweep():
     assert load_settings("s", "t").metric is None  # they do not agree
 
 
+@pytest.mark.slow
 def test_results_and_plot_use_it(capsys, monkeypatch):
     monkeypatch.setattr(
         "fcorun.cli.commands.plot._draw_record", lambda *_: True
@@ -265,6 +268,7 @@ def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):
     assert "by support_f1" in out  # which the lasso has
 
 
+@pytest.mark.slow
 def test_a_single_run_is_drawn_in_another_format():
     fake_record("s/a")
     assert main(["plot", "s/a", "--format", "pdf"]) == 0

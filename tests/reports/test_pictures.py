@@ -17,6 +17,7 @@ from fcorun.reports.run_table import RunTable
 # ---------------------------------------------------------------- files
 
 
+@pytest.mark.slow
 def test_files_of_a_sweep():
     records = fake_grid("s")
     written = draw_sweep(Path("s"), records, build_table(records))
@@ -25,6 +26,7 @@ def test_files_of_a_sweep():
     assert not list(Path("s").glob(".*"))
 
 
+@pytest.mark.slow
 def test_each_data_set_has_its_own():
     for data in ("lasso", "lasso_8"):
         for rate in (0.1, 0.2):
@@ -34,6 +36,7 @@ def test_each_data_set_has_its_own():
     assert names == {f"{kind}-{data}.png" for kind in ("rates", "best", "structure") for data in ("lasso", "lasso_8")}
 
 
+@pytest.mark.slow
 def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
     for rate in (0.1, 0.2):
         fake_record(f"s/a{rate}", fake_config(data="lasso", algo__client_lr=rate), fake_rows(val_accuracy=0.7))
@@ -43,6 +46,7 @@ def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
     assert {"rates-lasso.png", "rates-lasso_8.png"} <= names
 
 
+@pytest.mark.slow
 def test_structure_and_quality_are_of_the_same_models():
     """The support of the shared model is no quality of personal models that were measured in training only."""
     personal_rows = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in fake_rows()]
@@ -55,6 +59,7 @@ def test_structure_and_quality_are_of_the_same_models():
     ]
 
 
+@pytest.mark.slow
 def test_pictures_that_no_longer_hold_go():
     records = fake_grid("s", seeds=(0,))
     draw_sweep(Path("s"), records, build_table(records))
@@ -68,6 +73,7 @@ def test_runs_that_all_failed_have_no_pictures():
     assert draw_sweep(Path("s"), records, build_table(records)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "begins"), [("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_other_formats(format, begins):
     records = fake_grid("s", seeds=(0,))

@@ -11,6 +11,7 @@ from fcorun.reports.pictures import rates
 from fcorun.reports.pictures.rates import best_by_rates, colour_range
 
 
+@pytest.mark.slow
 def test_heat_maps():
     figure = draw_checked_view(rates.draw, fake_grid("s"))
     *maps, bar = figure.axes
@@ -32,12 +33,14 @@ def test_heat_maps():
     assert {(line.get_xdata()[0], line.get_ydata()[0]) for line in rings} == {(1, 1)}
 
 
+@pytest.mark.slow
 def test_what_was_not_run_is_blank():
     records = [r for r in fake_grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
     picture = draw_checked_view(rates.draw, records).axes[0].images[0].get_array()
     assert picture[1, 0].tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4, 5])
 def test_heat_maps_of_some_algorithms(count):
     names = ("feddualavg", "fedmid", "fedavg", "fedmid_osp", "fedavg_subgradient")[:count]
@@ -47,6 +50,7 @@ def test_heat_maps_of_some_algorithms(count):
     assert len(figure.axes) == count + 1
 
 
+@pytest.mark.slow
 def test_points_that_are_no_grid_stand_where_they_are():
     for rate, server, level in ((1e-4, 0.3, 0.1), (2e-3, 7.0, 1.0), (0.03, 1.0, 3.0), (0.5, 2.0, None)):
         settings = fake_config(algo__client_lr=rate, algo__server_lr=server)
@@ -76,6 +80,7 @@ def test_other_keys_are_at_their_best():
     assert legend_of(draw_checked_view(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [(0.3, 1.0), (1.0,)])
 def test_a_long_legend_fits_a_column(servers):
     for seed in range(3):
@@ -92,6 +97,7 @@ def test_a_long_legend_fits_a_column(servers):
     assert len(legend_of(figure)) >= 4
 
 
+@pytest.mark.slow
 def test_one_rate_is_a_line_an_algorithm():
     figure = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)))
     (ax,) = figure.axes
@@ -146,6 +152,7 @@ def test_the_scale_leaves_out_what_all_but_diverged():
         assert low < same < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "setting", "label"), [("server_lr", None, "no server rate"),
                                                      ("client_lr", "auto", "client rate auto")])  # fmt: skip
 def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, setting, label):
@@ -171,6 +178,7 @@ def test_points_of_numbers_that_never_meet_are_no_map():
     assert draw_checked_view(rates.draw, load_records("s")) is None
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_auto_is_a_level():
     """A rate of auto has no position on the axis: if it is best, no ring is in the legend."""
     for rate, level in ((0.1, 3.0), (0.2, 2.0), ("auto", 1.0)):

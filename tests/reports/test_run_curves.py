@@ -26,6 +26,7 @@ def lines_of(figure):
             for ax in figure.axes}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_curves_show_every_line():
     figure = drawn(fake_rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso")
     assert lines_of(figure) == {
@@ -38,6 +39,7 @@ def test_curves_show_every_line():
     assert figure.get_suptitle() == "algo=feddualavg data=lasso"
 
 
+@pytest.mark.slow
 def test_curves_of_other_problems():
     figure = drawn(fake_rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))
     assert list(lines_of(figure))[:2] == ["gap  Φ(w) - Φ*", "accuracy"]
@@ -50,6 +52,7 @@ def test_curves_of_other_problems():
     ]
 
 
+@pytest.mark.slow
 def test_curves_of_a_metric_that_the_objective_declares():
     metrics = CATALOGUE.with_metrics([Metric("val_deviance", "validation deviance", higher=False, log=True)])
     table = fake_rows(val_deviance=2.0, groups=3.0)

@@ -59,6 +59,7 @@ def test_the_styles_are_those_of_the_key():
     assert tuple(STYLES) == get_args(FigureStyle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STYLES)
 @pytest.mark.parametrize("kind", [*OF_A_RUN, *OF_A_SWEEP])
 def test_widths_and_sizes_of_texts(kind, name):
@@ -81,6 +82,7 @@ def test_a_style_holds_in_its_block_only():
     assert current_style() is STYLES["paper"]
 
 
+@pytest.mark.slow
 def test_plot_draws_again_in_a_style(capsys):
     """The style is that of the option, else that of the run, else paper."""
     fake_record("s/plain", fake_config())
@@ -92,6 +94,7 @@ def test_plot_draws_again_in_a_style(capsys):
     assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 3
 
 
+@pytest.mark.slow
 def test_hidden_curves_are_named_in_the_legend():
     """Equal methods look like one line; methods that differ in one panel look like two."""
     same, other = fake_rows(), fake_rows(val_loss=3.0)

@@ -110,6 +110,7 @@ def test_show_says_whose_seeds_change_nothing():
     )  # of records of before that is not known
 
 
+@pytest.mark.slow
 def test_report_writes_and_says(tmp_path):
     records = fake_grid("s")
     failed = fake_record("s/failed-1234", fake_config(), status="interrupted", reason="ValueError: [odd] name")
@@ -147,6 +148,7 @@ def test_report_without_a_finished_run(status):
     assert [path.name for path in written] == ["results.csv"]
 
 
+@pytest.mark.slow
 def test_report_of_real_runs():
     config = small("rounds=6")
     records = run_grid(
@@ -168,6 +170,7 @@ def test_report_of_real_runs():
     assert json.loads((records[0].folder / "status.json").read_text())["status"] == "done"
 
 
+@pytest.mark.slow
 def test_rounds_of_the_key_and_rounds_done_are_two_columns():
     records = [run(small(f"rounds={n}"), f"r/{n}") for n in (2, 4)]
     runs = build_table(records)

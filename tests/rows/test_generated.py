@@ -66,6 +66,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("data", "overrides"), CASES, ids=lambda value: value if isinstance(value, str) else value[0])
 def test_generated_rows_give_the_results_of_stored_rows(data, overrides):
     experiment, generated = small_experiment(data, *overrides)
@@ -78,6 +79,7 @@ def test_generated_rows_give_the_results_of_stored_rows(data, overrides):
         assert (work == stored_work).all()
 
 
+@pytest.mark.slow
 def test_a_client_has_the_same_rows_alone_and_among_others():
     clients = small_clients("lasso_million")
     x, y = materialize_clients(clients.generate, 0, 12)
@@ -89,6 +91,7 @@ def test_a_client_has_the_same_rows_alone_and_among_others():
     np.testing.assert_array_equal(small_experiment("lasso_million")[1].train.x, x[:21])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["lasso_million", "heterogeneous_million"])
 def test_a_client_has_the_same_rows_in_float64(data):
     clients = small_clients(data)
@@ -99,6 +102,7 @@ def test_a_client_has_the_same_rows_in_float64(data):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_law_of_the_rows():
     clients = small_clients("lasso_million", "data.clients=4000", "data.mean_scale=0.5")
     x, y = materialize_clients(clients.generate, 0, 4000)
@@ -109,6 +113,7 @@ def test_the_law_of_the_rows():
     np.testing.assert_allclose(weights[:10], np.arange(10) < 5, atol=0.05)
 
 
+@pytest.mark.slow
 def test_a_million_clients_take_no_memory():
     experiment, data = small_experiment("lasso_million", "data.clients=1000000", "algo=feddualavg", "batch_size=3")
     assert data.train.x.shape == (21, 10)

@@ -55,6 +55,7 @@ def assert_shards_make(whole: FederatedData, shards: list[FederatedData]) -> Non
         assert [[x.row_range.start, x.row_range.stop] for x in validation] == expected.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in choice_names("data") if name not in NEED_FILES])
 def test_the_shards_of_every_data_set_make_the_whole(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

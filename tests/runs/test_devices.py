@@ -41,6 +41,7 @@ def test_as_many_as_have_enough_to_do(devices, runs, overrides, expected, eight)
     assert choose_devices(devices, engine(*overrides), runs) == expected
 
 
+@pytest.mark.slow
 def test_no_more_than_there_are(eight):
     for fine in ("auto", "all", 8, 1):
         check_devices([prepare(small(f"devices={fine}"))])

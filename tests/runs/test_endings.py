@@ -26,6 +26,7 @@ def rated(rate: float, *overrides: str) -> dict:
 # ---------------------------------------------------------------- still falling
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_finished_says_so(capsys):
     with Console() as watch:
         record = run(rated(1e-4), watch=watch)
@@ -37,6 +38,7 @@ def test_a_run_that_is_not_finished_says_so(capsys):
     assert record.status["reason"] in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_tables_say_whose_best_point_is_not_finished(capsys):
     records = run_grid([rated(1e-4), rated(1e-5)])
     assert all(record.summary["unfinished"] for record in records)
@@ -58,6 +60,7 @@ def test_a_run_that_grew_without_bounds_has_diverged(capsys):
     assert np.isfinite(record.metrics["objective"]).all()
 
 
+@pytest.mark.slow
 def test_a_run_at_rest_says_nothing(capsys):
     record = run(rated(3e-2, "rounds=200", "precision=float64", "reg.strength=1"))
     assert record.summary["unfinished"] is None
@@ -66,6 +69,7 @@ def test_a_run_at_rest_says_nothing(capsys):
     assert "falling" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ditto", "centralized"])
 def test_remaining_descent_of_personal_models_and_of_baselines(algo):
     """Personal models are judged by their own loss; a baseline has its certificate."""
@@ -74,6 +78,7 @@ def test_remaining_descent_of_personal_models_and_of_baselines(algo):
     assert descent is None if algo == "centralized" else descent["metric"] == "personal_train_loss"
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_not_called_unfinished():
     record = run(rated(1e3))
     assert record.status["status"] == "diverged"
@@ -89,6 +94,7 @@ def with_target(**stop: float) -> dict:
     return FAST | {"stop": stop}
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_it_meets_its_target():
     record = run(with_target(suboptimality=1e-2))
     gaps = record.metrics["suboptimality"].to_numpy()
@@ -150,6 +156,7 @@ def test_a_run_that_misses_its_targets_says_by_how_much():
     assert f"{last['support_f1']:.3g} at the end, below 2" in record.status["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiling", [0.0, np.inf])
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
 def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
@@ -180,6 +187,7 @@ def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
         assert sorted(path.name for path in record.folder.iterdir()) == files
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_its_target():
     config = with_target(suboptimality=1e-2)
     with pytest.raises(KeyboardInterrupt):
@@ -189,6 +197,7 @@ def test_an_interrupted_run_goes_on_to_its_target():
     pd.testing.assert_frame_equal(rows_of(resumed), rows_of(whole))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_no_longer_interrupted():
     """A grid that is broken off keeps what has met its target."""
     points = [deepcopy(with_target(suboptimality=1e-1)) for _ in range(2)]

@@ -15,6 +15,7 @@ from fcorun.runs.sweep_points import SweepOptions, SweepPoint, find_existing, re
 # ---------------------------------------------------------------- grids
 
 
+@pytest.mark.slow
 def test_a_grid_writes_the_records_of_its_points():
     points = grid(small("precision=float64"), {"algo.client_lr": [0.001, 0.003], "reg.strength": [0.1, 0.5]})
     assert [(p["algo"]["client_lr"], p["reg"]["strength"]) for p in points] == [
@@ -90,6 +91,7 @@ def test_a_number_that_follows_another_moves_with_it_in_a_grid():
         assert mine.summary["final"] == other.summary["final"]
 
 
+@pytest.mark.slow
 def test_a_grid_computes_only_missing_points():
     points = grid(
         small("precision=float64", "rounds=6", "checkpoint_every=1000"), {"algo.client_lr": [1e-3, 2e-3, 3e-3]}

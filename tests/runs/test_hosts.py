@@ -164,6 +164,7 @@ def test_hosts_are_for_the_command():
         run(small() | {"hosts": {"address": "n:1", "count": 4, "rank": 0}})
 
 
+@pytest.mark.slow
 def test_one_host_computes_alone_whatever_its_address(tmp_path):
     alone = {"hosts": {"address": "n:1", "count": 1, "rank": 0}}
     selection = select(small("rounds=2") | alone, SelectOptions(folds=2, points=2), str(tmp_path / "select"))
@@ -171,6 +172,7 @@ def test_one_host_computes_alone_whatever_its_address(tmp_path):
     assert selection.record.summary["hosts"] == 1
 
 
+@pytest.mark.slow
 def test_the_record_says_how_many(tmp_path):
     record = run(small(), tmp_path / "run")
     assert record.summary["hosts"] == 1

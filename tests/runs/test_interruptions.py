@@ -22,6 +22,7 @@ from fcorun.system.interruption import interruptible
 # ---------------------------------------------------------------- interruptions
 
 
+@pytest.mark.slow
 def test_an_interruption_is_recorded_and_mended():
     with pytest.raises(KeyboardInterrupt):
         run(small(), "here", Stop(2))
@@ -35,6 +36,7 @@ def test_an_interruption_is_recorded_and_mended():
     assert sorted(path.name for path in Path("here").iterdir()) == FILES
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_can_be_forced_to_start_again():
     with pytest.raises(KeyboardInterrupt):
         run(small(), "here", Stop(2))
@@ -43,6 +45,7 @@ def test_an_interrupted_run_can_be_forced_to_start_again():
     assert watch.rows == 3
 
 
+@pytest.mark.slow
 def test_a_target_that_was_met_before_an_interruption_ends_the_run():
     config = small("stop={change:10}")
     with pytest.raises(KeyboardInterrupt):
@@ -119,6 +122,7 @@ class Killed(BaseException):
     """The end of a process."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", range(1, 10))
 def test_a_kill_at_any_file_blocks_nothing(after, monkeypatch):
     """A record has ten files written, some of them several times; the process dies between any two."""
@@ -153,6 +157,7 @@ class Interrupted(Watcher):
         self.later.start()
 
 
+@pytest.mark.slow
 def test_a_signal_at_any_moment_interrupts_a_run_or_comes_too_late():
     chance, config = random.Random(7), small("rounds=40", "eval_every=1", "checkpoint_every=0")
     for name, kind in (("a", signal.SIGINT), ("b", signal.SIGTERM), ("c", signal.SIGHUP)):
@@ -169,6 +174,7 @@ def test_a_signal_at_any_moment_interrupts_a_run_or_comes_too_late():
         assert not list(Path(name).glob(".*.tmp"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 100, 0.5])
 def test_a_damaged_checkpoint_is_left_aside(left):
     with pytest.raises(KeyboardInterrupt):
@@ -193,6 +199,7 @@ def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
 # ---------------------------------------------------------------- hard cases
 
 
+@pytest.mark.slow
 def test_forcing_that_is_broken_off_leaves_something_to_go_on_from(monkeypatch):
     config = small()
     record = run(config, "f")

@@ -18,6 +18,7 @@ def lines() -> list[str]:
     return re.findall("  ((?:round|iteration) .*)", Path("here/run.log").read_text())
 
 
+@pytest.mark.slow
 def test_each_evaluation_is_a_line_of_the_log(monkeypatch):
     monkeypatch.setattr(job, "_PAUSE", 0)
     monkeypatch.setattr(job, "_SHARE", float("inf"))
@@ -27,17 +28,20 @@ def test_each_evaluation_is_a_line_of_the_log(monkeypatch):
     assert re.fullmatch(r"round 4 of 8 \(50 %\): objective [\d.]+  support_f1 [\d.]+, about \d+ s left", lines()[2])
 
 
+@pytest.mark.slow
 def test_a_fast_run_writes_of_its_first_and_its_last_evaluation_only(monkeypatch):
     monkeypatch.setattr(job.time, "monotonic", lambda: 100.0)
     run(small(*RUN), "here")
     assert [line.partition(" of")[0] for line in lines()] == ["round 0", "round 8"]
 
 
+@pytest.mark.slow
 def test_a_baseline_tells_of_its_iterations():
     run(small("algo=centralized"), "here")
     assert lines()[0].startswith("iteration 0: objective ")
 
 
+@pytest.mark.slow
 def test_results_tell_how_far_a_run_has_come(monkeypatch, capsys):
     class Asking(Watcher):
         def on_evaluation(self, job, row):
@@ -52,6 +56,7 @@ def test_results_tell_how_far_a_run_has_come(monkeypatch, capsys):
     assert "best" not in shown
 
 
+@pytest.mark.slow
 def test_metrics_of_a_run_on_its_way_are_there_at_each_checkpoint():
     rounds = [0, 2, 4, 6, 8]
     with pytest.raises(KeyboardInterrupt):

@@ -41,6 +41,7 @@ def tried(*keys: str) -> list[tuple]:
     return sorted(tuple(OmegaConf.select(OmegaConf.create(r.config), key) for key in keys) for r in load_records("s"))
 
 
+@pytest.mark.slow
 def test_a_search_learns_and_diverged_points_do_not_end_it():
     """Half of the interval diverges. What is found is better than what the first, spread points had."""
     overrides = (RATES[0], "metric=objective", "rounds=20")
@@ -53,11 +54,13 @@ def test_a_search_learns_and_diverged_points_do_not_end_it():
     assert np.nanmin(table["tail_objective"]) < np.nanmin(first["tail_objective"])
 
 
+@pytest.mark.slow
 def test_points_asked_for_together_run_as_one_program():
     assert search(*RATES, "rounds=1", "hydra.sweeper.n_trials=5", "hydra.sweeper.batch=3") == 0
     assert sorted(r.summary["seconds"]["batched_with"] for r in load_records("s")) == [2, 2, 3, 3, 3]
 
 
+@pytest.mark.slow
 def test_the_same_search_again_computes_nothing_and_a_longer_one_goes_on(capsys):
     assert search(*RATES, "rounds=1", "hydra.sweeper.n_trials=10") == 0
     before = tried("algo.client_lr", "algo.server_lr")
@@ -105,6 +108,7 @@ def test_a_search_refuses_a_metric_that_does_not_compare(metric, axis, advice, c
     assert load_records(".") == []
 
 
+@pytest.mark.slow
 def test_a_search_goes_by_one_metric_and_says_which(monkeypatch):
     """Not by the objective, although the strengths of its first points do not vary."""
     metrics = []
@@ -120,6 +124,7 @@ def test_a_search_goes_by_one_metric_and_says_which(monkeypatch):
     assert metrics[0] not in (None, "objective")
 
 
+@pytest.mark.slow
 def test_axes_may_be_lists_ranges_and_whole_numbers():
     axes = ("algo=fedmid,feddualavg", "local_epochs=int(interval(1,3))", "reg.strength=range(1,4)")
     assert search(*axes, "rounds=0", "hydra.sweeper.n_trials=8") == 0
@@ -130,22 +135,26 @@ def test_axes_may_be_lists_ranges_and_whole_numbers():
     assert {strength for *_, strength in values} == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_each_point_is_run_with_all_seeds():
     assert search("algo.client_lr=1e-3,1e6", "seed=0,1", "rounds=9", "hydra.sweeper.n_trials=8") == 0
     assert tried("algo.client_lr", "seed") == [(1e-3, 0), (1e-3, 1), (1e6, 0), (1e6, 1)]
 
 
+@pytest.mark.slow
 def test_a_point_that_cannot_run_is_listed_and_the_others_are_tried(capsys):
     assert search("algo.client_lr=-1,1e-3,2e-3", "rounds=0", "hydra.sweeper.n_trials=8") == 1
     assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed"]
     assert capsys.readouterr().err.count("algo.client_lr=-1") == 2  # what was asked for, and what is wrong with it
 
 
+@pytest.mark.slow
 def test_a_search_all_of_whose_points_fail_ends(capsys):
     assert search("algo.client_lr=interval(-2,-1)", "hydra.sweeper.n_trials=40") == 1
     assert len(load_records("s")) == 4
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_the_points_that_are_asked_for_first(capsys):
     listed = []
     for seed in (0, 0, 1):
@@ -157,6 +166,7 @@ def test_a_dry_run_lists_the_points_that_are_asked_for_first(capsys):
     assert load_records(".") == []
 
 
+@pytest.mark.slow
 def test_force_computes_each_point_once_again(capsys):
     assert search("algo.client_lr=1e-3,2e-3", "rounds=0", "force=true", "hydra.sweeper.n_trials=8") == 0
     assert all((r.folder / "run.log").read_text().count("starts:") == 1 for r in load_records("s"))

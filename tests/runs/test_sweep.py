@@ -22,6 +22,7 @@ from fcorun.runs import run as run_module
 from fcorun.runs.job import Watcher
 
 
+@pytest.mark.slow
 def test_references_to_a_swept_number_follow_it():
     assert (
         run_sweep_command(
@@ -51,6 +52,7 @@ def test_a_metric_that_no_point_would_measure_is_refused_before_anything_runs(me
     assert not Path("s").exists()
 
 
+@pytest.mark.slow
 def test_two_classes_of_one_name_are_refused_before_anything_runs(capsys):
     classes = [f"fcorun.algorithms.{name}" for name in ("fedavg.FedAvg", "fedmid.FedMiD")]
     assert (
@@ -71,6 +73,7 @@ def test_a_metric_that_only_some_points_measure_is_taken(tmp_path):
         check_metric_measured([without], "val_loss")
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_pictures_of_a_sweep_have_the_axis_of_its_settings():
     pictures = {}
@@ -82,6 +85,7 @@ def test_pictures_of_a_sweep_have_the_axis_of_its_settings():
     assert pictures["bytes"] != pictures["rounds"]
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(capsys):
     assert run_sweep_command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
@@ -99,6 +103,7 @@ def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(caps
     assert Path("s/best.png").read_bytes() == picture
 
 
+@pytest.mark.slow
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):
     assert run_sweep_command("algo=feddualavg,fedmid", *RATES, "hydra.sweep.dir=s") == 0
     assert "0 done, 12 to run" in capsys.readouterr().out
@@ -113,6 +118,7 @@ def test_each_point_leaves_the_record_of_the_run_alone(capsys):
         assert record.status["identity"] == alone.status["identity"]
 
 
+@pytest.mark.slow
 def test_the_table_equals_that_of_hydras_own_launcher():
     axes = ("algo=feddualavg,fedmid", *RATES, "algo.client_lr=1e-3,100")
     assert run_sweep_command(*axes, "hydra.sweep.dir=ours") == 0
@@ -184,6 +190,7 @@ def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
     assert "memory did not suffice" in (records[0].folder / "run.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 2])
 def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, monkeypatch):
     """With the numbers of an undisturbed run; and a thread that has nothing to do is given some of another's runs."""
@@ -224,6 +231,7 @@ def test_further_runs_may_have_axes_and_spaces():
     assert sorted(runs) == [("fedmid", 1e-3, "mirror descent"), ("fedmid", 2e-3, "mirror descent")]
 
 
+@pytest.mark.slow
 def test_the_programming_interface_takes_several_seeds():
     configs = [compose([*SMALL, f"seed={s}", "precision=float64"]) for s in range(3)]
     from fcorun import run_grid
@@ -233,6 +241,7 @@ def test_the_programming_interface_takes_several_seeds():
         np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_finished_points_are_reused_and_only_new_points_run(capsys, monkeypatch):
     assert run_sweep_command("algo.client_lr=1e-3,2e-3") == 0
     folder = next(Path("outputs/sweeps").iterdir())
@@ -254,6 +263,7 @@ def test_a_dry_run_lists_the_points_and_runs_none(capsys):
     assert not Path("outputs").exists()
 
 
+@pytest.mark.slow
 def test_identical_runs_run_once_with_a_warning(capsys):
     axes = ("algo=feddualavg,fedavg,centralized", "algo.client_lr=1e-3,2e-3", "reg.strength=0.1,0.2", "seed=0,1")
     assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 0
@@ -269,6 +279,7 @@ def test_identical_runs_run_once_with_a_warning(capsys):
     assert capsys.readouterr().out.startswith("14 done, 0 to run")
 
 
+@pytest.mark.slow
 def test_code_that_is_changed_and_restored(user_module, capsys):
     source = (
         "from dataclasses import dataclass\n"
@@ -296,6 +307,7 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
     assert "2 of 4 records have the configuration of a run" in page
 
 
+@pytest.mark.slow
 def test_an_untrained_shared_model_gives_a_warning(capsys):
     axes = ("algo=local,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
     assert run_sweep_command(*axes, "metric=val_loss") == 0
@@ -304,6 +316,7 @@ def test_an_untrained_shared_model_gives_a_warning(capsys):
     assert "send nothing" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_algorithms_that_ignore_psi_are_named_in_comparisons(capsys):
     assert run_sweep_command("algo=scaffold,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
     assert "algo=scaffold ignores the regularizer psi: the other algorithms minimise F + psi" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from fcorun import load_records
 from fcorun.cli import console
 
 
+@pytest.mark.slow
 def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
     user_module(
         "mine",
@@ -41,6 +42,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
     assert list(read_results("s")["status"]).count("failed") == 2
 
 
+@pytest.mark.slow
 def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
     axes = ("algo=feddualavg,proxskip", "seed=0,1", "hydra.sweep.dir=s")
     assert run_sweep_command(*axes) == 1
@@ -55,11 +57,13 @@ def test_fail_fast_stops_at_the_first_failure():
     assert {r.status["status"] for r in load_records("s")} == {"failed"}
 
 
+@pytest.mark.slow
 def test_divergence_is_a_result():
     assert run_sweep_command("algo.client_lr=1e-3,1e6", "rounds=20", "hydra.sweep.dir=s") == 0
     assert sorted(read_results("s")["status"]) == ["diverged", "done"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on(monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         rows = []
@@ -77,6 +81,7 @@ def test_an_interrupted_sweep_goes_on(monkeypatch):
     assert_same_results(read_results("s"), read_results("t"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
     assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
     with pytest.MonkeyPatch.context() as patch:

@@ -49,6 +49,7 @@ def fit_and_run(train, held_out, *overrides, task="regression"):
     return fits[0], record
 
 
+@pytest.mark.slow
 def test_fits_are_freed_after_on_fit():
     """A study may have hundreds of subsets."""
     np.savez("all.npz", X=X, y=SCORE, client=OWNER)
@@ -85,6 +86,7 @@ CASES = {
 FEWER_CLIENTS = ["a cohort", "rates that are auto", "a curvature", "standardized by clients", "centralized", "a tree"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "by"), [*((case, "rows") for case in CASES), *((case, "clients") for case in FEWER_CLIENTS)]
 )
@@ -105,6 +107,7 @@ def test_a_subset_runs_like_a_table_of_its_own(case, by):
     assert max(np.ptp(values) for values in fit.metrics.values()) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["minibatches", "all rows at once", "closed form", "rates that are auto",
                                   "standardized", "centralized"])  # fmt: skip
 def test_rows_of_a_subset_keep_their_weights_and_offsets(case):
@@ -125,6 +128,7 @@ def test_rows_of_a_subset_keep_their_weights_and_offsets(case):
         assert values[1] == pytest.approx(last[name], rel=1e-8, abs=1e-10), name
 
 
+@pytest.mark.slow
 def test_a_subset_of_a_binary_task_runs_like_a_table_of_its_own():
     fit, record = fit_and_run(*BY_ROWS, "algo=fedmid", "batch_size=3", task="binary")
     np.testing.assert_allclose(fit.solution["weights"][1], record.solution["weights"], rtol=1e-9)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from four_clients import OWNER, config, fold_of, table
 from helpers import composed, fails
 from sklearn.linear_model import Lasso
@@ -20,6 +21,7 @@ from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.select import plan_stability
 
 
+@pytest.mark.slow
 def test_rows_left_aside_are_counted():
     table()
     overrides = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
@@ -59,6 +61,7 @@ def test_folds_and_halves_are_balanced():
             assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
 
 
+@pytest.mark.slow
 def test_a_fold_without_a_class_is_refused():
     settings = config("algo=fedmid", task="binary")
     frame = pd.read_csv("rows.csv")
@@ -78,6 +81,7 @@ def test_folds_by_clients_are_no_more_than_there_are():
         SelectOptions(by="clients").resolve(1)
 
 
+@pytest.mark.slow
 def test_clients_that_a_fold_holds_out_are_named():
     settings = config("algo=centralized")
     selection = select(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
@@ -92,6 +96,7 @@ def test_clients_that_a_fold_holds_out_are_named():
     assert "paired differences to the minimum" in text
 
 
+@pytest.mark.slow
 def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     settings, options = config("algo=centralized", "algo.tolerance=1e-12"), SelectOptions(points=6, by="clients")
     selection = select(settings, options, "out")
@@ -129,6 +134,7 @@ def marked(*overrides, **columns):
     return settings
 
 
+@pytest.mark.slow
 def test_folds_of_a_column_equal_scikit_learn():
     wave = np.random.default_rng(0).choice(["early", "late", "middle"], 60, p=[0.5, 0.3, 0.2])
     settings = marked("data.fold=wave", "algo=centralized", "algo.tolerance=1e-12", wave=wave)
@@ -182,6 +188,7 @@ def test_groups_are_whole_in_folds_and_halves():
         plan_selection(settings, SelectOptions(folds=25), "out")
 
 
+@pytest.mark.slow
 def test_groups_that_cannot_be_held_out_are_refused():
     across = np.where(np.arange(60) % 12 == 0, "travels", [f"{site}{k // 3}" for k, site in enumerate(OWNER)])
     settings = marked("data.group=patient", "data.group_across=keep", patient=across)

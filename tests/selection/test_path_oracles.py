@@ -46,6 +46,7 @@ def test_choice_equals_lasso_cv(by):
     assert alphas[0] == pytest.approx(np.abs(x.T @ y).max() / 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
 def test_scores_equal_logistic_regression_cv(metric, scoring):
     settings = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
@@ -113,6 +114,7 @@ def test_path_equals_skglm(skglm, algo, reg):
     np.testing.assert_allclose(solution["bias"], expected[:, -1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_elastic_net_path_equals_scikit_learn():
     selection = select(
         config(*CENTRALIZED, "reg=elastic_net", "reg.l1_ratio=0.3"), SelectOptions(folds=2, points=8), "out"

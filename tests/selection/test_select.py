@@ -27,6 +27,7 @@ from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.cross_validation.terminal import describe_selection
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_files_of_a_selection(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
@@ -74,6 +75,7 @@ def test_files_of_a_selection(monkeypatch):
         select(settings, SelectOptions(folds=3, points=6), "out")
 
 
+@pytest.mark.slow
 def test_models_of_the_path_equal_single_runs():
     """The strength of the total variation follows the other one along the path, as it does where that is given."""
     given_reg = ("algo=centralized", "reg=fused_lasso", "data.standardize=pooled")
@@ -85,6 +87,7 @@ def test_models_of_the_path_equal_single_runs():
     assert weights.any()
 
 
+@pytest.mark.slow
 def test_an_interrupted_selection_goes_on():
     settings, options = config("algo=fedmid", "rounds=4"), SelectOptions(folds=2, points=2)
     whole = select(settings, options, "whole")
@@ -103,6 +106,7 @@ def test_an_interrupted_selection_goes_on():
     assert selection.choice.chosen_index == whole.choice.chosen_index
 
 
+@pytest.mark.slow
 def test_radii_grow():
     selection = select(config("algo=centralized", "reg=l1_ball"), SelectOptions(folds=2, points=4), "out")
     assert selection.path.param_name == "radius"
@@ -115,6 +119,7 @@ def test_radii_grow():
     np.testing.assert_allclose(sizes[:-1], selection.path.values[:-1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_warnings_of_a_selection():
     short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
     selection = select(short, SelectOptions(folds=2, points=3), "short")
@@ -164,6 +169,7 @@ def test_choice_equals_one_by_hand():
     assert weighted.mean[0] == pytest.approx(3.425)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["local", "ditto"])
 def test_personal_models_are_scored_on_rows_of_their_client(algo):
     settings = config(f"algo={algo}", "rounds=10")
@@ -185,6 +191,7 @@ def test_metrics_are_given_without_val():
         plan_selection(settings | {"metric": "test_loss"}, SelectOptions(), "out")
 
 
+@pytest.mark.slow
 def test_a_path_may_begin_with_unpenalised_features():
     (text,) = plan_selection(config("algo=fedmid", "reg.factors={age:0}"), SelectOptions(), "out").messages
     assert "the smallest strength at which all penalised coefficients are 0" in text
@@ -195,6 +202,7 @@ def test_a_strength_per_client_is_refused():
         select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), SelectOptions(), "out")
 
 
+@pytest.mark.slow
 def test_selection_with_three_classes(monkeypatch):
     settings = config("algo=centralized", "data.task=multiclass")
     frame = pd.read_csv("rows.csv")
@@ -228,6 +236,7 @@ def command(capsys, *arguments) -> tuple[int, str, str]:
     return code, output.out, output.err
 
 
+@pytest.mark.slow
 def test_output_and_files_of_the_command(capsys, monkeypatch):
     table()
     monkeypatch.setattr(Table, "dependence_warning", "rows follow each other")

@@ -40,6 +40,7 @@ def config(*overrides):
     return composed(*table_overrides, "precision=float64", *overrides)
 
 
+@pytest.mark.slow
 def test_frequencies_equal_a_plain_loop():
     """Run each half as a table of its own, one run for each strength."""
     settings = config("algo=fedmid", "rounds=15", "batch_size=8", "algo.client_lr=0.05", "algo.server_lr=1")

@@ -129,6 +129,7 @@ def test_bad_subsets_are_refused_before_anything_runs(case):
             )
 
 
+@pytest.mark.slow
 def test_folds_in_which_other_clients_have_weight_held_out():
     """Quantiles over clients are over the clients with held-out rows of weight: they differ between folds."""
     index = np.arange(36) % 12
@@ -246,6 +247,7 @@ def test_gaps_filled_from_all_rows_are_a_warning(tmp_path):
     assert sum(line.startswith("gaps are filled by all training rows") for line in messages) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 @pytest.mark.parametrize(("command", "option"), [("select", "folds=3"), ("stability", "subsamples=2")])
 def test_a_study_leaves_its_page(command, option, capsys):

@@ -110,6 +110,7 @@ def test_constant_similar_and_encoded_columns_are_warned_about(tmp_path):
     assert all(warning.startswith("data.path=") for warning in data.warnings)
 
 
+@pytest.mark.slow
 def test_numbers_stored_as_text_at_one_client_are_read_as_numbers(tmp_path):
     pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
     table = patients()

@@ -145,6 +145,7 @@ def test_identifiers_are_warned_about(tmp_path):
     assert "column 1 (from 0)" in warn_identifiers(np.column_stack([np.ones(30), np.arange(30.0)]))[0]
 
 
+@pytest.mark.slow
 def test_warnings_are_printed_before_the_run_and_logged(tmp_path, capsys, monkeypatch):
     from fcorun.cli.main import main as fcorun
 

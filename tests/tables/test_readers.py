@@ -114,6 +114,7 @@ def test_integers_booleans_and_nullable_numbers_are_features(tmp_path):
     assert data.train.x.max() == 1
 
 
+@pytest.mark.slow
 def test_wide_tables(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.standard_normal((300, 2000)).astype(np.float32)).assign(price=1.0)

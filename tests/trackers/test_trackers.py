@@ -58,6 +58,7 @@ def test_a_tracker_does_not_change_the_identity(configure):
     assert "tracker" not in run(configure()).config
 
 
+@pytest.mark.slow
 def test_a_record_is_logged_once(configure):
     record = run(configure("rounds=2"))
     assert logged_lines() == [f"done 2 {record.folder.name}"]
@@ -100,6 +101,7 @@ def test_options_of_a_tracker_are_checked():
         prepare(small() | {"tracker": small()["reg"]})
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_tensorboard():
     events = pytest.importorskip("tensorboardX.proto.event_pb2", reason="pip install 'fcorun[tensorboard]' to test it")
@@ -134,6 +136,7 @@ def test_tensorboard_of_a_record_without_curves():
     assert b"curves" not in file.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
 def test_mlflow():
     for module in ("mlflow", "sqlalchemy", "alembic"):
