@@ -32,6 +32,7 @@ def test_splitting_keeps_events_and_time_at_risk(hazards):
     assert set(number) == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.slow
 def test_one_interval_and_one_group_are_events_by_person_time(hazards, tmp_path):
     """For exponential times and a binary covariate, the hazard ratio is the ratio of events over time at risk."""
     patients = hazards.generate_follow_up(patients=60)[["site", "treated", "time", "event"]]
@@ -43,6 +44,7 @@ def test_one_interval_and_one_group_are_events_by_person_time(hazards, tmp_path)
     assert np.exp(hazards.maximize_likelihood(patients, ["treated"], ())) == pytest.approx(rate[1] / rate[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_hazard_ratios_are_those_of_the_survival_likelihood(hazards, tmp_path):
     patients = hazards.generate_follow_up(patients=60)
     hazards.split_intervals(patients).to_csv(tmp_path / "rows.csv", index=False)

@@ -122,6 +122,7 @@ def test_a_class_in_no_file_is_refused():
         find_code(namespace["Mine"])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_record_keeps_the_code_and_an_edit_is_another_run(user, capsys):
     def run_plugin(files, watch):
         user(files)

@@ -48,6 +48,7 @@ def test_an_unknown_benchmark_is_one_sentence(script):
     assert err == f"there is no benchmark 'rond': did you mean 'round'? {valid}\n"
 
 
+@pytest.mark.slow
 def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_path):
     """A logistic regression on many complete rows finds the true coefficients, 0 for features outside the model."""
     script_globals = runpy.run_path(str(SCRIPTS / "make_hospitals.py"))

@@ -23,6 +23,7 @@ def path(config):
     return np.array([flat({k: v[0] for k, v in s.solution.items()}) for s in snapshots(config)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*COMPOSITE, "fedavg_subgradient"])
 def test_composite_algorithms_without_psi_are_fedavg(name, tmp_path):
     rest = ["reg=none", "batch_size=4", "clients_per_round=2", "algo.client_lr=0.05", "algo.server_lr=0.7"]
@@ -46,6 +47,7 @@ def gradient_of(data, w):
     return 2 * x.T @ (x @ w - data.train.y) / len(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "proxes"), [("fedmid_osp", 1), ("fedmid", 2)])
 def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
     """Algorithm 2 applies the prox on the client and again on the server, which for l1 is twice the strength."""
@@ -112,6 +114,7 @@ def test_fedmid_with_an_indicator_is_projected_sgd(tmp_path):
     np.testing.assert_allclose(path(config), outputs, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["feddualavg", "feddualavg_osp", "fedavg", "fedavg_subgradient"])
 def test_identical_clients_are_one_client_with_all_steps(name, tmp_path):
     rng = np.random.default_rng(3)
@@ -138,6 +141,7 @@ def test_local_steps_drift_from_the_optimum():
     assert 1e-6 < dual < mirror
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "up", "down"), [("fedavg", 21, 21), ("feddualavg", 22, 22), ("fedmid", 22, 21)])
 def test_communicated_bytes_are_those_of_the_arrays(name, up, down, precision):

@@ -98,6 +98,7 @@ def test_a_branch_counts_the_work_of_its_run(tmp_path, user_module):
 # ---------------------------------------------------------------- counts, communication, refusals and remarks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "gradients", "proxes"),
     [
@@ -126,6 +127,7 @@ def test_a_random_number_of_steps_is_counted(tmp_path):
     assert [s.work[0, 0] for s in snapshots(config)] == [0, *(20 * np.cumsum(steps))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "up", "down"),
     [("scaffold", 14, 14), ("fedadam", 7, 7), ("feddr", 7, 7), ("fedcomposite", 8, 7), ("fast_fedda", 15, 15)],

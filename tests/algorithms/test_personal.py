@@ -135,6 +135,7 @@ def assert_near(actual, closed):
     np.testing.assert_allclose(actual, closed, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eta", "steps"), [(0.5, 1), (0.2, 4)])
 def test_pfedme_ends_at_its_fixed_point(eta, steps, q, tmp_path):
     x, models = run_to_end(
@@ -154,6 +155,7 @@ def test_pfedmac_ends_at_its_optimum(q, tmp_path):
     assert_near(models, closed_models)
 
 
+@pytest.mark.slow
 def test_sparse_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
     x, models = run_to_end(
@@ -214,6 +216,7 @@ def test_mixture_with_variance_reduction_ends_at_its_optimum(q, tmp_path):
     assert 1e-3 < np.abs(plain - best).max() < 1  # the distance from the optimum is of the order of the step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("solver", "s"), [("fedavg", 0.02), ("feddualavg", 0.02)])
 def test_ditto_ends_at_its_fixed_point(solver, s, q, tmp_path):
     x, models = run_to_end(tmp_path, "ditto", f"algo.solver={solver}", f"algo.client_lr={s}", "algo.lam=0.5", *STEPS)
@@ -222,6 +225,7 @@ def test_ditto_ends_at_its_fixed_point(solver, s, q, tmp_path):
     assert_near(models, [np.linalg.solve(q.H[i] + 0.5 * np.eye(7), q.c[i] + 0.5 * w) for i in range(4)])
 
 
+@pytest.mark.slow
 def test_apfl_ends_at_its_fixed_point(q, tmp_path):
     s = 1 / q.L
     x, models = run_to_end(
@@ -267,6 +271,7 @@ def test_the_mixture_has_local_training_and_consensus_as_limits(q, tmp_path):
     assert_near(models, np.tile(x, (4, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("ridge", [1e-9, 1e-7, 1e-4])
 def test_a_small_ridge_does_not_magnify_rounding(precision, ridge, tmp_path):

@@ -82,6 +82,7 @@ def test_pfedmac_ends_at_its_closed_form(eta, steps, beta):
         assert max_difference(P @ (LAM * closed - LAM * u), 0) < 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", PENALTIES, ids=["l1", "logcosh", "huber"])
 def test_pfedmac_s_ends_at_its_optimum(inner):
     points, models = run("pfedmac", 250, LAM, 1 / LAM, 1, inner=inner)

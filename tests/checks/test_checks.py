@@ -137,6 +137,7 @@ def case(user_module, tmp_path):
         yield build_case
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "law", "sentence"),
     [

@@ -103,6 +103,7 @@ def test_a_users_plugin_is_cited(cite, user_module):
     )
 
 
+@pytest.mark.slow
 def test_a_source_in_a_record_needs_no_class(cite, user_module):
     user_module("own", SOURCE.format("algorithm 2 of @me2026, after @mcmahan2017", ENTRY))
     run(small("algo=fedavg", "algo.class=own.Mine", "algo.name=mine"), "out")

@@ -137,6 +137,7 @@ def test_the_command_and_the_function_make_the_same_record(fcorun):
     assert record.folder == Path("outputs/lasso") / f"feddualavg-{expected.status['identity'][:8]}"
 
 
+@pytest.mark.slow
 def test_a_run_is_prepared_once_and_reads_its_file_once(fcorun, monkeypatch):
     """Its folder is named after its identity before it runs, and its numbers for "auto" are resolved in it."""
     Path("t.csv").write_text("client,a,y\n" + "".join(f"{i % 3},{i},{i * i}\n" for i in range(30)), encoding="utf-8")
@@ -150,11 +151,13 @@ def test_a_run_is_prepared_once_and_reads_its_file_once(fcorun, monkeypatch):
     assert (code, sorted(calls)) == (0, ["check_compatibility", "file_digest"])
 
 
+@pytest.mark.slow
 def test_verbose_false_prints_nothing(fcorun):
     assert fcorun(*SMALL, "verbose=false") == (0, "", "")
     assert load_records("outputs")[0].finished
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_reported(fcorun):
     code, out, _ = fcorun(*SMALL, "algo.client_lr=1e30", "rounds=20")
     assert code == 0
@@ -192,6 +195,7 @@ def test_other_hosts_are_shut_down_with_the_exit_code_of_the_command(error, code
     assert ("ZeroDivisionError: a fault" in capsys.readouterr().err) == (code == 1)
 
 
+@pytest.mark.slow
 def test_help_needs_no_jax():
     code = "import sys; from fcorun.cli.main import main; main(); assert 'jax' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)

@@ -22,6 +22,7 @@ def help_lines(capsys):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -66,6 +67,7 @@ def test_choices_with_different_defaults_are_listed_separately(help_lines):
     assert lines[at - 1] == "  default: 16"
 
 
+@pytest.mark.slow
 def test_a_group_and_a_choice_are_explained(help_lines):
     lines = help_lines("algo", "algo=fedmid")
     assert lines[0].startswith("algo: one of these, by default feddualavg")
@@ -122,6 +124,7 @@ def test_a_users_file_is_explained(help_lines):
     assert yaml.safe_load(Path("mine/algo/slow.yaml").read_text())["server_lr"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "expected"),
     [

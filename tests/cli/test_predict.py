@@ -58,6 +58,7 @@ def test_columns_are_matched_by_name(run_predict):
     assert predictions["prediction"].tolist() == ["yes", "no"]
 
 
+@pytest.mark.slow
 def test_rows_unlike_training_are_flagged(run_predict):
     train("here", "data.standardize=pooled")
     rows = pd.read_csv("rows.csv")["u"]
@@ -81,6 +82,7 @@ def test_rows_unlike_training_are_flagged(run_predict):
     assert "warnings" not in out
 
 
+@pytest.mark.slow
 def test_one_row_is_written_to_a_file(run_predict):
     train("here")
     Path("new.csv").write_text("u,v\n55,1.1\n")
@@ -92,6 +94,7 @@ def test_one_row_is_written_to_a_file(run_predict):
     assert run_predict("here", "new.csv", "--out", "out.parquet", "--force")[0] == 0
 
 
+@pytest.mark.slow
 def test_clients_use_their_own_models_and_scalings(run_predict):
     record = train("here", "data.standardize=per_client", algo="local")
     Path("new.csv").write_text("site,u,v\nb,55,1.1\nz,55,1.1\n,55,1.1\na,55,1.1\n")
@@ -116,6 +119,7 @@ def test_clients_use_their_own_models_and_scalings(run_predict):
     assert out.splitlines()[1].startswith("1,b,")
 
 
+@pytest.mark.slow
 def test_missing_personal_models_and_the_reason_of_the_run_are_reported(run_predict):
     record = train("here", "save_personal=false", algo="ditto")
     status = json.loads((record.folder / "status.json").read_text()) | {"reason": "not certified"}
@@ -128,6 +132,7 @@ def test_missing_personal_models_and_the_reason_of_the_run_are_reported(run_pred
     assert warnings[1:] == ["fcorun: of the record: not certified"]
 
 
+@pytest.mark.slow
 def test_files_without_names_are_read_by_position(run_predict):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((30, 3)).round(3)
@@ -174,6 +179,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_in_one_line(run_predict):
     train("here")
     Path("bare").mkdir()
@@ -191,6 +197,7 @@ def test_bad_input_is_refused_in_one_line(run_predict):
     assert sorted(map(str, Path().rglob("*"))) == before
 
 
+@pytest.mark.slow
 def test_predict_from_python():
     record = train("here")
     predictions, warnings = predict(record, pd.DataFrame({"v": [1.0], "u": [50]}))
@@ -200,6 +207,7 @@ def test_predict_from_python():
         predict(record, pd.DataFrame({"v": [1.0]}))
 
 
+@pytest.mark.slow
 def test_misspelt_names_and_empty_columns_are_explained(run_predict):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.normal(50, 9, 40), "sex": np.resize(["f", "m"], 40), "bmi": rng.normal(26, 4, 40),

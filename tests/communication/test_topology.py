@@ -53,6 +53,7 @@ def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_pat
 # ---------------------------------------------------------------- several rounds of the edges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["fedavg", "feddualavg"])
 def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
     """Each edge runs the algorithm alone from the cloud's state, and the cloud takes the mean of the (dual) states."""

@@ -155,6 +155,7 @@ def test_feddualavg_finds_the_shared_support_as_configured():
     assert float(last["val_accuracy"][0]) > 0.75
 
 
+@pytest.mark.slow
 def test_several_classes_run():
     small = [f"data.{key}={value}" for key, value in (SMALL | {"shared_nonzeros": 3, "classes": 4}).items()]
     config = compose(["data=heterogeneous", "algo=fedavg", "rounds=2", "clients_per_round=null", *small])

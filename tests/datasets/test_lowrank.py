@@ -15,6 +15,7 @@ SMALL_LOWRANK = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", ["l1", "nuclear"])
 def test_lowrank_is_a_problem_in_matrices(reg):
     config = compose([*SMALL_LOWRANK, f"reg={reg}"])

@@ -194,6 +194,7 @@ def test_what_is_not_finite_is_said(tmp_path):
     assert np.isfinite(data.train.x).all()
 
 
+@pytest.mark.slow
 def test_mistakes(tmp_path):
     table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
 

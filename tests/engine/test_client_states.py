@@ -162,6 +162,7 @@ def test_a_segment_is_shorter_where_its_states_are_large(allowed, expected, monk
     assert (cut.work == uncut.work).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [20_000, 1_000_000])
 def test_states_of_a_segment_are_small_for_any_number_of_clients(clients):
     overrides = [f"data.clients={clients}", "data.evaluated=1", "rounds=200", "eval_every=200"]

@@ -47,12 +47,14 @@ def test_seeds_change_what_is_drawn(overrides, expected):
     assert (ends[0] != ends[1]).all() == expected
 
 
+@pytest.mark.slow
 def test_a_start_at_a_record_is_not_drawn():
     config = small(*WHOLE, "algo=fedavg", *CLASSES, "objective=mlp", "objective.hidden=[3]", "rounds=1")
     run(config, "before")
     assert not depends_on_seed(engine_of(config | {"start": "before"}).federation)
 
 
+@pytest.mark.slow
 def test_seeds_that_change_nothing_are_said_to():
     points = grid(small(*WHOLE, "rounds=2"), {"seed": [0, 1]})
     one, other = run_grid(points)

@@ -62,6 +62,7 @@ def end(config: dict) -> np.ndarray:
     return flat({name: value[0] for name, value in snapshots(config)[-1].solution.items()})
 
 
+@pytest.mark.slow
 def test_a_rounded_upload_is_right_in_the_mean(rounded):
     whole = end(small("algo=fedavg", "clients_per_round=null", "batch_size=null", "rounds=1"))
     config = rounded("rounds=1")

@@ -121,6 +121,7 @@ def test_own_models_are_kept_unless_told_otherwise():
 # ---------------------------------------------------------------- refused, or said
 
 
+@pytest.mark.slow
 def test_networks_have_own_models(tmp_path):
     inner = ["algo.solver=gradient", "algo.inner_lr=0.05", "algo.iterations=5"]
     config = ragged(tmp_path, "algo=pfedme", "objective=mlp", "objective.hidden=[4]", "reg=none", *inner, "rounds=8",

@@ -75,6 +75,7 @@ def test_select_ranks_the_rows_of_each_fold(capsys):
     assert plan_selection(settings | {"metric": "loss"}, options, "other").metric == "val_loss"
 
 
+@pytest.mark.slow
 def test_a_fold_of_one_class_is_no_fold_to_rank(tmp_path):
     y = np.arange(40) % 14 == 0
     settings = ragged(tmp_path, "algo=centralized", "reg=l1", "metric=val_auc", sizes=(20, 20), task="binary", y=y)

@@ -122,6 +122,7 @@ def test_the_rates_are_those_of_the_theorems(tmp_path):
     assert ditto["personal_lr"] == pytest.approx(1 / (known.smoothness + 2))
 
 
+@pytest.mark.slow
 def test_a_grid_of_what_is_not_auto_is_one_program(tmp_path):
     config = hospitals(tmp_path, "algo=feddualavg", "rounds=20")
     records = run_grid(grid(config, {"reg.strength": [0.01, 0.3]}), ["a", "b"])

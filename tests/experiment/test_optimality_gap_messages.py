@@ -64,6 +64,7 @@ def test_an_unknown_gap_leaves_the_warning_to_the_rows(near, expected_start, tmp
     assert bool(job.reason) is bool(expected_start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "even"), [("fedavg", False), ("fedcomposite", False), ("scaffold", True)])
 def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
     config = table(tmp_path, f"algo={algo}", "reg=none", "batch_size=5", "local_epochs=1", "rounds=500",

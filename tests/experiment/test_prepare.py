@@ -11,6 +11,7 @@ from fcorun import compose, grid, run, run_grid
 from fcorun.experiment.prepare import prepare
 
 
+@pytest.mark.slow
 def test_pfedmac_adds_a_ridge_and_says_so_or_is_refused(tmp_path):
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     lam = q.l + 0.7
@@ -24,6 +25,7 @@ def test_pfedmac_adds_a_ridge_and_says_so_or_is_refused(tmp_path):
     assert enough.summary["curvature"]["algo.ridge"] == 0
 
 
+@pytest.mark.slow
 def test_a_point_that_is_refused_does_not_stop_the_others():
     base = compose([*HETEROGENEOUS, "algo=pfedmac", "objective.ridge=0.05", "objective.intercept=false", "algo.ridge=0",
                     "rounds=2", "reg=none"])  # fmt: skip

@@ -18,6 +18,7 @@ def wide(folder, *overrides):
     return ragged(folder, *base, sizes=(50,) * 6, task="regression", x=x, y=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "steps"), [("fedavg", 2), ("feddualavg", 1), ("fedavgm", 5)])
 def test_a_round_of_few_rows_is_a_short_step(algo, steps, tmp_path):
     """With 1 / L of F the objective rose a hundred million times; with that of a row it hardly fell."""
@@ -26,6 +27,7 @@ def test_a_round_of_few_rows_is_a_short_step(algo, steps, tmp_path):
     assert rows[-1]["objective"] < 0.3 * rows[0]["objective"]
 
 
+@pytest.mark.slow
 def test_scaffold_at_its_default_goes_down_where_features_have_large_means(tmp_path):
     """At the client_lr of other methods, 0.001, the objective rose a thousand times."""
     less = ("data.clients=12", "data.samples=40", "data.validation_samples=0", "clients_per_round=4", "rounds=60")

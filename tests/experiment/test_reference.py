@@ -43,6 +43,7 @@ def test_relative_strength_in_a_grid(tmp_path):
     np.testing.assert_allclose(flat(plain.solution), flat(records[0].solution), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", ["l1", "elastic_net", "l2"])
 def test_suboptimality(reg):
     config = small(

@@ -19,6 +19,7 @@ def counts(folder, *overrides):
     return ragged(folder, *OWN, *overrides, sizes=SIZES, x=X, y=COUNTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", [("reg=none",), ("reg=l1", "reg.strength=0.02", "algo=feddualavg")])
 def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
     """Here, where some steps of the solver reach it."""
@@ -37,6 +38,7 @@ def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
         )
 
 
+@pytest.mark.slow
 def test_a_large_movement_gives_a_warning_and_more_rounds_help(tmp_path):
     early, late = (run(counts(tmp_path, "reg=none", f"rounds={rounds}"), f"r{rounds}") for rounds in (150, 1500))
     assert early.summary["moved"] > 0.02

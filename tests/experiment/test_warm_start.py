@@ -21,6 +21,7 @@ def trained(tmp_path):
     return run(ragged(tmp_path / "old", "algo=fedavg", "algo.client_lr=0.03", "rounds=20", sizes=SIZES), "trained")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONAL)
 def test_new_clients_start_from_a_record(name, trained, tmp_path):
     """The server's model stays as it is, nothing is sent, and new clients train personal models."""
@@ -40,6 +41,7 @@ def test_new_clients_start_from_a_record(name, trained, tmp_path):
     assert record.metrics["grad_evals"].iloc[-1] or record.metrics["prox_evals"].iloc[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["apfl", "pfedme", "local"])
 def test_new_clients_take_several_steps_from_a_model_that_stays(name, trained, tmp_path):
     """Local optima, or the prox of the trained model, with several local steps as with one."""
@@ -54,6 +56,7 @@ def test_new_clients_take_several_steps_from_a_model_that_stays(name, trained, t
     np.testing.assert_allclose(models, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_new_clients_end_at_the_prox_of_the_trained_model(trained, tmp_path):
     config = ragged(tmp_path, "algo=ditto", "algo.personal_lr=0.05", "algo.lam=0.5", "reg=none", "rounds=3000",
                     "eval_every=3000", f"start={trained.folder}", "frozen=true", sizes=(12, 20, 16))  # fmt: skip

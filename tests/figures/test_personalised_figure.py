@@ -63,6 +63,7 @@ def test_algorithms_without_personal_models_count_by_their_global_model(records)
     assert best["personal_density"].notna().all()
 
 
+@pytest.mark.slow
 def test_panels_of_the_picture(records):
     runs = build_table(records)
     figure = Figure("personal models", "personalised", "personalised", seeded="data")

@@ -86,6 +86,7 @@ def test_classes_have_a_row_each():
     np.testing.assert_array_equal(three["value"][9:], solution["bias"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "multiclass"])
 def test_both_units_predict_alike(task):
     """Standardized features with trained values and raw features with original values give the same predictions."""

@@ -75,6 +75,7 @@ def test_raw_features_give_what_the_run_has(trained, visits, standardize):
     np.testing.assert_allclose(of_run, raw, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_unknown_client_is_standardized_by_the_means_of_all_clients(trained, visits):
     record = trained("regression", "data.standardize=per_client", "data.validation=[Celle]")
     rows = visits("regression")[:80]
@@ -121,6 +122,7 @@ def test_mlp(trained, task, standardize):
 MLP = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-2", "algo.server_lr=1", "reg.strength=1e-4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "more"),
     [("centralized", ["data.standardize=pooled", "data.offset=beside"]), ("local", ["data.standardize=per_client"]),
@@ -173,6 +175,7 @@ def _unstandardize(record, x):
     return x * np.array(scaling["scale_"]) + scaling["mean_"]
 
 
+@pytest.mark.slow
 def test_one_against_the_rest(trained, visits):
     record = trained("multiclass", "objective=one_vs_rest", "data.standardize=pooled")
     model, table = record.estimator(), visits("multiclass")
@@ -206,6 +209,7 @@ def _train(record):
     return pd.Series({"x": pd.DataFrame(_unstandardize(record, data.train.x), columns=X), "y": data.train.y})
 
 
+@pytest.mark.slow
 def test_matrices_and_features_without_names():
     size = ["data.clients=3", "data.samples=9", "data.rows=3", "data.columns=4", "data.rank=1"]
     record = run(compose(["data=lowrank", *size, "clients_per_round=null", "rounds=2", "algo=fedavg"]))
@@ -217,6 +221,7 @@ def test_matrices_and_features_without_names():
     assert not hasattr(model, "feature_names_in_")
 
 
+@pytest.mark.slow
 def test_a_record_without_its_scaling_cannot_predict(trained, visits):
     record = trained("multiclass", "data.standardize=per_client")
     assert record.estimator("Bonn").classes_.tolist() == [0, 10, 20]  # numbers, as in the table
@@ -236,6 +241,7 @@ def test_records_that_cannot_predict(trained):
         again(record.folder).estimator()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["poisson", "gamma", "huber", "quantile"])
 def test_other_regressions_predict_with_an_offset(objective, tmp_path):
     """Predictions equal those by hand, and the estimator is scikit-learn's one of the same name."""

@@ -90,6 +90,7 @@ def test_graph_net_knows_the_voxels(tmp_path):
     assert federated.status["status"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", ["tv", "fused_lasso", "monotone"])
 def test_orders_are_no_grids(tmp_path, reg):
     with fails(f"reg={reg}", "order of the features", "reg=graph_net"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from helpers import fails
 
 SOURCE = """
@@ -35,6 +36,7 @@ class Hinge(LinearModel):
 """
 
 
+@pytest.mark.slow
 def test_a_regression_without_response_has_no_estimator(trained, user_module, visits):
     user_module("mine", SOURCE)
     overrides = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
@@ -49,6 +51,7 @@ def test_a_regression_without_response_has_no_estimator(trained, user_module, vi
         record.estimator()
 
 
+@pytest.mark.slow
 def test_a_classifier_without_probabilities_has_no_predict_proba(trained, user_module, visits):
     user_module("mine", SOURCE)
     overrides = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")

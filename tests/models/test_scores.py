@@ -84,6 +84,7 @@ def test_own_models(more):
         assert np.mean(client_losses) == pytest.approx(personal.loss)
 
 
+@pytest.mark.slow
 def test_a_client_of_one_class_has_no_auc(tmp_path):
     rng = np.random.default_rng(0)
     x, client = rng.standard_normal((60, 2)), np.repeat(["a", "b", "c"], 20)

@@ -73,6 +73,7 @@ def test_softmax_is_logistic():
     assert compose(["data=femnist"])["objective"]["name"] == "softmax"
 
 
+@pytest.mark.slow
 def test_only_regularized_parameters_are_shrunk(tmp_path):
     overrides = ("objective=mlp", "objective.hidden=[8]", "algo.client_lr=0.01", "reg=l1", "reg.strength=100")
     config = ragged(tmp_path, *overrides, task="multiclass")

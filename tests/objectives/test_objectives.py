@@ -102,6 +102,7 @@ def test_one_vs_rest_is_a_logistic_regression_for_each_class():
     np.testing.assert_allclose(one_vs_rest.loss(p, y), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [3, 12])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
@@ -121,6 +122,7 @@ def test_least_squares_decomposed(rows, intercept, ridge):
         assert (s * problem.gradient(u, batch) + (u - w)).norm() < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 3, 8, 11])
 @pytest.mark.parametrize("outputs", [(), (3,)])
 def test_the_batched_product_equals_the_product_of_each_run(runs, outputs):

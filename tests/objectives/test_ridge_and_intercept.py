@@ -8,6 +8,7 @@ from quadratics import SIZES
 from fcorun import run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "binary"])
 def test_ridge_is_part_of_every_loss(task, tmp_path):
     """A ridge equals psi = l2 with half the strength."""

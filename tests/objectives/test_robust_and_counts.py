@@ -38,6 +38,7 @@ def solve(objective, x, y, reg=None, tolerance=1e-12):
     return flat(last.w), last
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shift", [-4.0, 0.5, 5.0])
 @pytest.mark.parametrize(("kind", "oracle"), [(Poisson, PoissonRegressor), (Gamma, GammaRegressor)])

@@ -47,6 +47,7 @@ def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, 
     np.testing.assert_allclose(flat({k: v[0] for k, v in solution.items()}), expected, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_newton_lowers_a_loss_that_is_not_convex(tmp_path):
     rest = ("objective=mlp", "objective.hidden=[4]", "reg=none", "rounds=1", "algo.iterations=30")
     config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.05", *rest, task="binary", sizes=(20,))

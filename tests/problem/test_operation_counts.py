@@ -100,6 +100,7 @@ CASES = {  # examples, whole clients, proxes
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_evaluation_is_counted(case):
     """The counts are the same with and without a trace, and marks do not change the value."""
@@ -115,6 +116,7 @@ def test_every_evaluation_is_counted(case):
             assert count_operations(function)[1].tolist() == list(expected)
 
 
+@pytest.mark.slow
 def test_each_run_of_a_grid_counts_its_branch():
     """Under ``vmap`` both branches are computed, and each run counts the branch it takes."""
 
@@ -145,6 +147,7 @@ def test_marks_add_no_instructions():
     assert marked.count("\n") == plain.count("\n")
 
 
+@pytest.mark.slow
 def test_quadratics_count_as_whole_clients():
     quadratic = pytest.importorskip("fcorun.problem.quadratic").Quadratic(
         Vector(weights=jnp.eye(3), bias=jnp.zeros(3)), jnp.ones(3), jnp.ones(3), jnp.zeros(())

@@ -77,6 +77,7 @@ def test_l1_logistic_regression_is_that_of_scikit_learn(tmp_path):
     assert (w == 0).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_l2_logistic_regression_is_that_of_scikit_learn(tmp_path, task):
     config = ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.02", task=task, sizes=(20, 30, 50))

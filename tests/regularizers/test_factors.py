@@ -105,6 +105,7 @@ def lasso(x, y, strength):
     return fit.coef_, fit.intercept_
 
 
+@pytest.mark.slow
 def test_adaptive_lasso_equals_scikit_learn(tmp_path):
     factors = {"0": 2.0, "3": 0.5, "5": 7.0}
     record, data = centralized(tmp_path, factors, "reg=l1", "reg.strength=0.2")
@@ -115,6 +116,7 @@ def test_adaptive_lasso_equals_scikit_learn(tmp_path):
     assert record.summary["certificate"]["kind"] == "duality gap"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_free_features_are_projected_out(ridge, tmp_path):
     """Frisch and Waugh: the penalised weights are the lasso of the residuals on the free features."""

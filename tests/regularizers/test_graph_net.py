@@ -49,6 +49,7 @@ def coordinate_descent_prox(z, threshold, smoothing, d):
     return w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "ratio"), [(0.3, 0.5), (8.0, 0.5), (50.0, 0.05), (2.0, 0.0), (0.7, 1.0), (0.0, 0.5)])
 def test_the_prox_equals_that_of_a_dense_solver(t, ratio):
     grid = make_mask()
@@ -84,6 +85,7 @@ def test_columns_are_independent():
     assert float(psi.value(z)) == pytest.approx(sum(float(psi.value(z[:, k])) for k in range(3)))
 
 
+@pytest.mark.slow
 def test_a_chain_is_the_smooth_lasso_of_scikit_learn():
     """The prox is a lasso with rows I for z and sqrt(smoothing) D for 0."""
     z = np.random.default_rng(4).standard_normal(30)

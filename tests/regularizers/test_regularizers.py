@@ -154,6 +154,7 @@ def test_a_faulty_method_fails_its_check(fault):
     assert any(name.startswith(check_name) and sentence in message for name, message in failed.items()), failed
 
 
+@pytest.mark.slow
 def test_a_correct_regularizer_fails_no_check():
     assert failures(Wrong(0.3)) == {}
     assert "has moved none" in failures(Inside())["project lands in the set and violation is the distance"]

@@ -20,6 +20,7 @@ def test_panels():
     assert choose_sweep_panels(["objective", "train_loss"], "objective")[1] == "train_loss"
 
 
+@pytest.mark.slow
 def test_best_points_side_by_side():
     figure = draw_best_points(fake_grid("s"))
     assert len(figure.axes) == 4
@@ -41,6 +42,7 @@ def test_best_points_side_by_side():
     assert figure.axes[3].get_ylabel() == "density:\nshare of |w$_j$| > 0.0001"
 
 
+@pytest.mark.slow
 def test_the_line_is_the_median_of_the_best_points_seeds():
     records = fake_grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
     line = draw_best_points(records).axes[0].lines[0]
@@ -70,6 +72,7 @@ def test_losses_of_two_objectives_share_no_panel():
     assert ax.get_ylabel().startswith("‖w")
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_band():
     figure = draw_best_points(fake_grid("s", seeds=(0,)))
     assert legend_of(figure) == [text for text in legend_of(figure) if "seeds" not in text]
@@ -94,6 +97,7 @@ def test_best_points_against_bytes():
         assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
 
 
+@pytest.mark.slow
 def test_seeds_are_matched_by_round_and_placed_at_their_median():
     for seed, pace in enumerate((1.0, 2.0, 7.0)):
         table = [row | {"seconds": pace * row["round"]} for row in fake_rows(1.0 + seed)]
@@ -104,6 +108,7 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
     assert ax.collections[0].get_datalim(ax.transData).x1 == 40
 
 
+@pytest.mark.slow
 def test_bands_are_in_the_unit_of_the_axis():
     ax = draw_best_points(fake_grid("s", client=(0.1,), server=(1.0,)), x_axes=["bytes"]).axes[0]
     records = [
@@ -116,6 +121,7 @@ def test_bands_are_in_the_unit_of_the_axis():
     assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
 
 
+@pytest.mark.slow
 def test_a_column_for_each_x():
     records = [
         fake_record("a", table=fake_rows(grads=10**6)),
@@ -146,6 +152,7 @@ def test_columns_of_fewer_x(count):
     assert all(ax.get_xlabel() for ax in figure.axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_best_points_of_many_algorithms(count):
     names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
@@ -154,6 +161,7 @@ def test_best_points_of_many_algorithms(count):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])
 def test_pages_of_other_problems(more, count):
     assert (

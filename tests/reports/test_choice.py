@@ -54,6 +54,7 @@ def test_a_best_point_at_the_edge_says_so(levels, sentences):
     assert ("tried" in text) == bool(sentences)
 
 
+@pytest.mark.slow
 def test_pictures_say_what_is_at_the_edge():
     records = write_line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
     assert (

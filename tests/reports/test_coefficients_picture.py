@@ -29,6 +29,7 @@ def labels(ax) -> list[str]:
     return [text.get_text() for text in ax.get_yticklabels()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("features", "away"), [(5, 4), (60, 30), (1024, 31), (5000, 3000)])
 def test_few_are_named_and_many_are_drawn(features, away):
     coefficients = model(features, away)
@@ -51,6 +52,7 @@ def test_nothing_and_long_names():
     assert any(label.endswith("..") for label in labels(figure.axes[0]))
 
 
+@pytest.mark.slow
 def test_a_panel_a_class():
     figure = draw_checked(draw_coefficients, model(40, 12, ("a", "b", "c")), "run", 1e-4)
     assert len(figure.axes) == 3

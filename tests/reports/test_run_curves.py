@@ -60,6 +60,7 @@ def test_curves_of_a_metric_that_the_objective_declares():
     assert len(drawn(table).axes) == 3
 
 
+@pytest.mark.slow
 def test_a_long_title_has_lines():
     label = "algo=feddualavg_osp data=logistic_synthetic algo.client_lr=0.001 algo.server_lr=0.3 reg.strength=0.1"
     assert drawn(fake_rows(), label).get_suptitle() == label
@@ -74,6 +75,7 @@ def test_curves_of_odd_values(values):
     assert figure.axes[0].lines[0].get_marker() == ("." if alone else "")  # a single value is a dot
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_formats_of_curves(format, begins):
     for table in ([], fake_rows()):
@@ -116,6 +118,7 @@ def test_units(x, most, factor, label):
     assert choose_unit(x, most) == (factor, label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "x", "label", "places"),
     [
@@ -137,6 +140,7 @@ def test_curves_against(table, x, label, places):
         assert ax.lines[0].get_xdata() == pytest.approx(places)
 
 
+@pytest.mark.slow
 def test_a_run_is_drawn_against_the_axis_of_its_configuration():
     record = run(small("x=bytes", "rounds=2"))
     table, label = record.rows, record.status["label"]

@@ -254,6 +254,7 @@ def test_figures_of_a_users_own_are_columns():
         runs.best_points("groups")
 
 
+@pytest.mark.slow
 def test_a_metric_of_a_users_objective_judges():
     fake_deviances("s")
     runs = build_table(load_records("s"))

@@ -110,6 +110,7 @@ def test_a_run_ends_when_it_meets_its_target():
     assert record.summary["tail"] == record.summary["final"]  # the way there is none of it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stop", "expected"),
     [

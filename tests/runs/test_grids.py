@@ -31,6 +31,7 @@ def test_a_grid_writes_the_records_of_its_points():
         np.testing.assert_allclose(flat(record.solution), flat(alone.solution), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_wide_grid_in_several_batches():
     """Nine points take two threads of five on two cores, one of which has a place to fill."""
     points = grid(small("precision=float64", "rounds=2"), {"algo.client_lr": [k * 1e-3 for k in range(1, 10)]})
@@ -41,6 +42,7 @@ def test_a_wide_grid_in_several_batches():
     assert len(set(finals)) == 9
 
 
+@pytest.mark.slow
 def test_a_grid_over_seeds():
     """Runs of different seeds have minibatches of their own, those of one seed share them."""
     points = grid(small("precision=float64"), {"seed": [0, 1, 2], "algo.client_lr": [0.001, 0.003]})
@@ -58,6 +60,7 @@ def test_a_grid_of_baselines():
     assert sparse.summary["final"]["density"] < dense.summary["final"]["density"]
 
 
+@pytest.mark.slow
 def test_configurations_that_differ_in_more_than_numbers_are_separate_programs():
     """The records come in the order of the configurations, whichever run together."""
     rates = {"algo.client_lr": [1e-3, 2e-3]}
@@ -79,6 +82,7 @@ def test_a_configuration_that_cannot_run_does_not_stop_the_others():
     assert not Path("bad").exists()
 
 
+@pytest.mark.slow
 def test_a_number_that_follows_another_moves_with_it_in_a_grid():
     """As it does on the command line."""
     rates = [0.001, 0.004]

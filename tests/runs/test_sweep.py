@@ -138,6 +138,7 @@ def cli_main(*arguments: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
     assert run_sweep_command("seed=0,1,2", "hydra.sweep.dir=few") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("few")} == {3}
@@ -148,6 +149,7 @@ def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
         pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_zipped_axes_move_together():
     axes = ("algo.client_lr=1e-3,2e-3,3e-3", "algo.server_lr=0.1,0.2,0.3", "reg.strength=0.1,0.2")
     assert run_sweep_command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]", "hydra.sweep.dir=z") == 0
@@ -169,11 +171,13 @@ def test_axes_that_cannot_be_zipped_are_refused(axes, message, capsys):
     assert not Path("outputs").exists()
 
 
+@pytest.mark.slow
 def test_a_batch_is_cut_to_fit_memory():
     assert run_sweep_command(*RATES, "memory=1e-9", "hydra.sweep.dir=s") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("s")} == {1}
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
     run_batch = batch.run_batch
 
@@ -222,6 +226,7 @@ def test_other_processes_leave_the_same_records(executor):
     assert_same_results(read_results("here"), read_results("there"))
 
 
+@pytest.mark.slow
 def test_further_runs_may_have_axes_and_spaces():
     job = "algo=fedmid algo.client_lr=1e-3,2e-3 algo.title='mirror descent'"
     assert run_sweep_command(f'hydra.sweeper.also=["{job}"]', "hydra.sweep.dir=s") == 0

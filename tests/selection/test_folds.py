@@ -72,6 +72,7 @@ def test_a_fold_without_a_class_is_refused():
     assert not Path("out").exists()
 
 
+@pytest.mark.slow
 def test_folds_by_clients_are_no_more_than_there_are():
     assert plan_selection(config("algo=fedmid"), SelectOptions(by="clients"), "out").options.folds == 4
     assert plan_selection(config("algo=fedmid"), SelectOptions(), "out").options.folds == 5
@@ -168,6 +169,7 @@ def test_folds_of_a_column_equal_scikit_learn():
         plan_selection(marked("data.fold=wave", wave=1), SelectOptions(), "out")
 
 
+@pytest.mark.slow
 def test_groups_are_whole_in_folds_and_halves():
     patient = np.array([f"{site}{k // 3}" for k, site in enumerate(OWNER)])
     settings = marked("data.group=patient", patient=patient)

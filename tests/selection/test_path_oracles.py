@@ -27,6 +27,7 @@ def scores(selection):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["rows", "clients"])
 def test_choice_equals_lasso_cv(by):
     settings, options = config("algo=centralized", "algo.tolerance=1e-12"), SelectOptions(folds=4, points=12, by=by)

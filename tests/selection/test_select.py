@@ -266,6 +266,7 @@ def test_output_and_files_of_the_command(capsys, monkeypatch):
     assert [path.name for path in Path("taken").iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.slow
 def test_a_path_of_personal_models_begins_where_all_are_zero(monkeypatch):
     table()
     settings = config("algo=local", "data.validation=0", "rounds=400")

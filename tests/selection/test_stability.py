@@ -85,6 +85,7 @@ def test_jaccard_indices():
     assert similarity[0, 2] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_files_of_a_stability_selection(monkeypatch):
     options = StabilityOptions(subsamples=10, points=6, max_errors=2)
@@ -117,6 +118,7 @@ def test_files_of_a_stability_selection(monkeypatch):
     assert more.scores.region_length >= result.scores.region_length
 
 
+@pytest.mark.slow
 def test_halves_of_the_clients():
     result = select_stable_features(
         config("algo=centralized"), StabilityOptions(subsamples=4, points=4, by="clients"), "out"
@@ -195,6 +197,7 @@ def test_a_path_that_begins_too_late():
     assert "more than max_errors=1" in "\n".join(describe_stability(result))
 
 
+@pytest.mark.slow
 def test_features_without_penalty_are_not_chosen():
     result = select_stable_features(
         config("algo=centralized", "reg.factors={x7:0}"), StabilityOptions(subsamples=4, points=3), "out"

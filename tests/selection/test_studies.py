@@ -39,6 +39,7 @@ def config(*overrides, **columns):
     return composed(*table_overrides, "rounds=4", "eval_every=2", *overrides)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_study():
     """Even of a baseline: its runs do not depend on the seed, but folds and halves do."""
     settings = config("algo=centralized")
@@ -81,6 +82,7 @@ def test_too_many_devices_are_refused_before_anything_runs():
             planned()
 
 
+@pytest.mark.slow
 def test_client_supports_use_weights_and_offsets():
     """A weight repeats its row, and an offset is subtracted from the target."""
     weight, offset = np.tile([0, 1, 2, 3], 9), np.where(np.arange(36) % 3 == 0, 4.0, -1.0) * X[:, 2]
@@ -149,6 +151,7 @@ def test_folds_in_which_other_clients_have_weight_held_out():
             np.testing.assert_allclose(one.metrics[name], values, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     """Like a baseline with reg.strength: the certificate is a duality gap, which needs a strength."""
     compile_programs, gaps = solver.compile_programs, []
@@ -170,6 +173,7 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     np.testing.assert_array_equal(*means)
 
 
+@pytest.mark.slow
 def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     """The old refit is replaced once the new one is complete; until then neither predicts."""
     new = config("algo=centralized")
@@ -211,6 +215,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
 
 
+@pytest.mark.slow
 def test_algorithms_without_a_global_model():
     settings = config("algo=local", "algo.client_lr=0.05")
     with fails("algo=local", "trains personal models and no shared one", "by=rows"):
@@ -231,6 +236,7 @@ def test_a_metric_that_the_objective_declares(metric):
     assert plan_selection(settings, SelectOptions(folds=3, points=2)).metric == "val_deviance"
 
 
+@pytest.mark.slow
 def test_gaps_filled_from_all_rows_are_a_warning(tmp_path):
     table = pd.DataFrame({"a": [1.0, None, 3, 4] * 5, "y": np.arange(20.0), "site": ["u", "v"] * 10})
     table.to_csv(tmp_path / "t.csv", index=False)
