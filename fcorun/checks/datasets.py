@@ -13,8 +13,7 @@ from fcorun.config import build_plugin
 from fcorun.datasets.base import Dataset, FederatedData
 
 HOSTS = 2
-_SPLITS = ("x", "y", "x_val", "y_val", "x_test", "y_test")
-_OPTIONAL = ("offsets", "offsets_val", "weight", "weight_val", "weight_test", "offset", "offset_val", "offset_test")
+_COLUMNS = ("x", "y", "client", "weight", "offset", "group", "fold")
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,10 @@ def _load_with_seed(dataset: Dataset, seed: int) -> FederatedData:
 
 
 def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
-    for name in (*_SPLITS, *_OPTIONAL):
-        if (value := getattr(data, name)) is not None:
-            yield name, np.asarray(value)
+    for split, rows in data.splits.items():
+        for column in _COLUMNS:
+            if (values := getattr(rows, column)) is not None:
+                yield f"{split}.{column}", np.asarray(values)
 
 
 # ---------------------------------------------------------------- the laws

@@ -131,20 +131,20 @@ class Devices:
             return tree
         return jax.tree.map(lambda v: v.addressable_data(0), tree)
 
-    def map_advance(self, function: Callable, shared: bool, host_rows: bool = False) -> Callable:
+    def map_advance(self, function: Callable, shared: bool, sharded_rows: bool = False) -> Callable:
         """Return ``Federation.advance`` as a function on all devices.
 
-        Drawn rounds are ``shared`` by all runs or sharded with them; rows are replicated, or sharded by ``host_rows``.
+        Drawn rounds are ``shared`` by all runs or sharded with them; rows are replicated unless ``sharded_rows`` is set.
         """
         if self.count == 1:
             return function
 
         def advance(numbers: Any, state: PyTree, rows: Any, rounds: Any, start: Any) -> Any:
-            if host_rows:
+            if sharded_rows:
                 rows = jax.tree.map(lambda v: v.reshape(v.shape[1:]), rows)
             return function(numbers, state, rows, rounds, start, devices=self)
 
-        row_spec = P(_AXIS) if host_rows else P()
+        row_spec = P(_AXIS) if sharded_rows else P()
         round_spec = P() if shared else self._run_spec
         return self._on_each(advance, (self._run_spec, self._run_spec, row_spec, round_spec, P()))
 

@@ -1,4 +1,4 @@
-"""Metrics of a solution w, and of the clients' own models."""
+"""Metrics of a solution w, and of the clients' personal models."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,7 @@ from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
-_BATCH_NUMBERS = 2**23  # entries of x of the clients whose own models are evaluated together
+_BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
 _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
 
@@ -195,7 +195,7 @@ class Evaluation:
         rows: tuple[Shaped[Array, "N d"], Shaped[Array, " N"]],
         extra: dict,
     ) -> dict[str, Float[Array, ""]]:
-        """Compute metrics of the clients' own models, stacked along a leading axis M, each on its client's own rows.
+        """Compute metrics of the clients' personal models, stacked along an axis M, each on the rows of its client.
 
         Metrics are means over clients. Clients have the weights that they have in the metrics of the global model, so
         that the two compare: of their validation rows, and in F. Metrics of validation rows have quantiles too, over
@@ -291,7 +291,7 @@ def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
 def personal_models(
     algorithm: Algorithm, problem: Problem, server: PyTree, clients: PyTree, regularizer_numbers: dict
 ) -> Vector:
-    """Return the clients' own models, stacked along a leading axis M.
+    """Return the clients' personal models, stacked along a leading axis M.
 
     ``clients``, the clients' states, and ``regularizer_numbers``, their numbers of the regularizer, have that axis too.
     """

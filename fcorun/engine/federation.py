@@ -172,7 +172,7 @@ class Federation:
         return vmap_runs(sum_run, (0, 0), numbers, state["server"], sequential=self.debug)
 
     def evaluate(self, numbers: Any, state: PyTree, x: Any, y: Any, extra: dict[str, jax.Array]):
-        """Evaluate each run: metrics, predictions for ``Evaluation.add_ranking``, solution, and clients' own models.
+        """Evaluate each run: metrics, predictions for ``Evaluation.add_ranking``, solution, and personal models.
 
         Where rows stay on disk or are sharded by host, x and y are None, and the state has the "sums" over the rows of
         each split.

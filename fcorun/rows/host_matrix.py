@@ -105,27 +105,27 @@ class HostMatrix:
 
 
 def allocate(
-    offsets: np.ndarray, host_bounds: np.ndarray | None, host: int, width: int, dtype: Any
+    offsets: np.ndarray, host_offsets: np.ndarray | None, host: int, width: int, dtype: Any
 ) -> tuple[Any, ClientBuffer]:
     """Return an empty matrix for rows that are made or read client by client, and the buffer of each client in it.
 
-    The matrix has the rows of the clients ``host_bounds[host]:host_bounds[host + 1]``, or of all clients without
-    ``host_bounds``. All other clients share one buffer, whose content is overwritten.
+    The matrix has the rows of the clients ``host_offsets[host]:host_offsets[host + 1]``, or of all clients without
+    ``host_offsets``. All other clients share one buffer, whose content is overwritten.
     """
-    if host_bounds is None:
+    if host_offsets is None:
         row_bounds, host = offsets[[0, -1]], 0
     else:
-        row_bounds = offsets[host_bounds]
+        row_bounds = offsets[host_offsets]
     first, n_local = int(row_bounds[host]), int(row_bounds[host + 1] - row_bounds[host])
     values = empty_aligned((int(np.diff(row_bounds).max()), width), dtype)
     values[n_local:] = 0
-    discarded = values if host_bounds is None else np.empty((int(np.diff(offsets).max()), width), dtype)
+    discarded = values if host_offsets is None else np.empty((int(np.diff(offsets).max()), width), dtype)
 
     def buffer_of(m: int) -> np.ndarray:
         start, end = int(offsets[m]) - first, int(offsets[m + 1]) - first
         return values[start:end] if start >= 0 and end <= n_local else discarded[: end - start]
 
-    if host_bounds is None:
+    if host_offsets is None:
         return values, buffer_of
     return HostMatrix(values, row_bounds, host), buffer_of
 

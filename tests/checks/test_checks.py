@@ -171,7 +171,7 @@ def failures(results):
     return {result.name: result.message for result in results if result.status == "failed"}
 
 
-@pytest.mark.parametrize(("name", "arrays"), [("EightRows", []), ("Global", ["x"])])
+@pytest.mark.parametrize(("name", "arrays"), [("EightRows", []), ("Global", ["train.x"])])
 def test_a_data_set_that_draws_from_numpys_generator_is_named(case, name, arrays):
     messages = failures(run_checks(datasets.CHECKS, case(datasets.DatasetCase, name, "data"))).values()
     changed = [message.partition(" should be the same when the data are loaded again")[0] for message in messages]

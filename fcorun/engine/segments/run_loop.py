@@ -33,7 +33,7 @@ class Snapshot:
         diverged: the round in which a run's state was no longer finite, 0 for a run that has not diverged, shape (G,).
         state: all that a later call needs to resume; a pytree of arrays with a leading axis G.
         work: the numbers of example gradients and proxes evaluated so far, by all clients and the server, (G, 2).
-        client_models: the clients' own models by parameter, with leading axes G, M, on the device, or None.
+        client_models: the clients' personal models by parameter, with leading axes G, M, on the device, or None.
     """
 
     round: int
@@ -156,40 +156,34 @@ class RunLoop:
         self, state: PyTree, segment: Segment | None, work: np.ndarray, rounds_done: int
     ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
         """Run segments until the next evaluation. Returns the runs, the next segment, the work and the rounds done."""
-        due = False
-        while segment is not None and not due:
-            _check_interrupted()
-            state, segment, segment_work, rounds_done = self.run_segment(state, segment, rounds_done)
-            work = work + segment_work
-            due = rounds_done % self.segments.eval_every == 0
-        return state, segment, work, rounds_done
-
-    def run_segment(
-        self, state: PyTree, segment: Segment, rounds_done: int
-    ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
-        """Run a segment. Returns the runs, the next segment, the work that was done, (G, 2), and the rounds done."""
-        federation, devices = self.segments.federation, self.devices
-        loaded = devices.shard_by_run(self.segments.load_client_states(state, segment))
-        if segment.clients is not None:  # the first host has the clients' states
-            loaded = self.broadcast_from_first(loaded)
+        federation, devices, segments = self.segments.federation, self.devices, self.segments
         n_hosts = federation.data.train.n_hosts
-        arguments = (
-            self.numbers,
-            loaded,
-            self.rows if segment.rows is None else devices.place_rows(segment.rows, n_hosts),
-            devices.place_rounds(segment.rounds),
-            devices.replicate(np.int32(rounds_done)),
-        )
-        function = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2, n_hosts > 1)
-        end, client_work = self.compile_untimed(function, *arguments)(*arguments)
-        rounds_done += segment.n_rounds
-        # the call returns before the device has finished, so that the next rounds are drawn, and read, meanwhile
-        next_segment = self.segments.next_segment(rounds_done)
-        # each of shape (G, clients + 1)
-        examples, passes, proxes = np.moveaxis(np.asarray(client_work), 2, 0).astype(np.int64)
-        gradients = examples.sum(axis=1) + passes[:, :-1] @ federation.schedule.work_sizes
-        work = np.stack([gradients, proxes.sum(axis=1)], axis=1)
-        return self.segments.store_client_states(end, segment, state, rounds_done), next_segment, work, rounds_done
+        while segment is not None:
+            _check_interrupted()
+            loaded = devices.shard_by_run(segments.load_client_states(state, segment))
+            if segment.clients is not None:  # the first host has the clients' states
+                loaded = self.broadcast_from_first(loaded)
+            arguments = (
+                self.numbers,
+                loaded,
+                self.rows if segment.rows is None else devices.place_rows(segment.rows, n_hosts),
+                devices.place_rounds(segment.rounds),
+                devices.replicate(np.int32(rounds_done)),
+            )
+            advance = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2, n_hosts > 1)
+            advanced, client_work = self.compile_untimed(advance, *arguments)(*arguments)
+            rounds_done += segment.n_rounds
+            # the call returns before the device has finished, so that the next rounds are drawn, and read, meanwhile
+            next_segment = segments.next_segment(rounds_done)
+            # each of shape (G, clients + 1)
+            examples, passes, proxes = np.moveaxis(np.asarray(client_work), 2, 0).astype(np.int64)
+            gradients = examples.sum(axis=1) + passes[:, :-1] @ federation.schedule.work_sizes
+            work = work + np.stack([gradients, proxes.sum(axis=1)], axis=1)
+            state = segments.store_client_states(advanced, segment, state, rounds_done)
+            segment = next_segment
+            if rounds_done % segments.eval_every == 0:
+                break
+        return state, segment, work, rounds_done
 
 
 def _check_interrupted() -> None:
