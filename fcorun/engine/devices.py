@@ -134,7 +134,7 @@ class Devices:
     def map_advance(self, function: Callable, shared: bool, sharded_rows: bool = False) -> Callable:
         """Return ``Federation.advance`` as a function on all devices.
 
-        Drawn rounds are ``shared`` by all runs or sharded with them; rows are replicated unless ``sharded_rows`` is set.
+        Drawn rounds are ``shared`` by all runs or sharded with them; rows are replicated unless ``sharded_rows``.
         """
         if self.count == 1:
             return function

@@ -44,10 +44,10 @@ class BibEntry:
     @property
     def label(self) -> str:
         """Authors and year, "Yuan, Zaheer and Reddi (2021)"; more than three authors become "Yuan et al."."""
-        names = [
-            re.sub("[{}]", "", " ".join([*(person.prelast_names or []), *(person.last_names or [])]))
-            for person in self.authors
-        ]
+        names = []
+        for person in self.authors:
+            parts = [*(person.prelast_names or []), *(person.last_names or [])]
+            names.append(re.sub("[{}]", "", " ".join(parts)))
         if len(names) > 3:
             label = f"{names[0]} et al."
         else:

@@ -18,6 +18,7 @@ import numpy as np
 from fcorun.algorithms import Algorithm, Traits
 from fcorun.config import Index, Positive
 from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.rows.rows import Rows
 from fcorun.system.random_streams import random_stream
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares

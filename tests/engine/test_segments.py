@@ -154,7 +154,7 @@ def test_a_segment_is_shorter_where_its_rows_exceed_the_budget(monkeypatch):
     ("overrides", "message"),
     [
         (["algo=centralized"], "algo=centralized takes all rows at once"),
-        (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "models of the clients' own"),
+        (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "personal models"),
         (["algo=fedavg", "reference=true"], "reference=true solves"),
         (["algo=fedavg", "reg.relative=0.1", "reg.strength=null"], "reg.relative takes a gradient"),
         (["algo=fedavg", "batch_size=7", "algo.client_lr=0.1", "memory=1e-5"], "the rows of a round, and of the next"),
