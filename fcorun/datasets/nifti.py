@@ -27,12 +27,12 @@ from fcorun.datasets.images import (
 from fcorun.datasets.table import Table
 from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError, suggest_name
+from fcorun.tables.column_files import detect_separator
+from fcorun.tables.column_roles import ParsedRows
 from fcorun.tables.columns import parse_numbers
-from fcorun.tables.csv_text import detect_separator
 from fcorun.tables.data_warnings import abbreviate, warn_similar_names
-from fcorun.tables.groups import attach_groups_and_splits
-from fcorun.tables.parsed_rows import ParsedRows
 from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file
+from fcorun.tables.splits import attach_groups_and_splits
 
 Names = list[str]
 _MARKS = ("group", "split", "fold")  # columns that assign images to groups, splits and folds

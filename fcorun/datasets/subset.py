@@ -9,8 +9,7 @@ from jaxtyping import Bool, Shaped
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.rows import renumber_clients
-from fcorun.tables.partition import standardize_per_client
-from fcorun.tables.scaling import Scaling
+from fcorun.tables.scaling import Scaling, standardize_per_client
 
 
 @dataclass(frozen=True)

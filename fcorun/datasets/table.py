@@ -19,7 +19,7 @@ from fcorun.tables.array_files import (
     is_array_folder,
     stays_on_disk,
 )
-from fcorun.tables.client_assignment import assign_clients
+from fcorun.tables.column_roles import ParsedRows, check_column_roles, take_weight_and_offset
 from fcorun.tables.columns import ColumnKind, infer_kinds
 from fcorun.tables.data_warnings import (
     abbreviate,
@@ -32,21 +32,19 @@ from fcorun.tables.data_warnings import (
     warn_similar_names,
     warn_two_valued_target,
 )
-from fcorun.tables.encode import ClientRows, MissingPolicy, encode
-from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
-from fcorun.tables.groups import (
+from fcorun.tables.encoding import ENCODING_FILE, Encoding, encode_targets, order_classes, read_encoding
+from fcorun.tables.fit_encoding import ClientRows, MissingPolicy, encode
+from fcorun.tables.partition import assign_clients
+from fcorun.tables.readers import detect_ending, find_file, read_table
+from fcorun.tables.scaling import ClientScalings, Scaling, standardize_per_client
+from fcorun.tables.splits import (
+    DEFAULT_VALIDATION,
+    HoldOut,
     attach_groups_and_splits,
     check_groups_and_folds,
     summarize_groups,
     warn_groups_across_clients,
 )
-from fcorun.tables.parsed_rows import ParsedRows
-from fcorun.tables.partition import standardize_per_client
-from fcorun.tables.readers import detect_ending, find_file, read_table
-from fcorun.tables.scaling import ClientScalings, Scaling
-from fcorun.tables.splits import DEFAULT_VALIDATION, HoldOut
-from fcorun.tables.targets import encode_targets, order_classes
-from fcorun.tables.weight_offset import check_column_roles, take_weight_and_offset
 
 ColumnName = Annotated[str | None, "default outside identity"]
 ColumnNames = Annotated[list[str] | None, "default outside identity"]
@@ -58,8 +56,8 @@ class Table(Dataset):
 
     Attributes:
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
-            (a .csv may have semicolons and decimal commas: see ``fcorun.tables.csv_text``); a .npz file of X (N, d), y
-            (N,) and, optionally, client (N,) and boolean validation and test (N,); or a LIBSVM file
+            (a .csv may have semicolons and decimal commas: see ``fcorun.tables.column_files``); a .npz file of X
+            (N, d), y (N,) and, optionally, client (N,) and boolean validation and test (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be compressed (.gz, .bz2).
             An HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
         target: the column to predict; required for files with named columns, and refused for others.
@@ -75,7 +73,7 @@ class Table(Dataset):
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data standardized "pooled", whose mean and deviation are applied.
         seed: the seed of the partition and of the held-out rows.
-        missing: the treatment of gaps in the features, see ``fcorun.tables.encode.fit_encoding``.
+        missing: the treatment of gaps in the features, see ``fcorun.tables.fit_encoding.fit_encoding``.
         ignore: columns that are no features.
         only: the columns that are features, to the exclusion of all others. None: all columns.
         encoding: a record whose encoding is applied, for new clients: columns found by name, levels and fills. A run

@@ -10,8 +10,8 @@ from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.estimator import clients_with_own_models, load_estimator
 from fcorun.records.record import Record
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
-from fcorun.tables.dataframe import require_finite_numbers
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
+from fcorun.tables.readers import require_finite_numbers
 
 _MAX_NAMES = 10  # names in a sentence
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.system.files import read_rows_at
-from fcorun.system.machine import free_device_memory
+from fcorun.system.machine import free_host_memory
 
 READ_BYTES = 2**26  # bytes that are read at a time
 _DENSE = 4  # rows at most this far apart on average are read together with the rows between them
@@ -78,7 +78,7 @@ class DiskMatrix:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Read all rows. Raises UserError where they would take more than half of the free memory."""
-        if self.nbytes > free_device_memory() * _MAX_SHARE:
+        if self.nbytes > free_host_memory() * _MAX_SHARE:
             raise UserError(f"{self.nbytes / 2**30:.3g} GiB of rows stay on disk, and this needs all of them in "
                             "memory: take fewer rows or columns, or a machine with more memory")  # fmt: skip
         values = self.read()

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
-from fcorun.tables.groups import draw_uniform_per_group
-from fcorun.tables.splits import DEFAULT_VALIDATION
+from fcorun.tables.splits import DEFAULT_VALIDATION, draw_uniform_per_group
 
 Mask = Bool[np.ndarray, " N"]
 

@@ -1,4 +1,4 @@
-"""Arrays that may be larger than memory: folders of .npy files and HDF5, their digests, and copies in the cache."""
+"""Files of arrays: .npz, HDF5, folders of .npy files, and LIBSVM; digests of files, and copies of rows in the cache."""
 
 import hashlib
 import json
@@ -11,23 +11,25 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError, suggest_name
-from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype
+from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_atomically
-from fcorun.system.machine import free_device_memory
-from fcorun.tables.npz import check_arrays
+from fcorun.system.machine import free_host_memory
+from fcorun.tables.columns import names_as_text
 
 HDF5_ENDINGS = (".h5", ".hdf5")
 ON_DISK_WARNING = "stay on disk and are read when they are needed"  # the end of a warning about rows
 ARRAY_NAMES = ("X", "y", "client", "validation", "test")
 _MEMORY_SHARE = 0.25  # rows that take more of the free memory stay on disk
 _CACHED_DIGEST_BYTES = 2**28  # digests of larger files are cached
+_MASKS = ("validation", "test")  # arrays that mark held-out rows
+MAX_DENSE_BYTES = 8e9
 
 
 def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
     """Return whether rows of so many bytes stay on disk: not ``resident``, or too large for memory if it is "auto"."""
     if resident == "auto":
-        return n_bytes > free_device_memory() * _MEMORY_SHARE
+        return n_bytes > free_host_memory() * _MEMORY_SHARE
     return not resident
 
 
@@ -181,3 +183,89 @@ def _sample_digest(file: Path, size: int, count: int = 64, width: int = 4096) ->
             stream.seek(position)
             digest.update(stream.read(width))
     return digest.hexdigest()
+
+
+def read_npz(file: Path, path: str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the arrays "x" and "y", "client", "validation" and "test" if the file has them, and ``extra_arrays``.
+
+    Raises UserError for arrays that are missing or do not fit each other.
+    """
+    with file.open("rb") as stream:  # given a path, numpy leaves a damaged file open
+        content = np.load(stream, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            raise ValueError("it holds a single array")
+        for name in ("X", "y", *extra_arrays):
+            if name not in content.files:
+                raise UserError(f"data.path={path}: there is no array '{name}'; {suggest_name(name, content.files)}")
+        names = ("X", "y", "client", *_MASKS, *extra_arrays)
+        arrays = {name: _read_array(content, name, path) for name in names if name in content.files}
+    return check_arrays(arrays, path)
+
+
+def check_arrays(arrays: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return arrays that fit each other, X as "x" and all text as str. Raises UserError for arrays that do not fit."""
+    checked = {}
+    for name, array in arrays.items():
+        if not isinstance(array, np.memmap):
+            array = widen(array)
+        checked[name] = array.astype(str) if array.dtype.kind == "S" else array
+    x = checked.pop("X")
+    if x.ndim != 2 or memory_dtype(x.dtype).kind not in "fiub":
+        raise UserError(f"data.path={path}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
+    for name, array in checked.items():
+        if array.shape != x.shape[:1]:
+            raise UserError(f"data.path={path}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
+        if array.dtype.kind == "V":
+            raise UserError(f"data.path={path}: {name} has the type {array.dtype}; save it as numbers or text")
+    for name in _MASKS:
+        mask = checked.get(name)
+        if mask is None:
+            continue
+        if mask.dtype != bool:
+            raise UserError(f"data.path={path}: {name} is {mask.dtype}; save it as booleans, True for held out")
+        if len(x) and mask.all():
+            raise UserError(f"data.path={path}: {name} marks every row as held out; leave some to train on")
+    if "client" in checked:
+        checked["client"] = names_as_text(checked["client"])
+    return {"x": x.view(np.int8) if x.dtype == bool else x, **checked}
+
+
+def _read_array(content: Any, name: str, path: str) -> np.ndarray:
+    """Return an array of an .npz file. Raises UserError for Python objects, such as a text column of pandas."""
+    try:
+        return content[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        dtype = {"X": "float", "y": "float", **dict.fromkeys(_MASKS, "bool")}.get(name, "str")
+        hint = f"{name}=np.array({name}, dtype={dtype})"
+        if name == "y":
+            hint += ", or dtype=str if they are labels"
+        raise UserError(
+            f"data.path={path}: array '{name}' holds Python objects, which may be anything: save it as {hint}"
+        ) from error
+
+
+def read_libsvm(file: Path, path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features (N, d), float32, and the targets (N,), float64, of lines ``label index:value ..``.
+
+    Indices count from 1 unless some index is 0. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
+
+    Raises ValueError for lines of another form, and UserError, which names ``data.path=path``, where the dense array
+    would be too large.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        matrix: Any
+        matrix, y = load_svmlight_file(str(file), dtype=np.float32)[:2]  # type: ignore[arg-type]
+    except OverflowError as error:
+        raise UserError(f"data.path={path}: an index is more than {2**31 - 1:,}; keep fewer features") from error
+    n_rows, n_features = matrix.shape
+    if 4 * n_rows * n_features > MAX_DENSE_BYTES:
+        raise UserError(
+            f"data.path={path}: {n_rows} rows of {n_features} features would take "
+            f"{4e-9 * n_rows * n_features:.0f} GB as a dense array, more than {MAX_DENSE_BYTES / 1e9:.0f}; keep fewer "
+            "rows or features"
+        )
+    return matrix.toarray(), y

@@ -1,6 +1,10 @@
-"""Columns of a table: numbers, levels, or values that cannot become a feature."""
+"""Columns of a table: numbers, levels, or values that cannot become a feature.
+
+Tokens such as NA in the cells are missing values among numbers, and names among names.
+"""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -8,7 +12,6 @@ import numpy as np
 from fcorun.errors import UserError
 
 ColumnKind = Literal["number", "levels"]
-
 MAX_LEVELS = 100  # a column with more levels, or with more than half as many as rows, holds names of rows or persons
 _FEW_ROWS = 20  # the share of levels is not checked in a table with fewer rows
 _DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
@@ -18,6 +21,11 @@ _FEW_NUMBERS = 5  # up to so many different numbers before one unit may be names
 _COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # the comma may be a decimal comma
 _MOSTLY_NUMBERS = 0.2  # a text column with this share of cells like numbers is taken for numbers with mistakes
 _TRUTH_VALUES = {"true": 1.0, "false": 0.0}
+# the cells that pandas reads as missing in a text file, without the empty cell
+MISSING_TOKENS = frozenset(
+    {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
+    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
 
 
 def is_missing(series: Any) -> np.ndarray:
@@ -228,3 +236,69 @@ def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None
 def _has_numpy_numbers(series: Any) -> bool:
     """Return whether a column has a NumPy dtype of numbers or booleans."""
     return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
+
+
+def find_missing_tokens(frame: Any, client: str | None) -> dict[str, list[str]]:
+    """Return the sorted tokens of each column that has some.
+
+    The column ``client`` is skipped, since a token may be the name of a client.
+    """
+    from pandas.api import types
+
+    tokens = {}
+    for name in frame.columns:
+        if str(name) != client and not types.is_numeric_dtype(frame[name].dtype):
+            is_token = frame[name].isin(MISSING_TOKENS)
+            if is_token.any():
+                tokens[name] = sorted(set(frame[name][is_token]))
+    return tokens
+
+
+def restore_level_columns(
+    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, ColumnKind]
+) -> None:
+    """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
+
+    Tokens are names in a column of levels, whose kind ``kinds`` may give. In the ``target`` they are labels unless
+    all other values are numbers.
+    """
+    for name, column in original.items():
+        kind = kinds.get(str(name))
+        if kind == "levels" or (kind is None and _holds_names(frame[name], str(name) == target)):
+            frame[name] = column
+
+
+def _holds_names(series: Any, is_target: bool) -> bool:
+    """Return whether the values of a column, gaps left out, are names."""
+    if is_target:
+        not_numeric = coerce_numbers(series)[1]
+        return bool(not_numeric.any())
+    try:
+        return infer_kind(series, "", None) == "levels"
+    except UserError:  # dates, or text among numbers: reading the features raises the error
+        return False
+
+
+def names_as_text(values: np.ndarray) -> np.ndarray:
+    """Return names as text. The name 3.0 is "3", since a column of whole numbers may have become real."""
+    if values.dtype.kind == "f" and (values == np.floor(values)).all():
+        values = values.astype(np.int64)
+    return values.astype(str)
+
+
+def to_plain_array(series: Any) -> np.ndarray:
+    """Return a column without missing values as an array of numbers, booleans or text, shape (N,)."""
+    from pandas.api import types
+
+    if types.is_bool_dtype(series.dtype):
+        return series.to_numpy(dtype=bool)
+    if types.is_numeric_dtype(series.dtype):
+        return series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", series.dtype))
+    return series.astype(str).to_numpy(dtype=str)
+
+
+def column_as_text(series: Any) -> np.ndarray:
+    """Return a column as text, "" where it has no value, shape (N,)."""
+    text, present = np.full(len(series), "", object), series.notna().to_numpy()
+    text[present] = np.char.strip(names_as_text(to_plain_array(series[present].infer_objects())))
+    return text.astype(str)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.system.machine import free_device_memory
+from fcorun.system.machine import free_host_memory
 
 _SHOWN = 3  # names or rows that a warning lists
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target of two values
@@ -52,7 +52,7 @@ def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
             widths = x.max(axis=0)[candidates].astype(float) - x.min(axis=0)[candidates]
         candidates = candidates[widths >= len(x) - 1]
     # each step reads all rows, of as many columns as fit into memory
-    columns_at_once = max(1, int(free_device_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
+    columns_at_once = max(1, int(free_host_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
     names = []
     for start in range(0, len(candidates), columns_at_once):
         step = candidates[start : start + columns_at_once]

@@ -1,11 +1,66 @@
-"""Partitions of rows: the client of each row, the rows to hold out, and standardization by client."""
+"""The client of each row of a table: named by the table, or assigned by a partition of the rows."""
 
 import heapq
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Int, Shaped
+
+from fcorun.errors import UserError
+from fcorun.system.random_streams import random_stream
+from fcorun.tables.column_roles import ParsedRows
+from fcorun.tables.splits import draw_uniform_per_group
+
+
+def assign_clients(
+    rows: ParsedRows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
+) -> tuple[list[str], np.ndarray]:
+    """Return the names of the clients, and the index of each row's client, shape (N,).
+
+    A table that names no clients is partitioned by ``kind`` (see ``fcorun.tables.partition``). Rows with groups are
+    partitioned by group, and ``kind`` must be "iid". Rows that the file itself holds out get the index ``clients``,
+    which is no client's.
+
+    Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
+    groups can fill.
+    """
+    if rows.client is not None:
+        if kind != "iid":
+            raise UserError(
+                f"data.partition={kind}: the rows of {path} have clients already; "
+                "leave data.partition out, or take the clients out of the data"
+            )
+        names, inverse = np.unique(rows.client, return_inverse=True)
+        order = sorted(range(len(names)), key=natural_sort_key(names.tolist()))
+        return [str(names[k]) for k in order], np.argsort(order)[inverse]
+
+    held_out = np.zeros(len(y), bool)
+    for mask in (rows.validation, rows.test):
+        if mask is not None:
+            held_out |= mask
+    training_targets = y[~held_out]
+    if clients > len(training_targets):
+        raise UserError(f"data.clients={clients} is more than the {len(training_targets)} rows of {path}: "
+                        f"give at most {len(training_targets)}")  # fmt: skip
+    names = [f"client{m}" for m in range(clients)]
+    rng = random_stream(seed, "table", "partition")
+    if rows.group is None:
+        client_index = np.full(len(y), clients)
+        client_index[~held_out] = assign_rows(kind, training_targets, clients, alpha, rng)
+        return names, client_index
+
+    if kind != "iid":
+        raise UserError(f"data.partition={kind} deals single rows out, and data.group keeps rows together: give "
+                        "data.partition=iid, which deals out groups, or data.client")  # fmt: skip
+    client_index = np.floor(draw_uniform_per_group(rows.group, rng) * clients).astype(np.int64)
+    client_index[held_out] = clients
+    empty = np.setdiff1d(np.arange(clients), client_index)
+    if len(empty):
+        n_groups = len(np.unique(rows.group))
+        raise UserError(f"data.clients={clients}: client{empty[0]} gets none of the {n_groups} groups of data.group, "
+                        "which are dealt out at random: give fewer clients")  # fmt: skip
+    return names, client_index
 
 
 def assign_rows(
@@ -93,66 +148,3 @@ def natural_sort_key(names: list[str]) -> Callable[[int], Any]:
     except ValueError:
         return lambda k: names[k]
     return lambda k: (numbers[k], names[k])
-
-
-def hold_out(
-    client_index: Int[np.ndarray, " N"],
-    fraction: float,
-    rng: np.random.Generator,
-    excluded: Bool[np.ndarray, " N"] | None = None,
-) -> Bool[np.ndarray, " N"]:
-    """Return the mask of rows to hold out, shape (N,): ``fraction`` of each client's rows, rounded down, at random.
-
-    Rows that are ``excluded`` (N,) are not drawn.
-    """
-    priority = rng.random(len(client_index))
-    if excluded is not None:
-        priority = priority + excluded  # excluded rows come last
-    order = np.lexsort((priority, client_index))
-    counts = np.bincount(client_index)
-    rank = np.arange(len(client_index)) - np.repeat(np.cumsum(counts) - counts, counts)
-    held_out = np.empty(len(client_index), dtype=bool)
-    held_out[order] = rank < np.floor(fraction * counts + 1e-9).repeat(counts)  # 0.29 * 100 is 28.999...
-    return held_out if excluded is None else held_out & ~excluded
-
-
-def standardize_per_client(
-    x: Shaped[np.ndarray, "N d"], client_index: Int[np.ndarray, " N"], held_out: Bool[np.ndarray, " N"]
-) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
-    """Standardize ``x`` (N, d) by the mean and deviation of each client's training rows; constant features become 0.
-
-    Held-out rows are standardized by the training rows of their client, or by all rows of a client without training
-    rows. Integers become float64; floats keep their dtype.
-
-    Returns:
-        The standardized features, and the statistics of the clients in order: "client_index" (M,), "mean" and
-        "deviation" (M, d), and the numbers of training rows "n_rows" (M,).
-    """
-    scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
-    statistics: dict[str, list] = {"client_index": [], "mean": [], "deviation": [], "n_rows": []}
-    order = np.argsort(client_index, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(client_index[order])) + 1):
-        training = rows[~held_out[rows]]
-        mean, deviation = mean_and_deviation(x[training if len(training) else rows])
-        scaled[rows] = (x[rows] - mean) * reciprocal_or_zero(deviation)
-        statistics["client_index"].append(client_index[rows[0]])
-        statistics["mean"].append(mean)
-        statistics["deviation"].append(deviation)
-        statistics["n_rows"].append(len(training))
-    return scaled, {name: np.array(values) for name, values in statistics.items()}
-
-
-def mean_and_deviation(x: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Return the mean and the standard deviation of each column of ``x`` (N, d), which may stay on disk.
-
-    The deviation of a constant column is 0.
-    """
-    varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
-    deviation = x.std(axis=0, dtype=np.float64)
-    deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
-    return x.mean(axis=0, dtype=np.float64), deviation
-
-
-def reciprocal_or_zero(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Return 1 / values, and 0 where a value is 0."""
-    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)

@@ -1,4 +1,4 @@
-"""The readers of tables: files with named columns (CSV, Parquet, XLSX), and arrays (NPZ, HDF5, .npy, LIBSVM)."""
+"""The readers of tables by the ending of the file: rows to train on, and data frames of new rows."""
 
 import zipfile
 import zlib
@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
+from fcorun.rows.disk_matrix import widen
 from fcorun.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
     is_array_folder,
     read_array_folder,
     read_hdf5,
+    read_hdf5_dataset,
+    read_libsvm,
+    read_npz,
     stays_on_disk,
 )
-from fcorun.tables.column_selection import check_unique_names, select_features, split_columns, suggest_columns
-from fcorun.tables.columns import ColumnKind
-from fcorun.tables.csv_text import ParsedTable, read_csv_text, read_header
+from fcorun.tables.column_files import ParsedTable, estimate_bytes, read_csv_text, read_excel, read_header, read_parquet
+from fcorun.tables.column_roles import ParsedRows, check_unique_names, select_features, split_columns, suggest_columns
+from fcorun.tables.columns import ColumnKind, names_as_text, require_numbers, to_plain_array
 from fcorun.tables.data_warnings import warn_decimal_commas, warn_missing_tokens
 from fcorun.tables.encoding import read_encoding, read_kinds
-from fcorun.tables.excel import read_excel
-from fcorun.tables.groups import suggest_group_columns
-from fcorun.tables.libsvm import read_libsvm
-from fcorun.tables.npz import read_npz
-from fcorun.tables.parquet import estimate_bytes, read_parquet
-from fcorun.tables.parsed_rows import ParsedRows
+from fcorun.tables.splits import suggest_group_columns
 
 LIBSVM_ENDINGS = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT_ENDINGS = (".csv", ".tsv")
@@ -249,3 +248,74 @@ def read_named_columns(
     table.frame.columns = [str(name) for name in table.frame.columns]
     check_unique_names(header or table.frame.columns, where)
     return table, [*warn_decimal_commas(table.decimal_comma_columns), *warnings]
+
+
+def read_dataframe(
+    path: str, client: str | None = None, n_features: int = 0, kinds: Mapping[str, ColumnKind] | None = None
+) -> tuple[Any, np.ndarray | None]:
+    """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
+
+    The second value is None where the file names no clients. Values are not checked.
+
+    Args:
+        path: the file. The columns of .npz, HDF5 and LIBSVM files are numbered from 0.
+        client: the column of clients of a file with named columns. Of .npz and HDF5 files it is the array client.
+        n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
+        kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text.
+
+    Raises UserError for a file that is missing, empty or cannot be read.
+    """
+    import pandas as pd
+
+    file = find_file(path, "")
+    ending = detect_ending(file, path)
+    clients = None
+    try:
+        if ending in LIBSVM_ENDINGS:
+            x = read_libsvm(file, path)[0]
+            frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))
+        elif ending in (".npz", *HDF5_ENDINGS):
+            frame, clients = _read_array_file(file, ending, path)
+        else:
+            frame = read_named_columns(file, ending, None, client, kinds=kinds)[0].frame
+            frame.columns = [str(name) for name in frame.columns]
+            clients = frame.pop(client) if client in frame else None
+    except READ_ERRORS as error:
+        raise explain_damage(path, ending, error) from error
+    if not len(frame):
+        raise UserError(f"{path}: the file has no rows; give one with data")
+    if clients is None:
+        return frame, None
+    names, present = np.full(len(clients), None, object), clients.notna().to_numpy()
+    names[present] = names_as_text(to_plain_array(clients[present].infer_objects())).astype(object)
+    return frame, names
+
+
+def _read_array_file(file: Path, ending: str, path: str) -> tuple[Any, Any]:
+    """Return the array X of an .npz or HDF5 file as a DataFrame, and the array client as a Series or None."""
+    import h5py
+    import pandas as pd
+
+    with file.open("rb") as stream:
+        if ending in HDF5_ENDINGS:
+            with h5py.File(stream) as content:
+                arrays = {name: read_hdf5_dataset(content[name]) for name in ("X", "client") if name in content}
+        else:
+            content = np.load(stream, allow_pickle=False)
+            arrays = {name: content[name] for name in ("X", "client") if name in content.files}
+    arrays = {name: widen(values) for name, values in arrays.items()}
+    x, clients = arrays.get("X"), arrays.get("client")
+    if x is None or x.ndim != 2:
+        raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
+    if clients is None:
+        return pd.DataFrame(x), None
+    return pd.DataFrame(x), pd.Series(clients.astype(str) if clients.dtype.kind == "S" else clients)
+
+
+def require_finite_numbers(series: Any, where: str) -> np.ndarray:
+    """Return a column as finite numbers, shape (N,). Raises UserError, which begins with ``where``."""
+    values = require_numbers(series, where)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).argmax()) + 1
+        raise UserError(f"{where} is missing or infinite in row {row}; fill it in or drop the row")
+    return values

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
 
 from fcorun.errors import UserError
 from fcorun.records.formats import read_json
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.partition import mean_and_deviation, reciprocal_or_zero
 
 
 @dataclass(frozen=True)
@@ -139,3 +139,45 @@ class ClientScalings:
             mean = share @ self.mean
             deviation = np.sqrt(share @ self.deviation**2)
         return Scaling(mean, reciprocal_or_zero(deviation), deviation)
+
+
+def standardize_per_client(
+    x: Shaped[np.ndarray, "N d"], client_index: Int[np.ndarray, " N"], held_out: Bool[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
+    """Standardize ``x`` (N, d) by the mean and deviation of each client's training rows; constant features become 0.
+
+    Held-out rows are standardized by the training rows of their client, or by all rows of a client without training
+    rows. Integers become float64; floats keep their dtype.
+
+    Returns:
+        The standardized features, and the statistics of the clients in order: "client_index" (M,), "mean" and
+        "deviation" (M, d), and the numbers of training rows "n_rows" (M,).
+    """
+    scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    statistics: dict[str, list] = {"client_index": [], "mean": [], "deviation": [], "n_rows": []}
+    order = np.argsort(client_index, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(client_index[order])) + 1):
+        training = rows[~held_out[rows]]
+        mean, deviation = mean_and_deviation(x[training if len(training) else rows])
+        scaled[rows] = (x[rows] - mean) * reciprocal_or_zero(deviation)
+        statistics["client_index"].append(client_index[rows[0]])
+        statistics["mean"].append(mean)
+        statistics["deviation"].append(deviation)
+        statistics["n_rows"].append(len(training))
+    return scaled, {name: np.array(values) for name, values in statistics.items()}
+
+
+def mean_and_deviation(x: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """Return the mean and the standard deviation of each column of ``x`` (N, d), which may stay on disk.
+
+    The deviation of a constant column is 0.
+    """
+    varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
+    deviation = x.std(axis=0, dtype=np.float64)
+    deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
+    return x.mean(axis=0, dtype=np.float64), deviation
+
+
+def reciprocal_or_zero(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Return 1 / values, and 0 where a value is 0."""
+    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)

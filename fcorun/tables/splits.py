@@ -1,16 +1,22 @@
-"""The rows to hold out: for validation, which guides choices, and for the test, which is used once."""
+"""The rows to hold out, for validation and for the test, and groups of rows that stay together."""
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from fcorun.errors import UserError, suggest_name
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.groups import draw_uniform_per_group
-from fcorun.tables.partition import hold_out
+from fcorun.tables.column_roles import ParsedRows, suggest_columns
+from fcorun.tables.columns import column_as_text, holds_dates
+from fcorun.tables.data_warnings import abbreviate, warn_similar_names
 
+SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
+_MANY_VALUES = 100  # a text column with more values may name groups
 FractionOrClients = float | list[str] | None
 
 
@@ -117,3 +123,213 @@ class HoldOut:
             row = int((validation & test).argmax()) + 1
             raise UserError(f"data.path={path}: row {row} is of validation and of the test: it can be of one only")
         return validation, test
+
+
+def hold_out(
+    client_index: Int[np.ndarray, " N"],
+    fraction: float,
+    rng: np.random.Generator,
+    excluded: Bool[np.ndarray, " N"] | None = None,
+) -> Bool[np.ndarray, " N"]:
+    """Return the mask of rows to hold out, shape (N,): ``fraction`` of each client's rows, rounded down, at random.
+
+    Rows that are ``excluded`` (N,) are not drawn.
+    """
+    priority = rng.random(len(client_index))
+    if excluded is not None:
+        priority = priority + excluded  # excluded rows come last
+    order = np.lexsort((priority, client_index))
+    counts = np.bincount(client_index)
+    rank = np.arange(len(client_index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held_out = np.empty(len(client_index), dtype=bool)
+    held_out[order] = rank < np.floor(fraction * counts + 1e-9).repeat(counts)  # 0.29 * 100 is 28.999...
+    return held_out if excluded is None else held_out & ~excluded
+
+
+def attach_groups_and_splits(
+    rows: ParsedRows, path: str, group: str | None, split: str | None, fold: str | None
+) -> ParsedRows:
+    """Return the rows with the groups, splits and folds of these columns, which stop being features.
+
+    Raises UserError for a missing column, a row without a group or split, and a split that is not one of ``SPLITS``.
+    """
+    options = {"group": group, "split": split, "fold": fold}
+    columns = {option: name for option, name in options.items() if name is not None}
+    if not columns:
+        return rows
+    frame = rows.frame if rows.metadata is None else rows.metadata
+    assert frame is not None  # ``read_table`` refuses these options for files without names
+    values = {}
+    for option, name in columns.items():
+        if name not in frame:
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggest_columns(name, frame)}")
+        values[option] = column_as_text(frame[name])
+        if option != "fold" and "" in values[option]:
+            row = values[option].tolist().index("") + 1
+            raise UserError(f"data.{option}={name}: row {row} of {path} has no value there; fill it in or drop it")
+    if rows.metadata is None:
+        frame = frame.drop(columns=list(dict.fromkeys(columns.values())))
+        if not frame.shape[1]:
+            names = " and ".join(f"data.{option}" for option in columns)
+            raise UserError(f"data.path={path}: the file has no feature columns besides {names}; give at least one")
+        rows = replace(rows, frame=frame)
+    if "split" in values:
+        marked = (rows.validation, rows.test)
+        validation, test = split_masks(values["split"], f"data.split={split}", path, marked)
+        rows = replace(rows, validation=validation, test=test)
+    return replace(rows, group=values.get("group"), fold=values.get("fold"))
+
+
+def split_masks(
+    split: Shaped[np.ndarray, " N"], option: str, path: str, marked: tuple[np.ndarray | None, np.ndarray | None]
+) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
+    """Return the masks of the validation and the test rows, shape (N,) each, from a column of names in ``SPLITS``.
+
+    Raises UserError, which begins with ``option``, for other names, and where the file already has ``marked`` rows.
+    """
+    if marked != (None, None):
+        raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave data.split out")
+    unknown = ~np.isin(split, SPLITS)
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise UserError(f"{option}: row {row + 1} of {path} has '{split[row]}'; write train, validation or test")
+    if not (split == "train").any():
+        raise UserError(f"{option}: no row of {path} is marked train; leave some to train on")
+    return split == "validation", split == "test"
+
+
+def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
+    """Draw a number from [0, 1) for each group, and return the number of each row's group, shape (N,).
+
+    The number depends on the state of ``rng`` and on the group's name alone: other groups do not change it.
+    """
+    salt = rng.bytes(16)
+    names, inverse = np.unique(group, return_inverse=True)
+    digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=8, salt=salt).digest() for name in names)
+    return ((np.frombuffer(digests, "<u8") >> np.uint64(11)) * 2.0**-53)[inverse]
+
+
+def check_groups_and_folds(
+    rows: ParsedRows,
+    validation: Bool[np.ndarray, " N"],
+    test: Bool[np.ndarray, " N"],
+    *,
+    path: str,
+    columns: Mapping[str, str | None],
+) -> None:
+    """Raise UserError for a group with rows of two splits or two folds, and for a training row without a fold.
+
+    ``columns`` has the columns of groups, splits and folds by option.
+    """
+    group_column = str(columns["group"])
+    split = np.array(SPLITS)[validation + 2 * test]
+    if rows.group is not None:
+        option = "the arrays validation and test" if columns["split"] is None else f"data.split={columns['split']}"
+        check_groups_intact(rows.group, split, option, group_column)
+    if rows.fold is None:
+        return
+    training = split == "train"
+    option = f"data.fold={columns['fold']}"
+    if "" in rows.fold[training]:
+        row = int(((rows.fold == "") & training).argmax()) + 1
+        raise UserError(f"{option}: row {row} of {path} is trained on and has no fold: fill it in")
+    if rows.group is not None:
+        check_groups_intact(rows.group[training], rows.fold[training], option, group_column)
+
+
+def check_groups_intact(
+    group: Shaped[np.ndarray, " N"], label: Shaped[np.ndarray, " N"], option: str, column: str
+) -> None:
+    """Raise UserError, which begins with ``option``, where rows of one group have two labels, such as two splits.
+
+    ``group`` and ``label`` have shape (N,); ``column`` is the column of groups.
+    """
+    if (mixed := _find_mixed_group(group, label)) is not None:
+        name, first, second = mixed
+        raise UserError(f"{option}: group '{name}' of data.group={column} has rows of '{first}' and of '{second}': "
+                        "mark all rows of a group alike, or leave data.group out")  # fmt: skip
+
+
+def warn_groups_across_clients(
+    group: Shaped[np.ndarray, " N"],
+    client_index: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
+    column: str,
+    keep: bool,
+) -> list[str]:
+    """Return a warning about groups with rows of several clients. Raise UserError for such groups unless ``keep``."""
+    if (mixed := _find_mixed_group(group, client_index)) is None:
+        return []
+    name, *indices = mixed
+    first, second = ([*client_names, ""][index] or "nobody" for index in indices)
+    example = f"'{name}' has rows of client {first} and of client {second}"
+    if not keep:
+        raise UserError(f"data.group={column}: group {example}: if these are two groups, give them two names, such as "
+                        f"{first}-{name}; if they are one, data.group_across=keep holds it out at all of its "
+                        "clients at once")  # fmt: skip
+    group_index = np.unique(group, return_inverse=True)[1]
+    pairs = np.unique(np.stack([group_index, client_index]), axis=1)
+    n_across = int((np.bincount(pairs[0]) > 1).sum())
+    return [f"data.group={column}: {n_across} groups have rows of several clients ({example}): data.group_across=keep "
+            "holds such a group out at all of its clients at once, where a client is held out wholly too"]  # fmt: skip
+
+
+def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
+    """Return the first group whose rows have two labels, and these labels; None where no group is mixed."""
+    order = np.lexsort((label, group))
+    group, label = group[order], label[order]
+    mixed = (group[1:] == group[:-1]) & (label[1:] != label[:-1])
+    if not mixed.any():
+        return None
+    row = int(mixed.argmax())
+    return group[row], label[row], label[row + 1]
+
+
+def summarize_groups(
+    group: Shaped[np.ndarray, " N"], column: str, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"]
+) -> list[str]:
+    """Return sentences on the numbers of groups and of held-out groups, and on groups with similar names."""
+    held_out = []
+    for split, mask in (("validation", validation), ("the test", test)):
+        if mask.any():
+            held_out.append(f"{len(np.unique(group[mask])):,} with {mask.sum():,} rows for {split}")
+    names = np.unique(group)
+    summary = f"data.group={column}: the rows of each of {len(names):,} groups stay together"
+    if held_out:
+        summary += f"; held out are {' and '.join(held_out)}"
+    return [summary, *warn_similar_names(f"data.group={column}: groups", names.tolist())]
+
+
+def suggest_group_columns(frame: Any, columns: Sequence[str], client: str | None) -> list[str]:
+    """Return a hint about columns, none of them a feature, that may name groups of rows, such as patients of visits.
+
+    Such a column holds repeated text other than dates, or repeated whole numbers. Either each value belongs to one
+    client, or the values are text and more than 100 or than half of the rows.
+    """
+    candidates = []
+    for name in columns:
+        series = frame[name]
+        if series.isna().any() or not _may_name_groups(series):
+            continue
+        values = column_as_text(series)
+        n_values = len(np.unique(values))
+        n_clients = 1 if client is None else frame[client].nunique()
+        within_clients = client is not None and _find_mixed_group(values, frame[client].astype(str).to_numpy()) is None
+        is_text = series.dtype.kind not in "iu"
+        many = is_text and (n_values > _MANY_VALUES or n_values > len(values) / 2)
+        if n_values < len(values) and ((within_clients and n_values > 2 * n_clients) or many):
+            candidates.append((name, n_values))
+    if not candidates:
+        return []
+    counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
+    return [f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
+            f"data.group={candidates[0][0]} keeps them together where rows are held out"]  # fmt: skip
+
+
+def _may_name_groups(series: Any) -> bool:
+    """Return whether a column holds whole numbers, or text other than dates."""
+    from pandas.api import types
+
+    if types.is_bool_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
+        return False
+    return types.is_integer_dtype(series.dtype) or not (types.is_numeric_dtype(series.dtype) or holds_dates(series))

@@ -10,7 +10,8 @@ from fcorun.config import build
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.table import Table
 from fcorun.rows.rows import Rows
-from fcorun.tables.partition import hold_out, standardize_per_client
+from fcorun.tables.scaling import standardize_per_client
+from fcorun.tables.splits import hold_out
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -11,7 +11,7 @@ from jaxtyping import TypeCheckError
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares
 from fcorun.regularizers import L1, Box
-from fcorun.tables.partition import hold_out
+from fcorun.tables.splits import hold_out
 
 
 @dataclass(frozen=True)

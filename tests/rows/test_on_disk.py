@@ -16,16 +16,16 @@ from fcorun.datasets.table import Table
 from fcorun.rows import disk_matrix
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.rows import Rows
-from fcorun.tables import array_files, parquet
+from fcorun.tables import array_files, column_files
 from fcorun.tables.data_warnings import warn_identifiers
-from fcorun.tables.dataframe import read_dataframe
+from fcorun.tables.readers import read_dataframe
 from fcorun.tables.scaling import Scaling
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Read blocks of a few rows, so that a table has several."""
-    for module in (disk_matrix, array_files, parquet):
+    for module in (disk_matrix, array_files, column_files):
         monkeypatch.setattr(module, "READ_BYTES", 200)
 
 
@@ -159,7 +159,7 @@ def test_columns_that_are_numbered():
 
 def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
     assert not Table(path=write_folder()).load().train.streamed
-    monkeypatch.setattr(array_files, "free_device_memory", lambda: 2 * ROWS * FEATURES * 4)
+    monkeypatch.setattr(array_files, "free_host_memory", lambda: 2 * ROWS * FEATURES * 4)
     assert Table(path=write_folder()).load().train.streamed
 
 
@@ -191,7 +191,7 @@ def test_blocks_are_of_a_few_rows(monkeypatch):
     def counted(key, shape, dtype, content):
         return cache_blocks([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in content))
 
-    for module in (array_files, parquet):
+    for module in (array_files, column_files):
         monkeypatch.setattr(module, "cache_blocks", counted)
     tables: list[dict] = [write_parquet(frame()), {"path": write_hdf5(compression="gzip")}]
     for given in tables:

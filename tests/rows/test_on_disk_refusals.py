@@ -17,7 +17,7 @@ from fcorun.rows import disk_matrix
 
 def test_rows_that_do_not_fit_into_memory_are_not_read_at_once(monkeypatch):
     disk = Table(path=write_folder(), resident=False).load()
-    monkeypatch.setattr(disk_matrix, "free_device_memory", lambda: 1000)
+    monkeypatch.setattr(disk_matrix, "free_host_memory", lambda: 1000)
     with fails("stay on disk", "needs all of them in memory"):
         np.asarray(disk.train.x)
     assert np.asarray(disk.train.x[:2]).shape == (2, FEATURES)

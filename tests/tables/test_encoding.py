@@ -12,8 +12,8 @@ from sklearn.preprocessing import OneHotEncoder
 from table_files import save
 
 from fcorun.datasets.table import Table
-from fcorun.tables import federated_statistics
 from fcorun.tables.encoding import Column, Encoding
+from fcorun.tables.fit_encoding import column_means, column_medians, count_levels, count_values
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -86,12 +86,10 @@ def test_sums_over_clients_are_the_statistics_of_all_rows():
         matrices = [np.where(rng.random(x.shape) < 0.2, np.nan, x) for x in matrices]
         matrices[0][0] = rng.standard_normal(5)  # no column is empty
         pooled = np.concatenate(matrices)
-        np.testing.assert_array_equal(federated_statistics.count_values(matrices), np.isfinite(pooled).sum(axis=0))
-        np.testing.assert_allclose(
-            federated_statistics.column_means(matrices), np.nanmean(pooled, axis=0), rtol=1e-11, atol=1e-14 * scale
-        )
-        np.testing.assert_array_equal(federated_statistics.column_medians(matrices), np.nanmedian(pooled, axis=0))
-    assert federated_statistics.count_levels([["x", "y", "x"], [], ["y", "x"]]) == {"x": 3, "y": 2}
+        np.testing.assert_array_equal(count_values(matrices), np.isfinite(pooled).sum(axis=0))
+        np.testing.assert_allclose(column_means(matrices), np.nanmean(pooled, axis=0), rtol=1e-11, atol=1e-14 * scale)
+        np.testing.assert_array_equal(column_medians(matrices), np.nanmedian(pooled, axis=0))
+    assert count_levels([["x", "y", "x"], [], ["y", "x"]]) == {"x": 3, "y": 2}
 
 
 # ---------------------------------------------------------------- tables of numbers

@@ -34,8 +34,8 @@ def run(argv: Sequence[str]) -> int:
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
     from fcorun.models.predict import predict
-    from fcorun.tables.dataframe import read_dataframe
     from fcorun.tables.encoding import read_kinds
+    from fcorun.tables.readers import read_dataframe
 
     _import_objective(record, arguments.config_dir, arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")

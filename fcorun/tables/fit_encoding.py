@@ -1,20 +1,21 @@
 """The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from fcorun.errors import UserError
-from fcorun.tables import federated_statistics
 from fcorun.tables.columns import ColumnKind, check_level_count, coerce_numbers, is_missing, to_level_names
 from fcorun.tables.data_warnings import abbreviate, warn_similar_names
 from fcorun.tables.encoding import Column, Encoding, check_finite
 
 MissingPolicy = Literal["refuse", "mean", "median", "indicator"]
 _SHOWN_COLUMNS = 10  # columns of levels that a warning lists
+_SIGN_FLIP = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def fit_encoding(
     """Fit an encoding to the training rows of a pandas.DataFrame whose columns have these kinds.
 
     Means come from the clients' sums and counts, medians from counts below thresholds
-    (``fcorun.tables.federated_statistics``), and levels from the union of the clients' levels and the sum of their
+    (``column_medians``), and levels from the union of the clients' levels and the sum of their
     counts. A gap in a column of levels becomes the most frequent level, of equally frequent ones the first by name.
     With "indicator", a gap in a column of numbers becomes the mean, and a gap among levels becomes no level.
     True and False are the numbers 1 and 0. A column of text with one level makes no feature.
@@ -160,10 +161,7 @@ def _fit_fills(
     for name, column in zip(names, values.T, strict=True):
         check_finite(column, name, where)
     matrices = [values[rows] for rows in rows_by_client.values()]
-    if missing == "median":
-        fills = federated_statistics.column_medians(matrices)
-    else:
-        fills = federated_statistics.column_means(matrices)
+    fills = column_medians(matrices) if missing == "median" else column_means(matrices)
     return dict(zip(names, fills.tolist(), strict=True))
 
 
@@ -171,7 +169,7 @@ def _count_levels(series: Any, rows_by_client: dict[str, np.ndarray], where: str
     """Count the training rows of each level of a column. Raises UserError for too many levels."""
     names = to_level_names(series)
     names_by_client = [[name for name in names[rows] if name is not None] for rows in rows_by_client.values()]
-    counts = federated_statistics.count_levels(names_by_client)
+    counts = count_levels(names_by_client)
     check_level_count(str(series.name), len(counts), sum(map(len, names_by_client)), where)
     return counts
 
@@ -219,3 +217,49 @@ def _warn_encoded_text(columns: list[Column]) -> list[str]:
     if not descriptions:
         return []
     return [f"text columns are coded as features of 0 and 1: {abbreviate(descriptions, _SHOWN_COLUMNS)}"]
+
+
+def count_values(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Int[np.ndarray, " d"]:
+    """Count the finite values of each column over the clients' matrices."""
+    return np.sum([np.isfinite(x).sum(axis=0) for x in matrices], axis=0)
+
+
+def column_means(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:
+    """Compute the mean of each column over the clients' matrices, NaN left out, from sums and counts."""
+    return np.sum([np.nansum(x, axis=0) for x in matrices], axis=0) / count_values(matrices)
+
+
+def column_medians(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:
+    """Compute the exact median of each column over the clients' matrices by bisection of counts.
+
+    In each of 64 rounds the server sends a threshold for each column, and clients return the number of their values at
+    or below the threshold. The thresholds bisect the integers that order float64 as numbers do, so the bisection ends
+    at a value of the data. The median of an even number of values is the mean of the middle two.
+    """
+    n_values = count_values(matrices)
+    keys = [_order_keys(x) for x in matrices]
+    ranks = np.stack([(n_values - 1) // 2, n_values // 2])
+    low, high = (np.broadcast_to(_order_keys(np.array(end)), ranks.shape) for end in (-np.inf, np.inf))
+    while (low < high).any():
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        below = np.zeros(ranks.shape, np.int64)
+        for x in keys:
+            below = below + np.stack([(x <= threshold).sum(axis=0) for threshold in middle])
+        enough = below > ranks
+        low = np.where(enough, low, np.minimum(middle + 1, high))
+        high = np.where(enough, middle, high)
+    return (low ^ np.where(low < 0, _SIGN_FLIP, 0)).view(np.float64).mean(axis=0)
+
+
+def count_levels(values_by_client: Iterable[Sequence[str]]) -> Counter[str]:
+    """Count the rows of each level over all clients, from each client's counts."""
+    totals: Counter[str] = Counter()
+    for values in values_by_client:
+        totals.update(Counter(values))
+    return totals
+
+
+def _order_keys(x: np.ndarray) -> Int[np.ndarray, "..."]:
+    """Return integers in the order of the numbers x as float64; NaN come last."""
+    bits = (x.astype(np.float64) + 0.0).view(np.int64)  # -0.0 becomes 0.0
+    return np.where(np.isnan(x), _SIGN_FLIP, bits ^ np.where(bits < 0, _SIGN_FLIP, 0))
