@@ -46,7 +46,9 @@ class Tree(Topology):
         if self.map is None:
             edges = self.edges or max(round(n_clients**0.5), 1)
             if edges > n_clients:
-                raise UserError(f"topology.edges={edges} is more than the {n_clients} clients: give at most {clients}")
+                raise UserError(
+                    f"topology.edges={edges} is more than the {n_clients} clients: give at most {n_clients}"
+                )
             return np.arange(n_clients) * edges // n_clients
         edge_of_client = self._read_map(clients) if isinstance(self.map, str) else np.asarray(self.map, int)
         if len(edge_of_client) != n_clients:

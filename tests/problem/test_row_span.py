@@ -156,6 +156,6 @@ def test_solvers_take_the_same_steps_on_a_quadratic_in_its_coordinates(solver, r
 def test_data_without_a_useful_basis_have_none(change):
     data, problem, _ = example()
     if change == "rows":
-        data = replace(data, x=data.train.x[:, :17])  # nine rows are more than half of that
+        data = replace(data, train=replace(data.train, x=data.train.x[:, :17]))  # nine rows are more than half of that
     objective = MLP() if change == "objective" else problem.objective
     assert restrict_to_row_span(objective, data, "float32") is None
