@@ -3,8 +3,9 @@
 from copy import copy, deepcopy
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import hydra._internal.config_loader_impl as loader
+import hydra._internal.config_loader_impl
 import omegaconf.base
 import yaml
 from hydra._internal.defaults_list import Overrides
@@ -16,12 +17,14 @@ from fcorun.configuration.search_path import packaged_config_dir
 def speed_up_composition() -> None:
     """Reuse what Hydra and OmegaConf read, parse and merge for equal files and equal choices."""
     Hydra.get_mode = lambda *_, **__: None  # composes each command once more to read hydra.mode, which no test sets
+    loader: Any = hydra._internal.config_loader_impl  # their private members are replaced
+    parser: Any = omegaconf.base
     Loader = loader.ConfigLoaderImpl
     Loader._process_config_searchpath = _only_if_set(Loader._process_config_searchpath)
     Loader._compose_config_from_defaults_list = _merge_once(Loader._compose_config_from_defaults_list)
     loader.create_defaults_list = _choose_once(loader.create_defaults_list)
     yaml.load = _parse_once(yaml.load)
-    omegaconf.base.parse = cache(omegaconf.base.parse)  # of interpolations
+    parser.parse = cache(parser.parse)  # of interpolations
 
 
 def _only_if_set(process):

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ def share_programs() -> None:
     """Let engines of equal federations share their compiled programs, unless a test has patched fcorun."""
     Engine._compile = _share(Engine._compile)
     trace_shapes = Federation.shapes.func
-    Federation.shapes = property(lambda self: _share_shapes(self, trace_shapes))
+    setattr(Federation, "shapes", property(lambda self: _share_shapes(self, trace_shapes)))  # noqa: B010
     pytest.MonkeyPatch.setattr = _note(pytest.MonkeyPatch.setattr)
     pytest.MonkeyPatch.undo = _forget(pytest.MonkeyPatch.undo)
 
@@ -51,8 +52,9 @@ def _may_share(federation):
 
 def _shared(federation):
     """Return the dictionary that federations of equal content share: programs by the number of devices, and shapes."""
-    values = _values.setdefault((_content_of(federation), jax.config.jax_enable_x64), {})
-    _values.move_to_end((_content_of(federation), jax.config.jax_enable_x64))
+    key = _content_of(federation), jax.config.read("jax_enable_x64")
+    values = _values.setdefault(key, {})
+    _values.move_to_end(key)
     if len(_values) > MAX_FEDERATIONS:
         _values.popitem(last=False)
     return values
@@ -86,7 +88,7 @@ def _content_of(federation: Federation):
 def _content(value):
     """Return a hashable key of a value's content; of an object of unknown content, the object itself."""
     if isinstance(value, np.ndarray | jax.Array):
-        array = np.ascontiguousarray(value)
+        array: Any = np.ascontiguousarray(value)
         return array.shape, str(array.dtype), array.tolist() if array.dtype == object else sha256(array).hexdigest()
     if isinstance(value, Mapping):
         return "dict", tuple((name, _content(each)) for name, each in value.items())

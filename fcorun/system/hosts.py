@@ -7,6 +7,7 @@ host that never comes, has other versions or is lost can be named.
 
 import atexit
 import json
+import math
 import os
 import sys
 import threading
@@ -177,7 +178,7 @@ class Hosts:
                     message = json.loads(connection.recv_bytes())  # type: ignore[union-attr]
                 except (EOFError, OSError, ValueError):  # the end of the connection, or no JSON
                     message = None
-                last_received[rank] = time.monotonic() if message else 0.0
+                last_received[rank] = time.monotonic() if message else -math.inf
                 if message and "alive" not in message:
                     self.inboxes[rank].put(message)
                 if message and message.get("do") == "end":

@@ -282,13 +282,28 @@ def two(monkeypatch):
     """The leader and a follower, each receiving messages in a thread."""
     monkeypatch.setattr(hosts_module, "_LOSS_GRACE_SECONDS", 60)
     (first, _), (second, _) = meet(*options_of(2))
-    for host in (first, second):
-        threading.Thread(target=host.receive_messages, daemon=True).start()
+    threads = start_receiving(first, second)
     yield first, second
     first.closed = second.closed = True  # the end of a connection is no loss any more
     hang_up(second)
+    wait_for_end(threads)
     for connection in (*first.connections.values(), *second.connections.values()):
         connection.close()
+
+
+def start_receiving(*hosts: Hosts) -> list[threading.Thread]:
+    """Start a thread for each host that receives its messages."""
+    threads = [threading.Thread(target=host.receive_messages, daemon=True) for host in hosts]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def wait_for_end(threads: list[threading.Thread]) -> None:
+    """Wait until threads have ended, whose connections must not be closed before."""
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
 
 
 def hang_up(host: Hosts) -> None:
@@ -369,14 +384,14 @@ def test_a_host_that_is_silent_for_long_is_lost(monkeypatch):
     monkeypatch.setattr(hosts_module, "_HEARTBEAT_SECONDS", 0.02)
     monkeypatch.setattr(hosts_module, "_SILENCE_SECONDS", 0.3)
     (first, _), (second, _), (third, _) = meet(*options_of(3))
-    for host in (first, second):  # the third one sends nothing
-        threading.Thread(target=host.receive_messages, daemon=True).start()
+    threads = start_receiving(first, second)  # the third one sends nothing
     with pytest.raises(HostLost, match=r"host 2 \(n2\) was lost"):
         first.check_failures(timeout=5)
     second.check_failures()
     first.closed = second.closed = True
     for host in (second, third):
         hang_up(host)
+    wait_for_end(threads)
 
 
 def test_an_interruption_of_a_follower_interrupts_the_leader(two):
