@@ -131,9 +131,8 @@ class Nifti(Dataset):
             listed = {column: np.array(values)[included].tolist() for column, values in listed.items()}
         metadata = pd.DataFrame({column: listed[column] for column in (self.group, self.split, self.fold) if column})
         rows = ParsedRows(x, _numbers(y), client, metadata=metadata)
-        data = self._table.to_federated_data(
-            attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold)
-        )
+        table = self._table
+        data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path))
         warnings = [warning for warning in data.warnings if "data.group=" in warning]
         warnings += warn_similar_names(f"data.path={self.path}: labels", data.classes)
         warnings += warn_similar_names(f"data.path={self.path}: clients", np.unique(client).tolist())

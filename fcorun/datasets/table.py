@@ -19,7 +19,7 @@ from fcorun.tables.array_files import (
     is_array_folder,
     stays_on_disk,
 )
-from fcorun.tables.column_roles import ParsedRows, check_column_roles, take_weight_and_offset
+from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.tables.columns import ColumnKind, infer_kinds
 from fcorun.tables.data_warnings import (
     abbreviate,
@@ -124,8 +124,7 @@ class Table(Dataset):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} needs data.standardize=pooled: give that too")
         HoldOut(self.validation, self.test).check()
-        taken = {"target": self.target, "client": self.client}
-        check_column_roles(self.ignore, self.only, taken, **self._metadata_options)
+        self.roles.check()
         if self.group_across == "keep" and self.group is None:
             raise UserError("data.group_across=keep needs data.group: name the column of groups, or leave it out")
         if self.split is not None and (self.validation is not None or self.test is not None):
@@ -139,10 +138,9 @@ class Table(Dataset):
                             f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
     @property
-    def _metadata_options(self) -> dict[str, str | None]:
-        """The columns that are no features, by option."""
-        options = ("weight", "offset", "group", "split", "fold")
-        return {option: getattr(self, option) for option in options}
+    def roles(self) -> ColumnRoles:
+        """The roles of the columns that options name."""
+        return ColumnRoles.from_options(self)
 
     @property
     def _where(self) -> str:
@@ -160,18 +158,8 @@ class Table(Dataset):
 
         Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
         """
-        metadata_columns = {option: name for option, name in self._metadata_options.items() if name is not None}
-        rows = read_table(
-            self.path,
-            self.target,
-            self.client,
-            self.ignore,
-            None if self.only is None else [*self.only, *metadata_columns.values()],
-            metadata_columns=metadata_columns,
-            record=self.encoding,
-            resident=self.resident,
-        )
-        return self.to_federated_data(attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold))
+        rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident)
+        return self.to_federated_data(attach_groups_and_splits(rows, self.roles, self.path))
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Load the rows of one host's clients.
@@ -195,7 +183,7 @@ class Table(Dataset):
 
     def to_federated_data(self, rows: ParsedRows) -> FederatedData:
         """Return rows as ``load`` does: with targets, clients, held-out rows and standardization by the options."""
-        rows, weight_and_offset = take_weight_and_offset(rows, self.path, self.weight, self.offset)
+        rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         kinds = self._column_kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
         y, classes = encode_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
@@ -274,8 +262,7 @@ class Table(Dataset):
             group=rows.group,
         )
         held_out = validation | test
-        columns = {"group": self.group, "split": self.split, "fold": self.fold}
-        check_groups_and_folds(rows, validation, test, path=self.path, columns=columns)
+        check_groups_and_folds(rows, self.roles, validation, test, self.path)
         options = f"data.validation={self.validation}"
         if test.any():
             options += f", data.test={self.test}"

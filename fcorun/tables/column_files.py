@@ -5,7 +5,7 @@ import gzip
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix
 from fcorun.tables.array_files import cache_blocks, file_digest
-from fcorun.tables.column_roles import ParsedRows, check_unique_names, select_features, split_columns, suggest_columns
+from fcorun.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.tables.columns import (
     MISSING_TOKENS,
     ColumnKind,
@@ -194,21 +194,10 @@ def read_excel(
     return table, header, sheet_warnings
 
 
-def read_parquet(
-    file: Path,
-    path: str,
-    *,
-    target: str | None,
-    client: str | None,
-    ignore: Sequence[str] | None,
-    only: Sequence[str] | None,
-    metadata_columns: Mapping[str, str],
-    encoding: Encoding | None,
-) -> ParsedRows:
+def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding | None) -> ParsedRows:
     """Return the rows of a Parquet file, whose features stay on disk.
 
-    The features are the columns that ``select_features`` returns, or those of ``encoding``. The columns in
-    ``metadata_columns``, by option, are no features; ``ParsedRows.metadata`` has them.
+    The features are the columns that ``roles`` selects, or those of ``encoding``.
 
     Raises UserError for missing columns and for features that are no numbers, and the errors of pyarrow for a damaged
     file.
@@ -218,11 +207,9 @@ def read_parquet(
 
     where = f"data.path={path}"
     header = pd.DataFrame(columns=_column_names(parquet.read_schema(file)))
-    metadata_names = list(dict.fromkeys(metadata_columns.values()))
     check_unique_names(list(header), where)
-    selected = select_features(header, path, (target, client), ignore, only)
-    features = [name for name in selected if name not in metadata_names]
-    split_columns(header, path, target, client, features=features)
+    features = roles.select_features(header, path)
+    roles.split_columns(header, path, features)  # raises the errors of missing columns
     if encoding is not None:
         for column in encoding.columns:
             if column.kind != "number" or column.indicator:
@@ -230,18 +217,15 @@ def read_parquet(
                                 f"levels or gaps of '{column.name}': give a file that fits into memory")  # fmt: skip
         encoding.check_columns(features, where)
         features = [column.name for column in encoding.columns]
-    for option, name in metadata_columns.items():
-        if name not in header:
-            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggest_columns(name, header)}")
 
-    in_memory = [name for name in dict.fromkeys((target, client, *metadata_names)) if name is not None]
-    frame = pd.read_parquet(file, columns=in_memory)
+    names = dict.fromkeys((roles.target, roles.client, *roles.metadata.values()))
+    frame = pd.read_parquet(file, columns=[name for name in names if name is not None])
     frame.columns = [str(name) for name in frame.columns]
-    rows = split_columns(frame, path, target, client, features=[])
+    rows = roles.split_columns(frame, path, features=[])
     x: Any = DiskMatrix.from_memmap(_cache_columns(file, features, where)) if features else rows.x
     if encoding is None:
         encoding = Encoding(tuple(Column(name) for name in features))
-    return ParsedRows(x, rows.y, rows.client, metadata=frame[metadata_names], encoding=encoding)
+    return replace(rows, x=x, frame=None, encoding=encoding)
 
 
 def _column_names(schema: Any) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from fcorun.tables.array_files import (
     stays_on_disk,
 )
 from fcorun.tables.column_files import ParsedTable, estimate_bytes, read_csv_text, read_excel, read_header, read_parquet
-from fcorun.tables.column_roles import ParsedRows, check_unique_names, select_features, split_columns, suggest_columns
+from fcorun.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.tables.columns import ColumnKind, names_as_text, require_numbers, to_plain_array
 from fcorun.tables.data_warnings import warn_decimal_commas, warn_missing_tokens
 from fcorun.tables.encoding import read_encoding, read_kinds
@@ -88,17 +87,7 @@ def explain_damage(where: str, ending: str, error: Exception) -> UserError:
     return UserError(f"{where}: cannot be read as {ending} ({reason}); {advice}")
 
 
-def read_table(
-    path: str,
-    target: str | None = None,
-    client: str | None = None,
-    ignore: Sequence[str] | None = None,
-    only: Sequence[str] | None = None,
-    *,
-    metadata_columns: Mapping[str, str] = MappingProxyType({}),
-    record: str | None = None,
-    resident: bool | str = True,
-) -> ParsedRows:
+def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resident: bool | str = True) -> ParsedRows:
     """Read the rows of the file at ``path``, whose ending says the format.
 
     Raises UserError for a file that is missing, empty or damaged, and for targets, clients and arrays with values that
@@ -106,10 +95,7 @@ def read_table(
 
     Args:
         path: the file, or a folder of .npy files.
-        target, client: columns of a file with named columns. ``client`` may be None.
-        ignore: columns that are no features.
-        only: the columns to keep as features, or None for all.
-        metadata_columns: columns that are no features in the end, such as weights and groups, by option.
+        roles: the roles of named columns. Of a file of arrays, ``group``, ``split`` and ``fold`` name arrays.
         record: the folder of a record whose encoding the columns are to fit, or None.
         resident: whether the features of Parquet, HDF5 and folders are read into memory. With "auto", they stay on disk
             if they do not fit into memory.
@@ -121,8 +107,8 @@ def read_table(
         file = find_file(path, arrays=True)
         ending = detect_ending(file, where)
     has_named_columns = ending in NAMED_COLUMN_ENDINGS
-    columns: dict[str, Any] = {"target": target, "client": client, "ignore": ignore, "only": only}
-    for option, column in columns.items():
+    for option in ("target", "client", "ignore", "only"):
+        column = getattr(roles, option)
         if column is not None and not has_named_columns:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
@@ -130,23 +116,23 @@ def read_table(
                         "X.npy and y.npy, or leave data.resident out")  # fmt: skip
     try:
         if not has_named_columns:
-            rows = _read_arrays(file, ending, path, resident, metadata_columns)
+            rows = _read_arrays(file, path, ending, roles, resident)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
-            encoding = read_encoding(record) if record else None
-            rows = read_parquet(file, path, **columns, metadata_columns=metadata_columns, encoding=encoding)
+            rows = read_parquet(file, path, roles, read_encoding(record) if record else None)
         else:
-            kinds = read_kinds(record) if record else None
-            rows = _read_frame(file, path, ending, **columns, kinds=kinds, metadata_columns=metadata_columns)
+            rows = _read_frame(file, path, ending, roles, read_kinds(record) if record else None)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     if not len(rows.y):
         raise UserError(f"data.path={path}: the file has no rows; give one with data")
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
-        raise UserError(f"data.path={path}: the file has no feature columns; give at least one")
+        others = " and ".join(f"data.{option}" for option in roles.metadata)
+        besides = f" besides {others}" if others else ""
+        raise UserError(f"data.path={path}: the file has no feature columns{besides}; give at least one")
     if isinstance(rows.x, np.ndarray):  # rows on disk are checked by FederatedData.validate
         _check_finite(rows.x, path, None)
-    _check_finite(rows.y[:, None], path, f"target '{target}'" if target else "target y")
+    _check_finite(rows.y[:, None], path, f"target '{roles.target}'" if roles.target else "target y")
     return rows
 
 
@@ -159,45 +145,31 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
 
 
 def _read_frame(
-    file: Path,
-    path: str,
-    ending: str,
-    *,
-    target: str | None,
-    client: str | None,
-    ignore: Sequence[str] | None,
-    only: Sequence[str] | None,
-    kinds: Mapping[str, ColumnKind] | None,
-    metadata_columns: Mapping[str, str],
+    file: Path, path: str, ending: str, roles: ColumnRoles, kinds: Mapping[str, ColumnKind] | None
 ) -> ParsedRows:
     """Read the rows of a file with named columns into memory."""
     where = f"data.path={path}"
-    table, warnings = read_named_columns(file, ending, target, client, where=where, kinds=kinds)
+    table, warnings = read_named_columns(file, ending, roles.target, roles.client, where=where, kinds=kinds)
     frame = table.frame
-    others = frame.drop(columns=[target, client], errors="ignore")
-    for option, name in metadata_columns.items():
-        if name not in others:
-            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggest_columns(name, others)}")
-    features = select_features(frame, path, (target, client), ignore, only)
-    rows = split_columns(frame, path, target, client, features=features)
+    features = roles.select_features(frame, path)
+    rows = roles.split_columns(frame, path, features)
+    used = [*features, *roles.metadata.values()]
     for name, reason in table.unparsed_columns.items():
-        if name in features:
+        if name in used:
             raise UserError(f"{where}: {reason}")
-    tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in features or name == target}
+    tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in (*used, roles.target)}
     warnings += warn_missing_tokens(tokens, frame)
-    if "group" not in metadata_columns:
-        left_out = [name for name in frame.columns if name not in (*features, target, client)]
-        warnings += suggest_group_columns(frame, left_out, client)
+    if roles.group is None:
+        left_out = [name for name in frame.columns if name not in (*used, roles.target, roles.client)]
+        warnings += suggest_group_columns(frame, left_out, roles.client)
     return replace(rows, warnings=tuple(warnings))
 
 
-def _read_arrays(
-    file: Path, ending: str, path: str, resident: bool | str, metadata_columns: Mapping[str, str]
-) -> ParsedRows:
-    """Read the rows of a file of arrays; ``metadata`` has the arrays that the options group, split and fold name."""
+def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, resident: bool | str) -> ParsedRows:
+    """Read the rows of a file of arrays; ``metadata`` has the arrays that the roles group, split and fold name."""
     import pandas as pd
 
-    options = {option: name for option, name in metadata_columns.items() if option in ("group", "split", "fold")}
+    options = {option: name for option, name in roles.metadata.items() if option in ("group", "split", "fold")}
     for option, name in options.items():
         if ending in LIBSVM_ENDINGS:
             raise UserError(f"data.{option}={name}: a {ending} file has features and targets only: give a table, or an "

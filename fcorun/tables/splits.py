@@ -1,7 +1,7 @@
 """The rows to hold out, for validation and for the test, and groups of rows that stay together."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from fcorun.errors import UserError, suggest_name
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.column_roles import ParsedRows, suggest_columns
+from fcorun.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
 from fcorun.tables.columns import column_as_text, holds_dates
 from fcorun.tables.data_warnings import abbreviate, warn_similar_names
 
@@ -146,36 +146,25 @@ def hold_out(
     return held_out if excluded is None else held_out & ~excluded
 
 
-def attach_groups_and_splits(
-    rows: ParsedRows, path: str, group: str | None, split: str | None, fold: str | None
-) -> ParsedRows:
-    """Return the rows with the groups, splits and folds of these columns, which stop being features.
+def attach_groups_and_splits(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows:
+    """Return the rows with the groups, splits and folds that their metadata has.
 
     Raises UserError for a missing column, a row without a group or split, and a split that is not one of ``SPLITS``.
     """
-    options = {"group": group, "split": split, "fold": fold}
-    columns = {option: name for option, name in options.items() if name is not None}
-    if not columns:
-        return rows
-    frame = rows.frame if rows.metadata is None else rows.metadata
-    assert frame is not None  # ``read_table`` refuses these options for files without names
     values = {}
-    for option, name in columns.items():
-        if name not in frame:
-            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggest_columns(name, frame)}")
-        values[option] = column_as_text(frame[name])
+    for option, name in roles.metadata.items():
+        if option not in ("group", "split", "fold"):
+            continue
+        if name not in rows.metadata:
+            suggestion = suggest_columns(name, rows.metadata)
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggestion}")
+        values[option] = column_as_text(rows.metadata[name])
         if option != "fold" and "" in values[option]:
             row = values[option].tolist().index("") + 1
             raise UserError(f"data.{option}={name}: row {row} of {path} has no value there; fill it in or drop it")
-    if rows.metadata is None:
-        frame = frame.drop(columns=list(dict.fromkeys(columns.values())))
-        if not frame.shape[1]:
-            names = " and ".join(f"data.{option}" for option in columns)
-            raise UserError(f"data.path={path}: the file has no feature columns besides {names}; give at least one")
-        rows = replace(rows, frame=frame)
     if "split" in values:
         marked = (rows.validation, rows.test)
-        validation, test = split_masks(values["split"], f"data.split={split}", path, marked)
+        validation, test = split_masks(values["split"], f"data.split={roles.split}", path, marked)
         rows = replace(rows, validation=validation, test=test)
     return replace(rows, group=values.get("group"), fold=values.get("fold"))
 
@@ -210,26 +199,18 @@ def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Gener
 
 
 def check_groups_and_folds(
-    rows: ParsedRows,
-    validation: Bool[np.ndarray, " N"],
-    test: Bool[np.ndarray, " N"],
-    *,
-    path: str,
-    columns: Mapping[str, str | None],
+    rows: ParsedRows, roles: ColumnRoles, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"], path: str
 ) -> None:
-    """Raise UserError for a group with rows of two splits or two folds, and for a training row without a fold.
-
-    ``columns`` has the columns of groups, splits and folds by option.
-    """
-    group_column = str(columns["group"])
+    """Raise UserError for a group with rows of two splits or two folds, and for a training row without a fold."""
+    group_column = str(roles.group)
     split = np.array(SPLITS)[validation + 2 * test]
     if rows.group is not None:
-        option = "the arrays validation and test" if columns["split"] is None else f"data.split={columns['split']}"
+        option = "the arrays validation and test" if roles.split is None else f"data.split={roles.split}"
         check_groups_intact(rows.group, split, option, group_column)
     if rows.fold is None:
         return
     training = split == "train"
-    option = f"data.fold={columns['fold']}"
+    option = f"data.fold={roles.fold}"
     if "" in rows.fold[training]:
         row = int(((rows.fold == "") & training).argmax()) + 1
         raise UserError(f"{option}: row {row} of {path} is trained on and has no fold: fill it in")
