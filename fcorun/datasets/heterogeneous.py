@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, LaterIndex, NonNegative
+from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import EqualSizeClients, check_nonzeros
 from fcorun.errors import UserError
@@ -16,24 +16,19 @@ from fcorun.system.random_streams import random_stream
 class Heterogeneous(EqualSizeClients):
     """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m.
 
-    All clients share s, which is 1 or -1 at ``shared_nonzeros`` random places and 0 elsewhere, or dense of N(0, I/d).
-    Client m draws u_m ~ N(0, I/d) and v_m, which is 1 or -1 at ``nonzeros`` random places. With more than two
-    classes the same law holds for each class's column. Client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, then
-    x ~ N(mu_m, I) and the label from the sigmoid of x'w_m, or from the softmax. There is no bias. The validation rows
-    of a client have its mean and its model.
+    All clients share s, with ``shared_nonzeros`` random coefficients that are 1 or -1 and others 0, or with all drawn
+    from N(0, 1/d). Client m draws u_m ~ N(0, I/d) and v_m, with ``nonzeros`` random coefficients that are 1 or -1. With
+    more than two classes the same law holds for each class's column. Client m draws a mean mu_m ~ N(0, mean_scale^2 I)
+    once, then x ~ N(mu_m, I) and the label from the sigmoid of x'w_m, or from the softmax. There is no bias. The
+    validation rows of a client have its mean and its model.
 
     Attributes:
-        clients: number of clients, M.
-        samples: training rows of each client.
         features: number of features, d.
         classes: number of labels; 2 make the task binary.
         shared, dense, sparse: strengths of the three components; 0 leaves a component out and the others unchanged.
         shared_nonzeros: number of nonzero coefficients of s; None for a dense s.
         nonzeros: number of nonzero coefficients of each v_m.
         mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
-        validation_samples: validation rows of each client; 0 for none.
-        test_samples: test rows of each client, scored once, at the end of a run.
-        seed: the seed of the data; training rows do not depend on the numbers of other rows.
         population: another number draws other clients from the same law, with the same shared component s.
     """
 
@@ -50,8 +45,6 @@ class Heterogeneous(EqualSizeClients):
     nonzeros: Count = 2
     mean_scale: NonNegative = 0.3
     validation_samples: Index = 64
-    seed: Index = 0
-    test_samples: LaterIndex = 0
     population: Index = 0
 
     def __post_init__(self):

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.synthetic import check_nonzeros, sample_clients, sampled_memory
+from fcorun.config import Count, NonNegative
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.synthetic import GeneratedClients, check_nonzeros
 from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
-class HeterogeneousMillion(Dataset):
+class HeterogeneousMillion(GeneratedClients):
     """Synthetic data of the law of ``fcorun.datasets.heterogeneous``, with two classes.
 
     Rows and models are drawn from the seed and a client's number alone.
@@ -21,37 +21,21 @@ class HeterogeneousMillion(Dataset):
     are stored.
 
     Attributes:
-        clients: number of clients, M.
-        samples: rows of each client.
-        features: number of features, d.
         shared, dense, sparse: strengths of the three components.
         shared_nonzeros: number of nonzero coefficients of s.
         nonzeros: number of nonzero coefficients of each v_m.
-        mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
-        evaluated: number of clients for evaluation: the first ones for training metrics, and as many clients that never
-            train for validation metrics.
-        seed: the seed of the data.
     """
 
     source = "ours"
 
-    clients: Count = 1_000_000
-    samples: Count = 32
-    features: Count = 64
     shared: NonNegative = 1.0
     dense: NonNegative = 0.5
     sparse: NonNegative = 1.0
     shared_nonzeros: Count = 8
     nonzeros: Count = 2
-    mean_scale: NonNegative = 0.3
-    evaluated: Count = 100
-    seed: Index = 0
 
     def __post_init__(self):
         check_nonzeros(self, "nonzeros", "shared_nonzeros")
-
-    def memory_needed(self) -> tuple[float, str]:
-        return sampled_memory(self)
 
     def load(self) -> FederatedData:
         """Return the rows of ``evaluated`` clients, all generated clients, and as ``truth`` shared * s and 0."""
@@ -73,6 +57,4 @@ class HeterogeneousMillion(Dataset):
             return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ model).astype("float32")
 
         truth = {"weights": shared, "bias": np.zeros((), np.float32)}
-        return sample_clients(
-            generate_rows, self.clients, self.samples, self.evaluated, task="binary", classes=(0, 1), truth=truth
-        )
+        return self.assemble(generate_rows, task="binary", classes=(0, 1), truth=truth)

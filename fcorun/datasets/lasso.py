@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
+from fcorun.config import Count, Positive
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import LinearRegressionData, check_nonzeros
 from fcorun.errors import UserError
@@ -21,28 +21,16 @@ class Lasso(LinearRegressionData):
     reconstruction.
 
     Attributes:
-        clients: number of clients, M.
-        samples: training rows of each client.
         features: number of features, d.
         nonzeros: number of coefficients that are 1, of d.
-        mean_scale: standard deviation of the clients' means; 0 gives all clients one distribution.
         condition: ratio of the largest to the smallest variance of a feature, from 1.
-        validation_samples: validation rows of each client; 0 for none.
-        test_samples: test rows of each client, scored once, at the end of a run.
-        seed: the seed of the data; training rows do not depend on the numbers of other rows.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"
 
-    clients: Count = 64
-    samples: Count = 128
     features: Count = 1024
     nonzeros: Count = 512
-    mean_scale: NonNegative = 1.0
     condition: Positive = 1.0
-    validation_samples: Index = 32
-    seed: Index = 0
-    test_samples: LaterIndex = 0
 
     def __post_init__(self):
         check_nonzeros(self, "nonzeros")

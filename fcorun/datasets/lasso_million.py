@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.synthetic import check_nonzeros, sample_clients, sampled_memory
+from fcorun.config import Count
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.synthetic import GeneratedClients, check_nonzeros
 from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
-class LassoMillion(Dataset):
+class LassoMillion(GeneratedClients):
     """Synthetic data of the law of ``fcorun.datasets.lasso``, drawn from the seed and a client's number alone.
 
     Client m draws a mean mu_m ~ N(0, mean_scale^2 I) and ``samples`` rows x = mu_m + delta, y = x'w + b + eps with
@@ -19,31 +19,16 @@ class LassoMillion(Dataset):
     participation. All clients share b ~ N(0, 1). Only the rows for evaluation are stored.
 
     Attributes:
-        clients: number of clients, M.
-        samples: rows of each client.
-        features: number of features, d.
         nonzeros: number of coefficients that are 1; the others are 0.
-        mean_scale: standard deviation of the clients' means; 0 gives all clients one distribution.
-        evaluated: number of clients for evaluation: the first ones for training metrics, and as many clients that never
-            train for validation metrics.
-        seed: the seed of the data.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"
 
-    clients: Count = 1_000_000
-    samples: Count = 32
     features: Count = 128
     nonzeros: Count = 64
-    mean_scale: NonNegative = 0.3
-    evaluated: Count = 100
-    seed: Index = 0
 
     def __post_init__(self):
         check_nonzeros(self, "nonzeros")
-
-    def memory_needed(self) -> tuple[float, str]:
-        return sampled_memory(self)
 
     def load(self) -> FederatedData:
         """Return rows of ``evaluated`` clients, the generated clients, and the true ``weights`` (d,), ``bias`` ()."""
@@ -59,4 +44,4 @@ class LassoMillion(Dataset):
             return x, x @ weights + bias + jax.random.normal(error, (self.samples,), "float32")
 
         truth = {"weights": weights, "bias": np.asarray(bias)}
-        return sample_clients(generate_rows, self.clients, self.samples, self.evaluated, truth=truth)
+        return self.assemble(generate_rows, truth=truth)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
+from fcorun.config import Count, NonNegative, Positive
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import EqualSizeClients
 from fcorun.errors import UserError
@@ -21,21 +21,17 @@ class LeastSquares(EqualSizeClients):
     sphere. With ``condition`` the n rows of A_j are such that A_j'A_j / n has eigenvalues from exactly 1 to exactly
     ``condition``, so that the Hessian 2/n A_j'A_j of a client's mean loss has that condition number. The eigenvalues
     between are ours, drawn uniformly in logarithm by each client, and so are the eigenvectors: with a common basis the
-    mean of the clients' losses has that condition number too, as figure 3 needs; with a basis for each client the
-    mean is well conditioned, whatever the clients are. The option ``heterogeneity`` is ours: x_j = x0 + heterogeneity *
-    u_j with u_j ~ N(0, I). The paper's supplement is not at hand; the laws of A_j, v and x0 are a reconstruction.
+    mean of the clients' losses has that condition number too, as figure 3 needs; with a basis for each client the mean
+    is well conditioned, whatever the clients are. Validation and test rows have the same covariance. The option
+    ``heterogeneity`` is ours: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The paper's supplement is not at hand;
+    the laws of A_j, v and x0 are a reconstruction.
 
     Attributes:
-        clients: number of clients, m.
-        samples: training rows of each client, n.
         features: number of features, d.
         noise: standard deviation of v.
         condition: condition number of each client's loss, from 1; None for Gaussian features.
-        basis: common eigenvectors of all clients, or own ones of each client; unused without ``condition``.
-        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 gives all clients the same.
-        validation_samples: validation rows of each client, of the same covariance; 0 for none.
-        test_samples: test rows of each client, scored once, at the end of a run.
-        seed: the seed of the data; training rows do not depend on the numbers of other rows.
+        basis: common eigenvectors of all clients, or others for each client; unused without ``condition``.
+        heterogeneity: standard deviation of each client's coefficients about x0; 0 gives all clients the same.
     """
 
     itemsize = 8
@@ -48,9 +44,6 @@ class LeastSquares(EqualSizeClients):
     condition: Positive | None = None
     basis: Literal["common", "own"] = "common"
     heterogeneity: NonNegative = 0.0
-    validation_samples: Index = 0
-    seed: Index = 0
-    test_samples: LaterIndex = 0
 
     def __post_init__(self):
         if self.condition is None:
@@ -65,7 +58,7 @@ class LeastSquares(EqualSizeClients):
                             "give at least 2")  # fmt: skip
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return m * n rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        """Return M * samples rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
         truth_rng = random_stream(self.seed, "least_squares", "truth")
         center = truth_rng.standard_normal(self.features)
         center /= np.linalg.norm(center)

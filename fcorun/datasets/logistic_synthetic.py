@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, LaterIndex, NonNegative
+from fcorun.config import Count, NonNegative
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import EqualSizeClients
 from fcorun.rows.host_matrix import ClientBuffer
@@ -20,14 +20,9 @@ class LogisticSynthetic(EqualSizeClients):
     paper's supplement is not at hand; the laws are a reconstruction.
 
     Attributes:
-        clients: number of clients, m.
-        samples: training rows of each client, n.
         features: number of features, d.
         signal: the norm of x0; 0 gives labels that are independent of the features.
-        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 gives all clients the same.
-        validation_samples: validation rows of each client; 0 for none.
-        test_samples: test rows of each client, scored once, at the end of a run.
-        seed: the seed of the data; training rows do not depend on the numbers of other rows.
+        heterogeneity: standard deviation of each client's coefficients about x0; 0 gives all clients the same.
     """
 
     itemsize = 8
@@ -38,12 +33,9 @@ class LogisticSynthetic(EqualSizeClients):
     features: Count = 100
     signal: NonNegative = 1.0
     heterogeneity: NonNegative = 0.0
-    validation_samples: Index = 0
-    seed: Index = 0
-    test_samples: LaterIndex = 0
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return m * n rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        """Return M * samples rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
         truth_rng = random_stream(self.seed, "logistic_synthetic", "truth")
         center = truth_rng.standard_normal(self.features)
         center *= self.signal / np.linalg.norm(center)

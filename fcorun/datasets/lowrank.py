@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, LaterIndex, NonNegative
+from fcorun.config import Count
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.synthetic import LinearRegressionData
 from fcorun.errors import UserError
@@ -19,28 +19,16 @@ class LowRank(LinearRegressionData):
     validation rows of a client share its M_m. The paper prints the configurations; the law of X is a reconstruction.
 
     Attributes:
-        clients: number of clients, M.
-        samples: training rows of each client.
         rows, columns: the shape of W.
         rank: the rank of W.
-        mean_scale: standard deviation of the entries of M_m; 0 gives all clients one distribution.
-        validation_samples: validation rows of each client; 0 for none.
-        test_samples: test rows of each client, scored once, at the end of a run.
-        seed: the seed of the data; training rows do not depend on the numbers of other rows.
     """
 
     feature_count_keys = ("rows", "columns")
     source = "section 5.2 of @yuan2021, the law of the features reconstructed"
 
-    clients: Count = 64
-    samples: Count = 128
     rows: Count = 32
     columns: Count = 32
     rank: Count = 16
-    mean_scale: NonNegative = 1.0
-    validation_samples: Index = 32
-    seed: Index = 0
-    test_samples: LaterIndex = 0
 
     def __post_init__(self):
         max_rank = min(self.rows, self.columns)

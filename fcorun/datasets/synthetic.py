@@ -1,12 +1,14 @@
-"""Base classes of synthetic data sets: clients of equal sizes, and linear regression with a feature mean per client."""
+"""Base classes of synthetic data sets: clients of equal sizes, linear regression, and generated clients."""
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, Features, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.host_matrix import ClientBuffer, allocate, balance_clients
@@ -17,21 +19,28 @@ from fcorun.system.random_streams import random_stream
 DrawSplit = Callable[[str, int, ClientBuffer], np.ndarray]
 
 
+@dataclass(frozen=True)
 class EqualSizeClients(Dataset):
-    """Data of clients with equally many rows, drawn client by client, so that a host stores its own clients' rows only.
+    """Data of clients with equally many rows, drawn client by client: a host stores the rows of its clients only.
 
     Attributes:
+        clients: number of clients, M.
+        samples: training rows of each client.
+        validation_samples: validation rows of each client; 0 for none.
+        test_samples: test rows of each client, scored once, at the end of a run; 0 for none.
+        seed: the seed of the data; training rows do not depend on the numbers of other rows.
         feature_count_keys: the options whose product is the number of features.
         itemsize: the bytes of a number of x.
     """
 
     feature_count_keys: ClassVar[tuple[str, ...]] = ("features",)
     itemsize: ClassVar[int] = 4
-    clients: int
-    samples: int
-    validation_samples: int
-    test_samples: int
-    seed: int
+
+    clients: Count
+    samples: Count
+    validation_samples: Index = 0
+    test_samples: LaterIndex = 0
+    seed: Index = 0
 
     def load(self) -> FederatedData:
         return self.load_shard(0, 1)
@@ -80,15 +89,21 @@ class EqualSizeClients(Dataset):
         ).validate()
 
 
+@dataclass(frozen=True)
 class LinearRegressionData(EqualSizeClients):
     """y = <x, weights> + b + eps with x = scales * (mu_m + delta); b, delta, eps ~ N(0, 1), mu_m ~ N(0, mean_scale^2).
 
     Each client draws its mu_m once, then ``samples`` training rows of raveled float32 examples, and
-    ``validation_samples`` and ``test_samples`` rows with the same mu_m. Training rows do not depend on the numbers of
-    other rows.
+    ``validation_samples`` and ``test_samples`` rows with the same mu_m.
+
+    Attributes:
+        mean_scale: standard deviation of the clients' means; 0 gives all clients one distribution.
     """
 
-    mean_scale: float
+    clients: Count = 64
+    samples: Count = 128
+    validation_samples: Index = 32
+    mean_scale: NonNegative = 1.0
 
     def generate(
         self, name: str, weights: np.ndarray, host: int, n_hosts: int, scales: np.ndarray | float = 1.0
@@ -113,6 +128,54 @@ class LinearRegressionData(EqualSizeClients):
         return self.assemble(draw, features, np.float32, host, n_hosts, truth=truth, features=description)
 
 
+@dataclass(frozen=True)
+class GeneratedClients(Dataset):
+    """Data of clients whose rows are generated when a round needs them; only rows for evaluation are stored.
+
+    Attributes:
+        clients: number of clients, M.
+        samples: rows of each client.
+        features: number of features, d.
+        mean_scale: standard deviation of the clients' means; 0 gives all clients the same distribution of features.
+        evaluated: number of clients for evaluation: the first ones for training metrics, and as many clients that never
+            train for validation metrics.
+        seed: the seed of the data.
+    """
+
+    clients: Count = 1_000_000
+    samples: Count = 32
+    features: Count = 64
+    mean_scale: NonNegative = 0.3
+    evaluated: Count = 100
+    seed: Index = 0
+
+    def memory_needed(self) -> tuple[float, str]:
+        """Return the bytes of the float32 rows for evaluation, and the keys that determine them."""
+        rows = 2 * min(self.evaluated, self.clients) * self.samples
+        return 4 * rows * self.features, format_options(self, ("evaluated", "samples", "features"))
+
+    def assemble(self, generate: Callable[[Any], tuple[Any, Any]], **fields: Any) -> FederatedData:
+        """Return the generated clients, with the stored rows of ``evaluated`` clients.
+
+        ``generate`` returns x and y of a client by its number (see ``GeneratedRows``). ``fields`` are further fields of
+        FederatedData.
+        """
+        count = min(self.evaluated, self.clients)
+        x, y = materialize_clients(generate, 0, count)
+        x_val, y_val = materialize_clients(generate, self.clients, count)
+        if fields.get("task", "regression") != "regression":
+            y, y_val = y.astype(np.int32), y_val.astype(np.int32)
+        numbers = np.repeat(np.arange(count, dtype=np.int32), self.samples)
+        train = GeneratedRows(
+            x=x, y=y, client=numbers, population=self.clients, rows_per_client=self.samples, generate=generate
+        )
+        warning = (
+            f"training figures are of {count:,} of {self.clients:,} clients, validation of {count:,} who never train"
+        )
+        validation = Rows(x_val, y_val, self.clients + numbers)
+        return FederatedData(train=train, validation=validation, warnings=(warning,), **fields).validate()
+
+
 def format_options(dataset: Any, keys: Iterable[str]) -> str:
     """Format options of a data set as on the command line, without options that are 0."""
     return ", ".join(f"data.{key}={getattr(dataset, key)}" for key in keys if getattr(dataset, key))
@@ -124,32 +187,3 @@ def check_nonzeros(dataset: Any, *keys: str) -> None:
         if (getattr(dataset, key) or 0) > dataset.features:
             raise UserError(f"data.{key}={getattr(dataset, key)} is more than data.features={dataset.features}: "
                             f"give at most {dataset.features}")  # fmt: skip
-
-
-def sampled_memory(dataset: Any) -> tuple[float, str]:
-    """Return the bytes of the float32 rows that ``sample_clients`` generates, and the keys that determine them."""
-    rows = 2 * min(dataset.evaluated, dataset.clients) * dataset.samples
-    return 4 * rows * dataset.features, format_options(dataset, ("evaluated", "samples", "features"))
-
-
-def sample_clients(
-    generate: Callable[[Any], tuple[Any, Any]], population: int, rows_per_client: int, evaluated: int, **fields: Any
-) -> FederatedData:
-    """Return the data of generated clients, with the rows of a few clients for evaluation.
-
-    The training rows are those of the first ``evaluated`` clients, the validation rows those of as many clients that
-    never train. ``fields`` are further fields of FederatedData; see ``GeneratedRows`` for the other arguments.
-    """
-    count = min(evaluated, population)
-    x, y = materialize_clients(generate, 0, count)
-    x_val, y_val = materialize_clients(generate, population, count)
-    if fields.get("task", "regression") != "regression":
-        y, y_val = y.astype(np.int32), y_val.astype(np.int32)
-    numbers = np.repeat(np.arange(count, dtype=np.int32), rows_per_client)
-    train = GeneratedRows(
-        x=x, y=y, client=numbers, population=population, rows_per_client=rows_per_client, generate=generate
-    )
-    warning = f"training figures are of {count:,} of {population:,} clients, validation of {count:,} who never train"
-    return FederatedData(
-        train=train, validation=Rows(x_val, y_val, population + numbers), warnings=(warning,), **fields
-    ).validate()

@@ -72,9 +72,9 @@ def test_seeds(kind, options):
 @pytest.mark.parametrize("kind", BOTH)
 def test_heterogeneity_changes_the_targets_alone(kind):
     alike, other = kind(**SMALL).load(), kind(**SMALL, heterogeneity=2.0).load()
-    np.testing.assert_array_equal(alike.x, other.train.x)
+    np.testing.assert_array_equal(alike.train.x, other.train.x)
     np.testing.assert_array_equal(alike.truth["weights"], other.truth["weights"])
-    assert (alike.y != other.train.y).any()
+    assert (alike.train.y != other.train.y).any()
 
 
 @pytest.mark.slow
