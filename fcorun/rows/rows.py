@@ -167,14 +167,14 @@ class Rows:
 
     # -- the clients of a host
 
-    @property
+    @cached_property
     def host_offsets(self) -> np.ndarray:
         """Return the bounds of the clients of H hosts, (H + 1,): ``host_offsets[h]`` is the first client of host h."""
         if isinstance(self.x, HostMatrix):
             return np.searchsorted(self.offsets, self.x.bounds)
         return np.array([0, len(self.sizes)])
 
-    @property
+    @cached_property
     def host_of_client(self) -> np.ndarray:
         """Return the host that stores each client's rows, (M,)."""
         return np.repeat(np.arange(self.n_hosts), np.diff(self.host_offsets))
@@ -249,8 +249,8 @@ class Rows:
 class GeneratedRows(Rows):
     """Clients by the million, whose rows are not stored but generated, in JAX, when a round needs them.
 
-    A client is its number, 0, ..., M - 1. The rows of the first few clients are stored too, for
-    evaluation: x, y, client and ``offsets`` are theirs.
+    A client is its number, 0, ..., M - 1. The rows of the first few clients are stored too, for evaluation: x, y,
+    client and ``offsets`` are theirs.
 
     Attributes:
         population: the number of clients, M.
