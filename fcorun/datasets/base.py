@@ -123,14 +123,14 @@ class FederatedData:
             nonfinite = rows.find_nonfinite()
             if nonfinite is not None:
                 kind, index = nonfinite
-                place = f"row {index[0]} of the clients' rows in order"
+                position = f"row {index[0]} of the clients' rows in order"
                 if rows.row is not None:
-                    place = f"row {rows.row[index[0]] + 1} of the file"
+                    position = f"row {rows.row[index[0]] + 1} of the file"
                 if len(index) > 1:
-                    place += f", column '{self.features.names[index[1]] if self.features.names else index[1]}'"
+                    position += f", column '{self.features.names[index[1]] if self.features.names else index[1]}'"
                 split_name = "training" if split == "train" else split
                 raise UserError(
-                    f"data: NaN or infinite value in the {split_name} {kind} ({place}); clean or impute the file"
+                    f"data: NaN or infinite value in the {split_name} {kind} ({position}); clean or impute the file"
                 )
         train = self.train
         if not len(train):

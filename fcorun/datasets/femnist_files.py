@@ -69,7 +69,7 @@ class WriterImages:
         return np.cumsum([0, *(len(self.labels.get(name, ())) for name in names)])
 
     def gather(self, names: list[str], host_offsets: np.ndarray | None, host: int) -> Rows:
-        """Return the images of these writers, of which this host has the pixels of its own."""
+        """Return the images of these writers, with the pixels of the writers on this host."""
         offsets = self.offsets(names)
         x, buffer_of = allocate(offsets, host_offsets, host, PIXELS, np.uint8)
         numbers = range(len(names)) if host_offsets is None else range(host_offsets[host], host_offsets[host + 1])

@@ -73,7 +73,7 @@ class Haxby(Dataset):
                         f"data.{key}: subject {subject} is not one of data.subjects={self.subjects}; add it"
                     )
         for kind in ("subjects", "runs"):
-            validation, test = (getattr(self, f"{part}_{kind}") or [] for part in ("validation", "test"))
+            validation, test = (getattr(self, f"{split}_{kind}") or [] for split in ("validation", "test"))
             for number in (n for n in test if n in validation):
                 raise UserError(
                     f"data.validation_{kind} and data.test_{kind} both name {number}: name it in one of them"
@@ -177,7 +177,7 @@ class Haxby(Dataset):
                 raise UserError(
                     f"data.root={self.root}: subject {wanted} of the Haxby data is not in '{folder}' and cannot be "
                     f"downloaded ({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject) into "
-                    f"that folder, which gives subj{subject}/, and put {MASK} beside it"
+                    f"that folder, which gives subj{subject}/, and put {MASK} into the same folder"
                 ) from error
         return files
 

@@ -48,7 +48,7 @@ class Nifti(Dataset):
         image: the column of files, .nii or .nii.gz, relative to the table's folder. Rows that name the same file are
             the volumes of a 4D image: all of them in their order, or those that ``volume`` gives.
         target, client: the columns of labels and of clients.
-        volume: the column of places in 4D images, from 0.
+        volume: the column of indices in 4D images, from 0.
         run: the column of runs (sessions) of a client, within which each voxel is standardized.
         categories: the labels to keep; other images still count where runs are standardized.
         mask: an image that is not 0 where voxels are features. None: made by nilearn of all images that are listed,
@@ -89,7 +89,8 @@ class Nifti(Dataset):
         if self.standardize == "per_run" and self.run is None:
             raise UserError("data.standardize=per_run needs data.run: name the column of each image's run")
         if self.run is not None and self.standardize not in (None, "per_run"):
-            raise UserError(f"data.run={self.run} is of data.standardize=per_run: leave one of them out")
+            raise UserError(f"data.run={self.run} standardizes within runs, which data.standardize={self.standardize} "
+                            "contradicts: leave one of them out")  # fmt: skip
         if self.categories is not None and self.task == "regression":
             raise UserError("data.categories are labels, and data.task=regression has none: leave one of them out")
         _ = self._table  # raises the errors of the options of a table
@@ -101,7 +102,7 @@ class Nifti(Dataset):
 
     def memory_needed(self) -> tuple[float, str]:
         """Return the bytes of the largest image as stored, since images are read whole, one at a time."""
-        headers = {file.name: open_image(file) for file in dict.fromkeys(self._files(self._listed()[self.image]))}
+        headers = {file.name: open_image(file) for file in dict.fromkeys(self._files(self._read_columns()[self.image]))}
         sizes = {name: math.prod(image.shape) * image.get_data_dtype().itemsize for name, image in headers.items()}
         largest = max(sizes, key=lambda name: sizes[name])
         shape = " x ".join(map(str, headers[largest].shape))
@@ -111,25 +112,25 @@ class Nifti(Dataset):
         """Return images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
         import pandas as pd
 
-        listed = self._listed()
-        files = self._files(listed[self.image])
+        columns = self._read_columns()
+        files = self._files(columns[self.image])
         unique = list(dict.fromkeys(files))
-        volumes = self._volumes(files, unique, listed)
+        volumes = self._volumes(files, unique, columns)
         mask = [] if self.mask is None else [self._mask()]
         content = (1, file_stats([*unique, *mask]), self.mask_strategy, self.resample)
         arrays = load_or_make("nifti", "images", content, lambda: self._read(unique))
         x, grid = arrays["x"][volumes], VoxelGrid(arrays["mask"], arrays["affine"])
-        y, client = np.array(listed[self.target]), np.array(listed[self.client])
+        y, client = np.array(columns[self.target]), np.array(columns[self.client])
         if self.run is not None:
-            x = standardize_within_runs(x, client, np.array(listed[self.run]), f"data.run={self.run}")
+            x = standardize_within_runs(x, client, np.array(columns[self.run]), f"data.run={self.run}")
         if self.categories is not None:
             for name in self.categories:
                 if name not in y:
                     raise UserError(f"data.categories: no image has the label '{name}'; {suggest_name(name, set(y))}")
             included = np.isin(y, self.categories)
             x, y, client = x[included], y[included], client[included]
-            listed = {column: np.array(values)[included].tolist() for column, values in listed.items()}
-        metadata = pd.DataFrame({column: listed[column] for column in (self.group, self.split, self.fold) if column})
+            columns = {name: np.array(values)[included].tolist() for name, values in columns.items()}
+        metadata = pd.DataFrame({name: columns[name] for name in (self.group, self.split, self.fold) if name})
         rows = ParsedRows(x, _numbers(y), client, metadata=metadata)
         table = self._table
         data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path))
@@ -146,7 +147,7 @@ class Nifti(Dataset):
 
     def sources(self) -> Any:
         """Return digests of the table, of both ends of each image, and of both ends of the mask."""
-        names = dict.fromkeys(self._listed()[self.image])
+        names = dict.fromkeys(self._read_columns()[self.image])
         images = {name: file_digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
         mask = None if self.mask is None else file_digest(self._mask())
         digests = [file_digest(find_file(self.path)), images, mask]
@@ -173,7 +174,7 @@ class Nifti(Dataset):
             fold=self.fold,
         )
 
-    def _listed(self) -> dict[str, Names]:
+    def _read_columns(self) -> dict[str, Names]:
         """Read the requested columns of the table as text. Raises UserError for missing columns and empty values."""
         import pandas as pd
 
@@ -182,33 +183,33 @@ class Nifti(Dataset):
         if ending not in TEXT_ENDINGS:
             raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT_ENDINGS)}")
         try:
-            how: Any = {
+            parser_options: Any = {
                 "sep": detect_separator(file, ending),
                 "dtype": str,
                 "keep_default_na": False,
                 "index_col": False,
             }
-            frame = pd.read_csv(file, encoding="utf-8-sig", **how)
+            frame = pd.read_csv(file, encoding="utf-8-sig", **parser_options)
         except READ_ERRORS as error:
             raise explain_damage(where, ending, error) from error
         names = list(frame)
-        columns = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
-        for key, column in columns.items():
+        options = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
+        for key, column in options.items():
             if column is not None and column not in names:
                 raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
                                 f"{suggest_name(column, names)}")  # fmt: skip
         if frame.empty:
             raise UserError(f"data.path={self.path}: the table lists no image; give one a row")
-        listed = {}
-        for key, column in columns.items():
+        columns = {}
+        for key, column in options.items():
             if column is None:
                 continue
             values = frame[column].fillna("").str.strip().tolist()
             if "" in values and key != "fold":
                 raise UserError(f"data.{key}={column}: row {values.index('') + 1} of {self.path} has no value there; "
                                 "fill it in or drop it")  # fmt: skip
-            listed[column] = values
-        return listed
+            columns[column] = values
+        return columns
 
     def _files(self, names: Sequence[str]) -> list[FilePath]:
         """Return the files of images. Raises UserError that names missing files."""
@@ -225,7 +226,7 @@ class Nifti(Dataset):
     def _mask(self) -> FilePath:
         return find_file(str(self.mask), "data.mask=", (".nii", ".nii.gz"))
 
-    def _volumes(self, files: list[FilePath], unique: list[FilePath], listed: dict[str, Names]) -> np.ndarray:
+    def _volumes(self, files: list[FilePath], unique: list[FilePath], columns: dict[str, Names]) -> np.ndarray:
         """Return the index of each row's volume among the volumes of all files, one file after the other."""
         lengths = {}
         for file in unique:
@@ -235,19 +236,19 @@ class Nifti(Dataset):
         n_rows = dict.fromkeys(unique, 0)
         volumes = []
         for row, file in enumerate(files):
-            text = str(n_rows[file]) if self.volume is None else listed[self.volume][row]
+            text = str(n_rows[file]) if self.volume is None else columns[self.volume][row]
             volume = int(text) if text.isdecimal() else None
             n_rows[file] += 1
             if volume is None or (self.volume is not None and not 0 <= volume < lengths[file]):
                 raise UserError(
-                    f"data.volume={self.volume}: row {row + 1} of {self.path} has {listed[str(self.volume)][row]}, and "
-                    f"'{file.name}' has volumes 0 to {lengths[file] - 1}; give one of them"
+                    f"data.volume={self.volume}: row {row + 1} of {self.path} has {text}, and '{file.name}' has "
+                    f"volumes 0 to {lengths[file] - 1}; give one of them"
                 )
             volumes.append(first[file] + volume)
         for file in unique if self.volume is None else ():
             if n_rows[file] != lengths[file]:
                 raise UserError(f"data.path={self.path}: '{file.name}' has {lengths[file]} volumes and {n_rows[file]} "
-                                "rows: give a row for each, in order, or their places by data.volume")  # fmt: skip
+                                "rows: give a row for each, in order, or their indices by data.volume")  # fmt: skip
         return np.array(volumes)
 
     def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
@@ -268,15 +269,15 @@ class Nifti(Dataset):
         inside = np.asarray(mask.dataobj) != 0
         if not inside.any():
             raise UserError(f"{if_empty}: give data.mask, an image that is 1 where voxels are to be features")
-        parts, gaps = [], 0
+        voxels, gaps = [], 0
         for file in files:
             image = load_image(file)
             try:
-                parts.append(extract_voxels(image, mask))
+                voxels.append(extract_voxels(image, mask))
             except read_errors() as error:
                 raise unreadable_error(file, error) from error
             gaps += not np.isfinite(image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj).all()
-        return {"x": np.concatenate(parts), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
+        return {"x": np.concatenate(voxels), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Subsets of the training rows of a data set, as data sets of their own: folds and subsamples."""
+"""Subsets of the training rows of a data set, which are data sets themselves: folds and subsamples."""
 
 import hashlib
 from dataclasses import dataclass, field, replace

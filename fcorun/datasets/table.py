@@ -1,4 +1,4 @@
-"""A user's own table, whose rows belong to clients or are assigned to clients by a partition."""
+"""A user's table, whose rows belong to clients or are assigned to clients by a partition."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath

@@ -88,7 +88,7 @@ def _check_no_dead_tracers(closed: ClosedJaxpr) -> None:
     for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
         if isinstance(value, Tracer) and not any(value._trace is trace for trace in open_traces):
             uses = (source_line(eqn.source_info) for eqn in closed.jaxpr.eqns if var in eqn.invars)
-            raise UserError("a value is used that was kept from another call: return what is to be kept, as part of a "
+            raise UserError("a value of another call is used: return a value that later calls need, as part of a "
                             f"state or of the upload{next(filter(None, uses), '')}")  # fmt: skip
 
 

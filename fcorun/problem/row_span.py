@@ -77,7 +77,7 @@ def to_span_coordinates(h: Any, start: Vector) -> tuple[Any, Vector, Transform]:
 
     Outside of the span the curvature of h is loss_weight ridge + weight, with the minimum at p. There a point moves on
     a line through p, so that its direction e from p is constant and its distance from p is one further coordinate. A
-    quadratic has its ridge in its own curvature.
+    quadratic has its ridge in its curvature.
     """
     transform: Callable[..., tuple] = _transform_quadratic if isinstance(h.batch, Quadratic) else _transform_rows
     problem, batch, into, out_of = transform(h.problem, h.batch)

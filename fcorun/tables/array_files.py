@@ -134,8 +134,8 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
             if read_errors:
                 raise
             size = shape[0] * shape[1] * dtype.itemsize / 2**30
-            raise UserError(f"{file.parent} has no room for {size:.3g} GiB of rows ({error.strerror}): set "
-                            "FCORUN_CACHE=FOLDER to another place") from error  # fmt: skip
+            raise UserError(f"{file.parent} has no space for {size:.3g} GiB of rows ({error.strerror}): set "
+                            "FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
         finally:
             temporary.unlink(missing_ok=True)
     return np.load(file, mmap_mode="r")

@@ -73,7 +73,7 @@ def read_csv_text(
         frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **options)
         tokens = find_missing_tokens(frame, client)
         original = {name: frame[name] for name in tokens}
-        if tokens:  # the numbers beside tokens are read as the numbers of other columns
+        if tokens:  # the numbers in columns with tokens are read as those of other columns
             reread: Any = pd.read_csv(file, usecols=list(tokens), **options)
             for name in tokens:
                 frame[name] = reread[name]
@@ -160,7 +160,7 @@ def _explain_unparsed(name: str, values: Any, other: str, with_point: str) -> st
     """Explain why the commas of a column stay text: the number ``with_point`` in the column ``other``."""
     with_comma = values[values.str.contains(",", regex=False)]
     return (f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}, and commas are not read "
-            f"as decimal commas beside points that separate thousands, '{with_point.strip()}' in column '{other}': "
+            f"as decimal commas where points separate thousands, '{with_point.strip()}' in column '{other}': "
             f"write '{other}' without them, or '{name}' with decimal points")  # fmt: skip
 
 

@@ -139,7 +139,7 @@ class ParsedRows:
         warnings: sentences about how the file was read.
         metadata: a pandas.DataFrame of the weights, offsets, groups, splits and folds, or None for a file that has
             none.
-        encoding: the Encoding that a Parquet file read from disk brings along, or None.
+        encoding: the Encoding of a Parquet file whose rows stay on disk, or None.
     """
 
     x: np.ndarray

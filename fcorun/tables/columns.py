@@ -205,7 +205,7 @@ def holds_dates(series: Any) -> bool:
 def _common_unit(text: Any) -> str:
     """Return the unit behind or before the numbers of most cells of a column of text.
 
-    Returns "" where no unit is that common, or where it stands beside few different numbers.
+    Returns "" where no unit is that common, or where few different numbers have it.
     """
     matches = text.str.extract(f"^{_WITH_UNIT}$")
     units = (matches["before"] + matches["unit"])[matches["number"].notna()]

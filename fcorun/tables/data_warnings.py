@@ -20,8 +20,8 @@ _MISSING_CODES = np.array(
 _MEMORY_SHARE = 0.1  # of the free memory, for columns that may be identifiers
 
 
-def warn_similar_names(what: str, names: Iterable) -> list[str]:
-    """Return a warning about names that differ in capitals or spaces only; ``what`` says what they name."""
+def warn_similar_names(kind: str, names: Iterable) -> list[str]:
+    """Return a warning about names that differ in capitals or spaces only; ``kind`` is their plural noun."""
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
@@ -29,7 +29,7 @@ def warn_similar_names(what: str, names: Iterable) -> list[str]:
     similar = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if not similar:
         return []
-    return [f"{what} {abbreviate(similar)} differ in capitals or spaces only: if they are the same, write them alike"]
+    return [f"{kind} {abbreviate(similar)} differ in capitals or spaces only: if they are the same, write them alike"]
 
 
 def normalize_name(name: str) -> str:
@@ -142,7 +142,7 @@ def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
 def warn_positive_class(classes: Sequence, positive: object) -> list[str]:
     """Return a sentence that names the positive class, the second of two.
 
-    Nothing is said where the option ``positive`` names the class, or where the class is 1 of 0 and 1, or True.
+    Returns no sentence where the option ``positive`` names the class, or where the class is 1 of 0 and 1, or True.
     """
     if positive is not None or list(classes) in ([0, 1], ["0", "1"], [False, True]):
         return []
@@ -189,7 +189,7 @@ def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
     if not clients:
         return []
     return [f"data.standardize=per_client: {abbreviate(list(map(repr, clients)))} without training rows are scaled "
-            "by the mean and deviation of their own held-out rows, which a new row would not have"]  # fmt: skip
+            "by the mean and deviation of their held-out rows, which a new row would not have"]  # fmt: skip
 
 
 def abbreviate(items: Sequence[str], shown: int = _SHOWN) -> str:

@@ -73,9 +73,9 @@ class Encoding:
         return {name: column.name for column in self.columns for name in column.features}
 
     @classmethod
-    def from_dict(cls, noted: Mapping[str, Any]) -> "Encoding":
-        """Return the encoding that ``to_dict`` noted. Raises KeyError, TypeError or ValueError for anything else."""
-        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in noted["columns"]))
+    def from_dict(cls, values: Mapping[str, Any]) -> "Encoding":
+        """Return the encoding that ``to_dict`` returned. Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in values["columns"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the columns and the names of the features as plain values, fit for JSON."""

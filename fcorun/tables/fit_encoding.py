@@ -141,8 +141,8 @@ def _check_gaps(
         raise UserError(f"{column} has no value in any training row (its first gap is in row {first}): "
                         f"data.ignore=[{name}] leaves it out")  # fmt: skip
     if missing == "refuse":
-        nowhere = f", and no value at all at {abbreviate(clients)}" if clients else ""
-        raise UserError(f"{column} is missing in row {first}, in {gaps.sum()} of {len(gaps)} rows{nowhere}: give "
+        absent = f", and no value at all at {abbreviate(clients)}" if clients else ""
+        raise UserError(f"{column} is missing in row {first}, in {gaps.sum()} of {len(gaps)} rows{absent}: give "
                         f"data.missing=mean, median or indicator, or data.ignore=[{name}]")  # fmt: skip
 
 

@@ -51,15 +51,15 @@ def assign_clients(
         return names, client_index
 
     if kind != "iid":
-        raise UserError(f"data.partition={kind} deals single rows out, and data.group keeps rows together: give "
-                        "data.partition=iid, which deals out groups, or data.client")  # fmt: skip
+        raise UserError(f"data.partition={kind} assigns single rows, and data.group keeps rows together: give "
+                        "data.partition=iid, which assigns groups, or data.client")  # fmt: skip
     client_index = np.floor(draw_uniform_per_group(rows.group, rng) * clients).astype(np.int64)
     client_index[held_out] = clients
     empty = np.setdiff1d(np.arange(clients), client_index)
     if len(empty):
         n_groups = len(np.unique(rows.group))
         raise UserError(f"data.clients={clients}: client{empty[0]} gets none of the {n_groups} groups of data.group, "
-                        "which are dealt out at random: give fewer clients")  # fmt: skip
+                        "which are assigned at random: give fewer clients")  # fmt: skip
     return names, client_index
 
 
@@ -69,7 +69,7 @@ def assign_rows(
     """Return the client of each row, shape (N,), from 0 to ``clients - 1``; no client is empty if N >= ``clients``.
 
     Args:
-        kind: "iid" deals shuffled rows out equally; "sorted" cuts the rows, ordered by target, in equal parts;
+        kind: "iid" divides shuffled rows equally; "sorted" divides the rows, ordered by target, equally;
             "by_label" gives each client rows of one label, or whole labels where there are more labels than clients;
             "dirichlet" draws each client's label proportions from a symmetric Dirichlet law, clients being of equal
             size (Hsu, Qi and Brown, 2019, arXiv:1909.06335).

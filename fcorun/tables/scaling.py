@@ -38,9 +38,9 @@ class Scaling:
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 
     @classmethod
-    def from_dict(cls, noted: Mapping[str, Any]) -> "Scaling":
-        """Return the scaling that ``to_dict`` noted. Raises KeyError, TypeError or ValueError for anything else."""
-        mean, variance, scale = (np.array(noted[name], float) for name in ("mean_", "var_", "scale_"))
+    def from_dict(cls, values: Mapping[str, Any]) -> "Scaling":
+        """Return the scaling that ``to_dict`` returned. Raises KeyError, TypeError or ValueError for anything else."""
+        mean, variance, scale = (np.array(values[name], float) for name in ("mean_", "var_", "scale_"))
         deviation = np.where(variance > 0, scale, 0.0)
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 
@@ -110,10 +110,10 @@ class ClientScalings:
     deviation: np.ndarray
 
     @classmethod
-    def from_dict(cls, noted: Mapping[str, Any]) -> "ClientScalings":
-        """Return the scalings that ``to_dict`` noted. Raises KeyError for anything else."""
-        clients = tuple(np.asarray(noted["client"]).astype(str).tolist())
-        return cls(clients, noted["rows"], noted["mean_"], np.sqrt(noted["var_"]))
+    def from_dict(cls, values: Mapping[str, Any]) -> "ClientScalings":
+        """Return the scalings that ``to_dict`` returned. Raises KeyError for anything else."""
+        clients = tuple(np.asarray(values["client"]).astype(str).tolist())
+        return cls(clients, values["rows"], values["mean_"], np.sqrt(values["var_"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arrays of scaling.npz."""

@@ -121,7 +121,9 @@ class HoldOut:
                             "give a larger fraction, or names of clients")  # fmt: skip
         if (validation & test).any():
             row = int((validation & test).argmax()) + 1
-            raise UserError(f"data.path={path}: row {row} is of validation and of the test: it can be of one only")
+            raise UserError(
+                f"data.path={path}: row {row} is marked for validation and for the test: mark it for one of them"
+            )
         return validation, test
 
 

@@ -148,7 +148,7 @@ def test_a_function_may_change_its_arguments(mine, debug):
 
 
 def test_a_stored_value_of_another_call_is_named_with_its_line(mine):
-    with fails("a value is used that was kept from another call", ", mine.py line 25"):
+    with fails("a value of another call is used", ", mine.py line 25"):
         mine(BODY=STORES_A_VALUE, SERVER="server + mean + 0 * KEPT[-1]", **{"@dataclass": "KEPT = []\n\n\n@dataclass"})
 
 

@@ -68,11 +68,11 @@ def test_ambiguous_commas_are_refused(tmp_path, rows, value):
         Table(str(tmp_path / "t.csv"), "price").load()
 
 
-def test_points_that_separate_thousands_are_named_beside_decimal_commas(tmp_path):
+def test_points_that_separate_thousands_are_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("lab;platelets;price\n12;500;3\n0,5;285.000;3\n1,5;1.250;4\n")
     with fails(
-        f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as decimal commas beside",
+        f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as decimal commas where",
         "points that separate thousands, '285.000' in column 'platelets': write 'platelets' without them, or",
     ):
         Table(str(path), "price").load()
@@ -198,7 +198,7 @@ def test_the_one_bad_cell_of_a_column_is_named():
         require_numbers(pd.Series(["1", "0", "true"]), "column 'd'")
     with fails("holds '<0,5' in row 2: make it a number"):
         require_numbers(pd.Series(["2,73", "<0,5", "3"]), "column 'lactate'")
-    with fails("holds '2,73' in row 2: make it a number"):  # beside decimal points, both cells are bad
+    with fails("holds '2,73' in row 2: make it a number"):  # with decimal points, both cells are bad
         require_numbers(pd.Series(["1.5", "2,73", "<0,5"]), "column 'lactate'")
 
 
@@ -209,7 +209,7 @@ DIGITS = [repr(float(value)) for value in np.random.default_rng(0).normal(size=5
 
 @pytest.mark.parametrize(("decimal", "gap"), [(".", ""), (",", ""), (".", "NA")])
 def test_numbers_are_read_as_by_python(tmp_path, decimal, gap):
-    """Also with decimal commas, and beside tokens for gaps, where columns are read as text first."""
+    """Also with decimal commas, and in columns with tokens for gaps, where columns are read as text first."""
     cells = [*(value.replace(".", decimal) for value in DIGITS), gap]
     lines = [f"{cell};{row}" for row, cell in enumerate(cells)]
     (tmp_path / "t.csv").write_text("\n".join(["u;price", *lines]))

@@ -97,7 +97,7 @@ def test_groups_are_assigned_to_clients():
     assert len(data.train.sizes) == 4
     clients_of_groups = zip(not_none(data.train.group), np.repeat(np.arange(4), data.train.sizes), strict=True)
     assert len(set(clients_of_groups)) == len(set(not_none(data.train.group)))
-    with fails("data.partition=sorted deals single rows out", "data.client"):
+    with fails("data.partition=sorted assigns single rows", "data.client"):
         table(client=None, partition="sorted").load()
     with fails("data.clients=50: client", "none of the 60 groups", "fewer clients"):
         table(client=None, clients=50).load()

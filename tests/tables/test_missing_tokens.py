@@ -60,7 +60,7 @@ def test_a_token_is_a_level_among_names_and_a_gap_among_numbers(tmp_path, name):
 
 
 @pytest.mark.parametrize("token", sorted(MISSING_TOKENS))
-def test_numbers_beside_a_token_are_read_as_by_pandas(tmp_path, token):
+def test_numbers_in_a_column_with_a_token_are_read_as_by_pandas(tmp_path, token):
     values = np.geomspace(1e-9, 1e9, N).tolist()
     lines = (f"{value!r},{token if i % 5 else 7},a,{i}\n" for i, value in enumerate(values))
     (tmp_path / "t.csv").write_text("u,v,site,y\n" + "".join(lines) + f"{token},3,b,1\n")

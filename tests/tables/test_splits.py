@@ -90,7 +90,7 @@ def test_an_npz_marks_its_rows():
     assert not_none(data.test).y.tolist() == [4, 5]
     assert not_none(data.client_of_row("test")).tolist() == ["", ""]
     np.savez("t.npz", X=X, y=Y, client=CLIENT, validation=marks["test"], test=marks["test"])
-    with fails("row 5 is of validation and of the test"):
+    with fails("row 5 is marked for validation and for the test"):
         Table("t.npz").load()
     np.savez("t.npz", X=X, y=Y, test=marks["test"].astype(int))
     with fails("t.npz: test is int64; save it as booleans"):
