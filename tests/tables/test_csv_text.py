@@ -73,7 +73,7 @@ def test_points_that_separate_thousands_are_named(tmp_path):
     path.write_text("lab;platelets;price\n12;500;3\n0,5;285.000;3\n1,5;1.250;4\n")
     with fails(
         f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as decimal commas where",
-        "points that separate thousands, '285.000' in column 'platelets': write 'platelets' without them, or",
+        "points separate thousands, '285.000' in column 'platelets': write 'platelets' without them, or",
     ):
         Table(str(path), "price").load()
     path.write_text(path.read_text().replace("285.000", "285000").replace("1.250", "1250"))
