@@ -253,13 +253,7 @@ class Table(Dataset):
         Raises UserError if no training rows are left, or one class of them, and as ``check_groups_and_folds``.
         """
         validation, test = HoldOut(self.validation, self.test).draw_masks(
-            self.path,
-            (rows.validation, rows.test),
-            client_names,
-            client_index,
-            has_client_names=rows.client is not None,
-            seed=self.seed,
-            group=rows.group,
+            rows, client_names, client_index, path=self.path, seed=self.seed
         )
         held_out = validation | test
         check_groups_and_folds(rows, self.roles, validation, test, self.path)

@@ -18,7 +18,7 @@ def assign_clients(
 ) -> tuple[list[str], np.ndarray]:
     """Return the names of the clients, and the index of each row's client, shape (N,).
 
-    A table that names no clients is partitioned by ``kind`` (see ``fcorun.tables.partition``). Rows with groups are
+    A table that names no clients is partitioned by ``kind`` (see ``assign_rows``). Rows with groups are
     partitioned by group, and ``kind`` must be "iid". Rows that the file itself holds out get the index ``clients``,
     which is no client's.
 

@@ -51,30 +51,21 @@ class HoldOut:
                     )
 
     def draw_masks(
-        self,
-        path: str,
-        marked: tuple[np.ndarray | None, np.ndarray | None],
-        client_names: list[str],
-        client_index: Int[np.ndarray, " N"],
-        *,
-        has_client_names: bool,
-        seed: int,
-        group: Shaped[np.ndarray, " N"] | None = None,
+        self, rows: ParsedRows, client_names: list[str], client_index: Int[np.ndarray, " N"], *, path: str, seed: int
     ) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
         """Return the masks of the validation rows and of the test rows, shape (N,) each, which do not overlap.
 
-        Fractions count all rows of a client. A fraction ``validation`` does not change the rows of the test.
+        Fractions count all rows of a client. A fraction ``validation`` does not change the rows of the test. The rows
+        of a group stay together, and a number drawn from (seed, group) alone decides whether the group is held out.
 
         Args:
-            path: the file, for errors.
-            marked: the masks that the file itself has for validation and test, shape (N,), or None.
+            rows: the rows of the file, with the masks that the file marks, and with the groups.
             client_names: the names of the clients.
             client_index: the index of each row's client, shape (N,); ``len(client_names)`` for a row of no client.
-            has_client_names: whether the file names the clients.
+            path: the file, for errors.
             seed: the seed of fractions.
-            group: the name of each row's group, shape (N,), or None. The rows of a group stay together, and a number
-                drawn from (seed, group) alone decides whether the group is held out.
         """
+        group, marked = rows.group, (rows.validation, rows.test)
         for split, option, mask in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
             if mask is not None and option is not None:
                 raise UserError(f"data.{split}={option}: {path} marks its {split} rows itself; leave data.{split} out, "
@@ -83,7 +74,7 @@ class HoldOut:
         def draw(split: str, option: FractionOrClients, excluded: np.ndarray | None) -> np.ndarray:
             """Return the mask of one split, without the ``excluded`` rows where a fraction is drawn."""
             if isinstance(option, list):
-                if not has_client_names and option:
+                if rows.client is None and option:
                     raise UserError(
                         f"data.{split}={option}: the rows have no named clients; "
                         f"give data.client=... or a fraction of the rows, data.{split}=0.2"
