@@ -1,4 +1,4 @@
-"""Programs that engines share in one process: most tests run configurations that other tests run, too."""
+"""Programs that engines and solvers share in one process: most tests run what other tests run, too."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -10,31 +10,52 @@ import jax
 import numpy as np
 import pytest
 
+from fcorun.config import numeric_fields
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
+from fcorun.problem import solver, strength_max
 from fcorun.system.hosts import current_hosts
 
 MAX_FEDERATIONS = 50  # whose programs are kept
+MAX_PROBLEMS = 50  # whose programs are kept
 UNRELATED = ("fcorun.reports", "fcorun.cli", "fcorun.selection", "sys", "_pytest")  # modules that no program depends on
 
 _values = OrderedDict()  # by a federation's content
+_solvers = OrderedDict()  # by a problem's content
 _patches = set()  # the MonkeyPatch objects that have changed what a program may depend on
 
 
 def share_programs() -> None:
-    """Let engines of equal federations share their compiled programs, unless a test has patched fcorun."""
+    """Let equal federations and equal problems share their compiled programs, unless a test has patched fcorun."""
     Engine._compile = _share(Engine._compile)
     trace_shapes = Federation.shapes.func
     setattr(Federation, "shapes", property(lambda self: _share_shapes(self, trace_shapes)))  # noqa: B010
+    solver.compile_programs = strength_max.compile_programs = _share_solver(solver.compile_programs)
     pytest.MonkeyPatch.setattr = _note(pytest.MonkeyPatch.setattr)
     pytest.MonkeyPatch.undo = _forget(pytest.MonkeyPatch.undo)
 
 
 def _share(compile_program):
     def compile_or_share(self, function, *arguments):
-        if _may_share(self.federation):
+        if _may_share(self.federation) and _has_all_numbers(arguments[0], self.federation):
             self.programs.compiled = _shared(self.federation).setdefault(self.devices, self.programs.compiled)
         return compile_program(self, function, *arguments)
+
+    return compile_or_share
+
+
+def _share_solver(compile_programs):
+    def compile_or_share(problem, features):
+        if _patches:
+            return compile_programs(problem, features)
+        mirror, has_gap = _content(problem.mirror), solver.has_duality_gap(problem, features)
+        key = _content_of_problem(problem), mirror, features, has_gap
+        if key not in _solvers:
+            _solvers[key] = compile_programs(problem, features)
+        _solvers.move_to_end(key)
+        if len(_solvers) > MAX_PROBLEMS:
+            _solvers.popitem(last=False)
+        return _solvers[key]
 
     return compile_or_share
 
@@ -48,6 +69,15 @@ def _share_shapes(federation, trace_shapes):
 
 def _may_share(federation):
     return not (_patches or federation.debug or current_hosts())
+
+
+def _has_all_numbers(numbers, federation):
+    """Return whether no number of a plug-in is a constant of the program."""
+    problem = federation.problem
+    plugins = {"algo": federation.algorithm, "reg": problem.regularizer, "mirror": problem.mirror}
+    return isinstance(numbers, dict) and all(
+        numeric_fields(plugin).keys() <= numbers.get(section, {}).keys() for section, plugin in plugins.items()
+    )
 
 
 def _shared(federation):
@@ -79,10 +109,28 @@ def _forget(undo):
 
 
 def _content_of(federation: Federation):
-    """Return a key that is equal for federations whose functions are equal; computed once."""
+    """Return a key that is equal for federations whose functions of numbers are equal; computed once."""
     if "content" not in vars(federation):
-        vars(federation)["content"] = _content(federation)
+        rest = tuple(_content(each) for name, each in _fields(federation) if name not in ("algorithm", "problem"))
+        template = _content_without_numbers(federation.algorithm), _content_of_problem(federation.problem)
+        vars(federation)["content"] = *template, rest
     return vars(federation)["content"]
+
+
+def _content_of_problem(problem):
+    rest = tuple(_content(each) for name, each in _fields(problem) if name not in ("regularizer", "mirror"))
+    return _content_without_numbers(problem.regularizer), _content_without_numbers(problem.mirror), rest
+
+
+def _content_without_numbers(plugin):
+    """Return a key of a plug-in whose numbers are arguments of the programs."""
+    numbers = numeric_fields(plugin)
+    rest = tuple(_content(each) for name, each in _fields(plugin) if name not in numbers)
+    return type(plugin), tuple(numbers), rest
+
+
+def _fields(value):
+    return [(field.name, getattr(value, field.name)) for field in fields(value)]
 
 
 def _content(value):
