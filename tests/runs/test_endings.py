@@ -160,20 +160,21 @@ def test_a_run_that_misses_its_targets_says_by_how_much():
 @pytest.mark.slow
 @pytest.mark.parametrize("compiling", [0.0, np.inf])
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
-def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
+def test_each_run_of_a_grid_ends_by_itself(rates, compiling):
     """Remaining runs continue in smaller programs, or in the same one if smaller ones take too long to compile."""
-    monkeypatch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
     widths, advance = set(), Federation.advance
 
     def recorded(self, numbers, state, *rest):
         widths.add(len(state["diverged"]))
         return advance(self, numbers, state, *rest)
 
-    monkeypatch.setattr(Federation, "advance", recorded)
     points = [deepcopy(with_target(suboptimality=1e-1)) for _ in rates]
     for point, rate in zip(points, rates, strict=True):
         point["algo"]["client_lr"] = rate
-    records = run_grid(points)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
+        patch.setattr(Federation, "advance", recorded)
+        records = run_grid(points)
     assert (len(widths) > 1) == (compiling == 0)
     ends = [record.summary["round"] for record in records]
     assert sum(0 < end < 300 for end in ends[:3]) >= 2
