@@ -59,7 +59,7 @@ def test_every_algorithm_classifies(fcorun, name, task):
 
 @pytest.mark.parametrize("name", choice_names("reg"))
 def test_every_regularizer_is_accepted(fcorun, name):
-    """test_regularizers.py runs rounds with each."""
+    """test_regularizers.py and test_each_choice.py run rounds with each."""
     data = SMALL
     if matrices_only(name):
         data = ("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "rounds=4", "eval_every=2")

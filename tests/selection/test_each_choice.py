@@ -9,6 +9,7 @@ from helpers import choice_names, composed, matrices_only, plugin_class, small_f
 
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
+from fcorun.selection.fitting import END_STATES
 
 ALGORITHMS = [
     name for name in choice_names("algo") if traits_of(name).psi_sides or "central" in name or name == "one_client"
@@ -37,7 +38,10 @@ def test_every_algorithm_selects(algo):
 @pytest.mark.slow
 @pytest.mark.parametrize("reg", PENALTIES)
 def test_every_penalty_has_a_path(reg):
-    """Run the path on one fold; the rest of a selection does not depend on the penalty."""
+    """Run the path on one fold, with finite metrics and constraints that hold.
+
+    The rest of a selection does not depend on the penalty.
+    """
     matrix_data = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
     fast = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix_data, *fast, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
@@ -45,6 +49,7 @@ def test_every_penalty_has_a_path(reg):
     study = replace(plan.study, subsets={"fold1": plan.study.subsets["fold1"]})
     with study.claim():
         (fit,) = study.compute_fits(lambda _, fit: fit, print).values()
-    scores = fit.metrics[plan.metric]
-    assert np.isfinite(scores).all()
-    assert np.ptp(scores) > 0
+    assert all(np.isfinite(values).all() for values in fit.metrics.values())
+    assert "diverged" not in {END_STATES[state] for state in fit.end_state}
+    assert "ball" not in reg or fit.metrics["violation"].max() <= 1e-5
+    assert np.ptp(fit.metrics[plan.metric]) > 0
