@@ -123,15 +123,16 @@ class Nifti(Dataset):
         y, client = np.array(columns[self.target]), np.array(columns[self.client])
         if self.run is not None:
             x = standardize_within_runs(x, client, np.array(columns[self.run]), f"data.run={self.run}")
+        row = np.arange(len(y), dtype=np.int32)
         if self.categories is not None:
             for name in self.categories:
                 if name not in y:
                     raise UserError(f"data.categories: no image has the label '{name}'; {suggest_name(name, set(y))}")
             included = np.isin(y, self.categories)
-            x, y, client = x[included], y[included], client[included]
+            x, y, client, row = x[included], y[included], client[included], row[included]
             columns = {name: np.array(values)[included].tolist() for name, values in columns.items()}
         metadata = pd.DataFrame({name: columns[name] for name in (self.group, self.split, self.fold) if name})
-        rows = ParsedRows(x, _numbers(y), client, metadata=metadata)
+        rows = ParsedRows(x, _numbers(y), client, row=row, metadata=metadata)
         table = self._table
         data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path))
         warnings = [warning for warning in data.warnings if "data.group=" in warning]

@@ -217,7 +217,8 @@ class Table(Dataset):
         warnings += warn_missing_codes(x, names)
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
         x, standardized = self._standardize(x, names, client_rows)
-        columns = {"group": rows.group, "fold": rows.fold, "row": np.arange(len(y)), **weight_and_offset}
+        row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
+        columns = {"group": rows.group, "fold": rows.fold, "row": row, **weight_and_offset}
         all_rows = Rows(x, y, number, **columns)
         return FederatedData(
             train=all_rows.take(training),

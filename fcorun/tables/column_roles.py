@@ -135,6 +135,7 @@ class ParsedRows:
         validation, test: masks of the held-out rows that the file marks, shape (N,), or None.
         group: the name of each row's group, text, shape (N,), or None.
         fold: the name of the fold that holds each row out, text, "" for none, shape (N,), or None.
+        row: the number of each row in the file, counted from 0, where the file has other rows too; None: in order.
         frame: a pandas.DataFrame of the feature columns before they are encoded, or None if ``x`` holds the features.
         warnings: sentences about how the file was read.
         metadata: a pandas.DataFrame of the weights, offsets, groups, splits and folds, or None for a file that has
@@ -149,6 +150,7 @@ class ParsedRows:
     test: np.ndarray | None = None
     group: np.ndarray | None = None
     fold: np.ndarray | None = None
+    row: np.ndarray | None = None
     frame: Any = None
     warnings: tuple[str, ...] = ()
     metadata: Any = None

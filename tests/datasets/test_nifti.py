@@ -75,6 +75,7 @@ def test_runs_are_standardized_as_nilearn_does(tmp_path):
     table, mask = write_series(tmp_path), str(tmp_path / "mask.nii.gz")
     data = Nifti(str(table), mask=mask, run="run", categories=["a", "b"], validation=0).load()
     assert data.train.sizes.tolist() == [8, 8]
+    assert not_none(data.train.row).tolist() == np.flatnonzero(np.arange(24) % 3 < 2).tolist()  # rows of the table
     assert data.features.standardized == {"by": "per_run"}
     runs = np.repeat([0, 1], 6)
     masker = NiftiMasker(mask_img=mask, runs=runs, standardize="zscore_sample", reports=False)
