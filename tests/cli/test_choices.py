@@ -19,7 +19,8 @@ pytestmark = pytest.mark.undrawn
 
 SMALLER = {
     "lasso": ["data.features=20", "data.clients=6", "data.samples=12", "clients_per_round=3", "data.nonzeros=5"],
-    "least_squares": ["data.samples=120"],
+    "least_squares": ["data.samples=120", "data.features=20"],
+    "lowrank": ["data.rows=8", "data.columns=6", "data.rank=1", "data.samples=20"],
     "table": ["data.path=rows.csv", "data.target=y", "data.client=site", "data.standardize=pooled"],
 }
 
