@@ -66,7 +66,7 @@ def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_pat
         np.array(data.features.names)[without_references], fit.coef_[0] / scale, scale, strict=True
     ):
         assert abs(coefficient - truth.get(name, 0.0)) < 0.12 / spread, name
-    assert all(name in data.features for name in truth)
+    assert all(name in data.features.names for name in truth)
     assert new.shape == (3, 16)
     assert "readmitted" not in new
     assert new.isna().any(axis=1).sum() == 1
