@@ -266,7 +266,7 @@ def check_vmap(case: RegularizerCase) -> None:
         batch = jax.jit(jax.vmap(evaluate_all, in_axes=(0 if stacked else None, 0)))(stacked, z)
         for g in range(3):
             for name in methods:
-                arrays = [z[g : g + 1], *([time] if name == "prox" else [])]
+                arrays = [np.asarray(array) for array in (z[g : g + 1], *([time] if name == "prox" else []))]
                 expected = case.evaluate(name, *arrays, precision=precision, **settings[g])[0]
                 require(expected.dtype == precision, f"{name}() of an array in {precision} should be in {precision}, "
                                                      f"too, and is in {expected.dtype}")  # fmt: skip
