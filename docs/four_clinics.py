@@ -18,7 +18,6 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 
@@ -29,30 +28,32 @@ table = load_breast_cancer(as_frame=True)["frame"]
 table["target"] = np.where(table["target"] == 0, "malignant", "benign")
 rng = np.random.default_rng(0)
 table["clinic"] = rng.choice(["Aarau", "Basel", "Lys", "Thun"], len(table), p=[0.4, 0.3, 0.2, 0.1])
-table.to_csv("masses.csv", index=False)
 table.groupby("clinic")["target"].value_counts().unstack()
 
 # %% [markdown]
-# `compose` takes the keys of the command line and adds the defaults. A quarter of each clinic's rows is the test split,
-# which only the scores at the end read.
+# A quarter of each clinic's rows is the test split, which only the scores at the end read. The numbers that are left
+# out, as the rates of the algorithm, follow from the data.
 
 # %%
-config = fcorun.compose(
-    [
-        *("algo=feddualavg", "data=table", "data.path=masses.csv", "data.target=target", "data.client=clinic"),
-        *("data.task=binary", "data.standardize=pooled", "data.validation=0", "data.test=0.25", "objective.ridge=1e-3"),
-        *("clients_per_round=null", "batch_size=null", "rounds=300", "eval_every=30", "verbose=false"),
-    ]
+data = fcorun.from_frame(
+    table, target="target", client="clinic", name="masses", standardize="pooled", validation=0, test=0.25
 )
-config["algo"]
+fractions = [0.3, 0.1, 0.03, 0.01, 0.003]
+experiment = fcorun.Experiment(
+    algorithm=fcorun.FedDualAvg(),
+    data=data,
+    objective=fcorun.Logistic(ridge=1e-3),
+    regularizer=fcorun.L1(relative=fractions),  # type: ignore # a list of numbers is an axis of a sweep
+    rounds=300,
+    eval_every=30,
+)
 
 # %% [markdown]
-# Five strengths of the l1 norm, computed as one program. `reg.relative` is a fraction of the smallest strength at which
-# all coefficients are 0:
+# Five strengths of the l1 norm, computed as one program. `relative` is a fraction of the smallest strength at which all
+# coefficients are 0:
 
 # %%
-fractions = [0.3, 0.1, 0.03, 0.01, 0.003]
-records = fcorun.run_grid(fcorun.grid(config, {"reg.relative": fractions}))
+records = experiment.sweep("masses").records
 for fraction, record in zip(fractions, records, strict=True):
     scores = record.scores
     test = scores[(scores["set"] == "test") & (scores["client"] == "")].iloc[0]
@@ -73,7 +74,7 @@ plt.show()
 
 # %%
 chosen = records[2]
-weights = pd.read_csv(chosen.folder / "coefficients.csv")
+weights = chosen.coefficients
 weights = weights.query("parameter == 'weights' and value != 0")
 weights = weights.sort_values("value", key=abs, ascending=False)
 weights[["feature", "value", "value_original"]].head(6).round(3)
@@ -82,14 +83,13 @@ weights[["feature", "value", "value_original"]].head(6).round(3)
 # The certified optimum of the same problem on all rows in one place, compared with the objective after 300 rounds:
 
 # %%
-baseline = fcorun.compose(
-    [
-        *("algo=centralized", "data=table", "data.path=masses.csv", "data.target=target", "data.client=clinic"),
-        *("data.task=binary", "data.standardize=pooled", "data.validation=0", "data.test=0.25", "objective.ridge=1e-3"),
-        *(f"reg.relative={fractions[2]}", "verbose=false"),
-    ]
+baseline = fcorun.Experiment(
+    algorithm=fcorun.Centralized(),
+    data=data,
+    objective=fcorun.Logistic(ridge=1e-3),
+    regularizer=fcorun.L1(relative=fractions[2]),
 )
-optimum = fcorun.run(baseline).summary["final"]["objective"]
+optimum = baseline.run("optimum").summary["final"]["objective"]
 print(f"objective {chosen.summary['final']['objective']:.4f} with clients, {optimum:.4f} on all rows together")
 
 # %% [markdown]

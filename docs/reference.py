@@ -20,7 +20,7 @@ from markup import documented, joined, listing, marked, short, table, tree
 
 from fcorun.cli.capabilities import LEGENDS, capabilities
 from fcorun.cli.commands import COMMANDS
-from fcorun.cli.key_docs import (
+from fcorun.configuration.key_docs import (
     GROUPS,
     KeyDoc,
     format_default,
@@ -40,6 +40,7 @@ TITLES = {
     "objective": "Objectives",
     "mirror": "Mirror maps",
     "topology": "Topologies",
+    "uplink": "Channels",
     "tracker": "Trackers",
     "hydra/launcher": "Launcher",
     "hydra/sweeper": "Sweepers",
@@ -48,7 +49,10 @@ _choice_of, _root_keys = cache(read_choice), cache(read_root_keys)
 DOCS = Path(__file__).parent
 PAGED = ("algo",)  # groups with a page for each choice
 CONTRACTS = ("algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "communication", "trackers")
-PUBLIC = ("compose", "run", "grid", "run_grid", "load_records", "Record", "Watcher", "UserError")
+PUBLIC = (
+    *("Experiment", "from_arrays", "from_frame", "Record", "Sweep", "load_records", "figure"),
+    *("compose", "run", "grid", "run_grid", "Watcher", "UserError", "ExperimentWarning"),
+)
 
 
 def write(docs: Path) -> None:
@@ -239,7 +243,7 @@ def _python() -> str:
     ]
     for name in PUBLIC:
         kind = "function" if name.islower() else "class"
-        members = [":members:", ":inherited-members:"] if name in ("Record", "Watcher") else []
+        members = [":members:", ":inherited-members:"] if name in ("Experiment", "Record", "Sweep", "Watcher") else []
         lines += [f"## {name}", "", *documented(f"auto{kind}", _home(name), *members)]
     return joined(lines)
 

@@ -1,12 +1,12 @@
 """fcorun: experiments in federated composite optimization.
 
 import fcorun
-config = fcorun.compose(["algo=feddualavg", "data=lasso", "rounds=100"])
-record = fcorun.run(config)                                             # one configuration
-points = fcorun.grid(config, {"algo.client_lr": [1e-4, 1e-3], "algo.server_lr": [0.3, 1.0]})
-records = fcorun.run_grid(points)                                       # one program for all points
-record.metrics, record.summary, record.solution, record.scores          # table, dict, arrays, table
-record.estimator().predict(x)                                           # a fitted object of scikit-learn
+data = fcorun.from_arrays(X, y, clients)                                # or from_frame(frame, target=..., client=...)
+experiment = fcorun.Experiment(algorithm=fcorun.FedDualAvg(), data=data, regularizer=fcorun.L1(0.1), rounds=500)
+record = experiment.run("outputs/mine")                                 # the folder of the record
+record.metrics, record.coefficients, record.solution, record.scores     # tables and arrays
+record.predict(new_rows)
+fcorun.compose(["algo=feddualavg", "data=lasso"])                       # a configuration, as the command composes it
 fcorun.load_records("outputs")                                          # all records below a folder
 """
 
@@ -14,25 +14,115 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fcorun.configuration.compose import compose
-    from fcorun.errors import UserError
-    from fcorun.models.fitted_record import FittedRecord as Record
-    from fcorun.models.fitted_record import load_records
-    from fcorun.runs.job import Watcher
-    from fcorun.runs.run import grid, run, run_grid
+    from fcorun.algorithms import *  # noqa: F403
+    from fcorun.api.estimators import FederatedClassifier as FederatedClassifier
+    from fcorun.api.estimators import FederatedRegressor as FederatedRegressor
+    from fcorun.api.experiment import Experiment as Experiment
+    from fcorun.api.progress import ExperimentWarning as ExperimentWarning
+    from fcorun.api.record import RunRecord as Record  # noqa: F401
+    from fcorun.api.record import load_records as load_records
+    from fcorun.api.run import grid as grid
+    from fcorun.api.run import run as run
+    from fcorun.api.run import run_grid as run_grid
+    from fcorun.api.sweep import Sweep as Sweep
+    from fcorun.cli.commands.figure import make_figure as figure  # noqa: F401
+    from fcorun.communication import *  # noqa: F403
+    from fcorun.configuration.compose import compose as compose
+    from fcorun.datasets import *  # noqa: F403
+    from fcorun.datasets.femnist import Femnist as Femnist
+    from fcorun.datasets.haxby import Haxby as Haxby
+    from fcorun.datasets.heterogeneous import Heterogeneous as Heterogeneous
+    from fcorun.datasets.heterogeneous_million import HeterogeneousMillion as HeterogeneousMillion
+    from fcorun.datasets.in_memory import from_arrays as from_arrays
+    from fcorun.datasets.in_memory import from_frame as from_frame
+    from fcorun.datasets.lasso import Lasso as Lasso
+    from fcorun.datasets.lasso_million import LassoMillion as LassoMillion
+    from fcorun.datasets.least_squares import RandomLeastSquares as RandomLeastSquares
+    from fcorun.datasets.logistic_synthetic import LogisticSynthetic as LogisticSynthetic
+    from fcorun.datasets.lowrank import LowRank as LowRank
+    from fcorun.datasets.nifti import Nifti as Nifti
+    from fcorun.datasets.table import Table as Table
+    from fcorun.errors import UserError as UserError
+    from fcorun.mirror_maps import *  # noqa: F403
+    from fcorun.objectives import *  # noqa: F403
+    from fcorun.problem.problem import Problem as Problem
+    from fcorun.problem.vector import Vector as Vector
+    from fcorun.regularizers import *  # noqa: F403
+    from fcorun.runs.job import SweepWatcher as SweepWatcher
+    from fcorun.runs.job import Watcher as Watcher
+    from fcorun.trackers.base import Tracker as Tracker
+    from fcorun.trackers.mlflow import MLflow as MLflow
+    from fcorun.trackers.none import NoTracker as NoTracker
+    from fcorun.trackers.tensorboard import TensorBoard as TensorBoard
 
-_PATHS = {
-    "UserError": "errors.UserError",
-    "Record": "models.fitted_record.FittedRecord",
-    "load_records": "models.fitted_record.load_records",
-    "compose": "configuration.compose.compose",
-    "Watcher": "runs.job.Watcher",
-    "grid": "runs.run.grid",
-    "run": "runs.run.run",
-    "run_grid": "runs.run.run_grid",
+# the public names of each package, which are imported when they are first used
+_NAMES = {
+    "algorithms": """
+        APFL Algorithm Baseline Centralized DANE Ditto EDSL FastFedDA FedADMM FedAvg FedAvgSubgradient FedComposite
+        FedDR FedDualAvg FedDualAvgOSP FedDualOpt FedDyn FedGD FedMiD FedMiDOSP FedOpt FedPD FedProx
+        FedSplit Gram Local LocalData Mixture Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PersonalAlgorithm
+        ProblemConstants ProxSkip ProximalAlgorithm RunConditions Scaffold
+        ShiftedAlgorithm Traits
+    """,
+    "regularizers": """
+        Affine Box Budget Constraint ElasticNet FusedLasso GraphNet GroupLasso Halfspace L1 L1Ball L1Box
+        L1Nonneg L2 L2Ball LInf LInfBall Monotone MonotoneBox NoRegularizer Nonneg Nuclear NuclearBall
+        Regularizer Simplex TV
+    """,
+    "mirror_maps": """
+        Diagonal Entropy Euclidean HypEntropy MirrorMap PNorm SpectralHypEntropy
+    """,
+    "objectives": """
+        Gamma Huber LeastSquares LinearModel Logistic MLP Objective OneVsRest Poisson Quantile
+    """,
+    "communication": """
+        Channel Identity Star Topology Tree
+    """,
+    "datasets": """
+        Dataset Features FederatedData Rows
+    """,
 }
+# and the modules of other public names
+_MODULES = {
+    "Experiment": "api.experiment",
+    "ExperimentWarning": "api.progress",
+    "FederatedClassifier": "api.estimators",
+    "FederatedRegressor": "api.estimators",
+    "Femnist": "datasets.femnist",
+    "Haxby": "datasets.haxby",
+    "Heterogeneous": "datasets.heterogeneous",
+    "HeterogeneousMillion": "datasets.heterogeneous_million",
+    "Lasso": "datasets.lasso",
+    "LassoMillion": "datasets.lasso_million",
+    "LogisticSynthetic": "datasets.logistic_synthetic",
+    "LowRank": "datasets.lowrank",
+    "MLflow": "trackers.mlflow",
+    "Nifti": "datasets.nifti",
+    "NoTracker": "trackers.none",
+    "Problem": "problem.problem",
+    "RandomLeastSquares": "datasets.least_squares",
+    "Record": "api.record",
+    "Sweep": "api.sweep",
+    "SweepWatcher": "runs.job",
+    "Table": "datasets.table",
+    "TensorBoard": "trackers.tensorboard",
+    "Tracker": "trackers.base",
+    "UserError": "errors",
+    "Vector": "problem.vector",
+    "Watcher": "runs.job",
+    "compose": "configuration.compose",
+    "figure": "cli.commands.figure",
+    "from_arrays": "datasets.in_memory",
+    "from_frame": "datasets.in_memory",
+    "grid": "api.run",
+    "load_records": "api.record",
+    "run": "api.run",
+    "run_grid": "api.run",
+}
+_MODULES |= {name: package for package, names in _NAMES.items() for name in names.split()}
+_ALIASES = {"Record": "RunRecord", "figure": "make_figure"}  # names in their modules
 
-__all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", "run", "run_grid"]
+__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):
@@ -41,7 +131,13 @@ def __getattr__(name: str):
         from importlib.metadata import version
 
         return version("fcorun")
-    if name in _PATHS:
-        module, _, attribute = _PATHS[name].rpartition(".")
-        return getattr(import_module(f"fcorun.{module}"), attribute)
+    if name in _MODULES:
+        value = getattr(import_module(f"fcorun.{_MODULES[name]}"), _ALIASES.get(name, name))
+        globals()[name] = value
+        return value
     raise AttributeError(f"module 'fcorun' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion."""
+    return ["__version__", *__all__]

@@ -10,7 +10,7 @@ from fcorun.system.interruption import ignore_signals
 
 def main() -> None:
     """Run the command. An interruption while modules are still being imported ends it silently."""
-    gc.set_threshold(50_000)  # imports create many objects that stay
+    gc.set_threshold(500_000)  # imports and traced programs are many objects that stay
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # prints "?" for letters that the encoding lacks, as under Windows

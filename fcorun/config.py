@@ -11,18 +11,19 @@ import inspect
 import math
 import os
 import pathlib
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
+from fcorun.folder_names import check_folder_name
 from fcorun.trust import import_trusted_module, import_user_module, is_free_to_import
 
 # Marks in an annotation are conditions on the value, or one of these:
 # "or auto": the text auto is allowed, for a number that is computed before the run;
 # "outside identity": the option is not part of a run's identity;
+# "in memory": the option holds rows of this process, and is part of no configuration file;
 # "default outside identity": the option is part of a run's identity unless it has its default. Runs from before the
 # option existed keep their identity.
 Positive = Annotated[float, "positive"]
@@ -51,6 +52,7 @@ _CONDITIONS = {
     "less than 1": lambda v: v < 1,
     "outside identity": lambda v: True,
     "default outside identity": lambda v: True,
+    "in memory": lambda v: True,
 }
 AUTO: Any = "auto"  # a number that is computed before the run
 _TYPE_NAMES = {
@@ -64,8 +66,6 @@ _TYPE_NAMES = {
 
 # Keys of a section that are no fields of its plug-in: its name, its class, defaults of other keys, its name in figures.
 LABEL_KEYS = ("name", "class", "natural", "title")
-# Names become names of folders, which may be copied to systems that refuse these.
-_INVALID_FOLDER_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Settings:
     # outside of a run's identity: no key below changes a row of metrics.csv
     tail_rounds: Annotated[Count, "outside identity"] = 100
     metric: Annotated[str | None, "outside identity"] = None
-    x: Annotated[CurveAxis, "outside identity"] = "rounds"
+    x: Annotated[CurveAxis | str, "outside identity"] = "rounds"  # or the name of a monotone metric
     style: Annotated[FigureStyle, "outside identity"] = "paper"
     checkpoint_every: Annotated[NonNegative, "outside identity"] = 5.0
     memory: Annotated[Positive | None, "outside identity"] = None
@@ -114,12 +114,14 @@ class ConfigSection:
         default: the values of a section that is left out; None for a section that must be given.
         grid: whether its real numbers may differ between the runs of one program.
         in_identity: whether it is part of a run's identity.
+        default_in_identity: whether the default's class is part of the identity, too.
     """
 
     base_class_paths: tuple[str, ...]
     default: dict[str, Any] | None = None
     grid: bool = False
     in_identity: bool = True
+    default_in_identity: bool = True
 
     @property
     def base_classes(self) -> tuple[type, ...]:
@@ -137,9 +139,12 @@ SECTIONS = {
     "topology": ConfigSection(
         ("fcorun.communication.base.Topology",), default={"name": "star", "class": "fcorun.communication.star.Star"}
     ),
+    "uplink": ConfigSection(
+        ("fcorun.communication.base.Channel",), grid=True, default_in_identity=False,
+        default={"name": "identity", "class": "fcorun.communication.identity.Identity"},
+    ),
     "tracker": ConfigSection(
-        ("fcorun.trackers.base.Tracker",), default={"name": "none", "class": "fcorun.trackers.none.NoTracker"},
-        in_identity=False,
+        ("fcorun.trackers.base.Tracker",), {"name": "none", "class": "fcorun.trackers.none.NoTracker"}, False, False
     ),
 }  # fmt: skip
 IDENTITY_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.in_identity)
@@ -240,11 +245,32 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     for name in values:
         if name not in fields and not (prefix and name in LABEL_KEYS):
             raise UserError(f"unknown option '{dotted}{name}': {suggest_name(name, fields)}")
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if values.get(name, "???" if required else None) == "???":
+    for name in fields:
+        if values.get(name, "???" if name in _required_fields(cls) else None) == "???":
             raise UserError(f"{dotted}{name} has no value: give {dotted}{name}=...")
     return cls(**{name: check_value(values[name], hints[name], dotted + name) for name in fields if name in values})
+
+
+@functools.cache
+def _required_fields(cls: type) -> frozenset[str]:
+    """Return the fields of a dataclass that need a value: without a default, or with one that cannot stay "auto"."""
+    hints = type_hints(cls)
+    names = set()
+    for field in dataclasses.fields(cls):
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        is_auto = isinstance(field.default, str) and field.default == AUTO
+        if not has_default or (is_auto and not accepts_auto(hints[field.name])):
+            names.add(field.name)
+    return frozenset(names)
+
+
+def accepts_auto(hint: Any) -> bool:
+    """Return whether a field of this type may be "auto", to be computed before the run."""
+    try:
+        check_value(AUTO, hint, "")
+    except UserError:
+        return False
+    return True
 
 
 def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
@@ -252,11 +278,7 @@ def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
 
     Raises UserError.
     """
-    if _INVALID_FOLDER_NAME.search(str(values.get("name", ""))):
-        raise UserError(
-            f"{section}.name={values['name']} cannot be in a folder's name on every system: leave out <>:\"/\\|?*, "
-            "dots and spaces at the end, and names of devices such as con"
-        )
+    check_folder_name(str(values.get("name", "-")), f"{section}.name")
     if "class" not in values:
         raise UserError(f"{section}.class is missing: give the dotted path of the {section}'s class")
     return build(locate(values["class"], f"{section}.class"), values, section)

@@ -1,10 +1,12 @@
 """Errors that are told to the user in one sentence, which names the option and the fix."""
 
 import errno
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from traceback import extract_tb
+from typing import Any
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on that disk, and give the same command again"),
@@ -23,6 +25,7 @@ _TRACER_ERRORS = {
 
 # control characters of terminals and marks that reverse the direction of a text, with their escapes
 _CONTROL_CODES = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_PYTHON_FORMAT = warnings.formatwarning
 _ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CODES}
 
 
@@ -96,6 +99,11 @@ def escape_controls(text: str) -> str:
     '\\x1b[2J and so on'
     """
     return text.translate(_ESCAPES)
+
+
+def format_warning(*arguments: Any, **options: Any) -> str:
+    """Return Python's text of a warning with control characters escaped, as a warning may quote a record."""
+    return escape_controls(_PYTHON_FORMAT(*arguments, **options))
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ COUNTERS = (
 INTEGER_COUNTERS = tuple(name for name in COUNTERS if name != "seconds")
 PERSONAL_PREFIX = "personal_"  # of metrics of the clients' personal models, averaged over clients
 QUANTILE_SUFFIXES = {"_q10": 0.1, "_q90": 0.9}  # of the quantiles of such a metric over clients
-_SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
+SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
 TEST_PREFIX = "test_"  # no metric has this prefix
 RANKING_METRICS = {"auc": "val_auc", "ap": "val_ap"}  # how well scores of two classes rank the validation rows
 TEST_METRIC_REFUSAL = (
@@ -35,6 +35,8 @@ class Metric:
         structure: the metric describes the structure that the regularizer gives to w.
         priority: runs are judged by their metric of the lowest priority unless the user names one. None: runs are not
             judged by this metric by default.
+        monotone: no value is below that of the evaluation before, so that curves can be drawn against the metric
+            (``x=NAME``), and a run can ``stop`` when the metric reaches a number.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Metric:
     bounded: bool = False
     structure: bool = False
     priority: int | None = None
+    monotone: bool = False
 
     def axis_label(self, cutoff: float | None, tail: int | None = None) -> str:
         """Return the label with the cutoff filled in, and with the number of averaged rounds if ``tail`` is given."""
@@ -68,6 +71,21 @@ class MetricCatalogue(dict[str, Metric]):
         """The names of the metrics that have a better direction."""
         return [name for name, metric in self.items() if metric.higher is not None]
 
+    @property
+    def targets(self) -> list[str]:
+        """The names of the metrics that ``stop`` may name: those with a better direction, and monotone ones."""
+        return [name for name, metric in self.items() if metric.higher is not None or metric.monotone]
+
+    def rises_to_target(self, name: str) -> bool:
+        """Return whether a target of ``stop`` is met by values at or above it, not at or below."""
+        metric = self[name]
+        return metric.monotone if metric.higher is None else metric.higher
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of the metrics that curves can be drawn against."""
+        return [name for name, metric in self.items() if metric.monotone]
+
     def sign(self, name: str) -> int:
         """Return the factor, 1 or -1, that makes smaller values of a metric the better ones."""
         return -1 if self[name].higher else 1
@@ -84,7 +102,7 @@ class MetricCatalogue(dict[str, Metric]):
         return min(ranked, key=lambda name: self[name].priority or 0, default="objective")
 
     def depends_on_objective(self, name: str) -> bool:
-        """Return True for losses and for metrics that an objective declares: two objectives do not share them."""
+        """Return True for losses and for metrics that plug-ins declare: two objectives do not share them."""
         if name in ("objective", "suboptimality") or "_loss" in name:
             return True
         return name in self and name not in CATALOGUE
@@ -102,7 +120,7 @@ def split_metrics(score: Metric, priorities: tuple[int | None, int | None] = (No
     """
     label = score.label or score.name
     metrics = []
-    for (prefix, split), priority in zip(_SPLIT_PREFIXES.items(), priorities, strict=True):
+    for (prefix, split), priority in zip(SPLIT_PREFIXES.items(), priorities, strict=True):
         metrics.append(replace(score, name=prefix + score.name, label=f"{split} {label}", priority=priority))
     for metric in metrics[:]:
         metrics += _personal_metrics(metric)
@@ -179,13 +197,13 @@ def to_json(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
 
 
 def from_summaries(summaries: Iterable[Mapping[str, Any]]) -> MetricCatalogue:
-    """Return the catalogue with the metrics that objectives declared in these summaries."""
+    """Return the catalogue with the metrics that plug-ins declared in these summaries."""
     metrics = [Metric(**fields) for summary in summaries for fields in summary.get("metrics", ())]
     return CATALOGUE.with_metrics(metrics)
 
 
 def structure_metrics(metric: str) -> tuple[str, ...]:
-    """Return the metrics of structure of the models that ``metric`` measures, the clients' own or the shared one."""
+    """Return the metrics of structure of the models that ``metric`` measures: personal or shared."""
     personal = metric.startswith(PERSONAL_PREFIX)
     names = (name for name, known in CATALOGUE.items() if known.structure)
     return tuple(name for name in names if name.startswith(PERSONAL_PREFIX) == personal)

@@ -250,3 +250,33 @@ def zhang(H, c, p, start, rounds, eta, eta_g, steps, psi_prox=no_prox):
         x = psi_prox(xbar, total)
         out.append(x)
     return out
+
+
+# ---------------------------------------------------------------- two exchanges in a round
+
+
+def shifted(h, c, x, shift, mu, eta, psi_prox):
+    """Return argmin f(u) - <shift, u> + mu / 2 ||u - x||^2 + eta psi(u) for one client."""
+    identity = np.eye(len(x))
+    return optimum((h + mu * identity)[None], (c + shift + mu * x)[None], np.ones(1), lambda v, t: psi_prox(v, eta * t))
+
+
+def dane(H, c, p, start, rounds, mu, eta=1.0, psi_prox=no_prox):
+    """Return the points of DANE, figure 1 of Shamir, Srebro and Zhang (2014), with psi in the clients' problems."""
+    x, points = start, []
+    for _ in range(rounds):
+        gradients = np.einsum("mij,j->mi", H, x) - c
+        shifts = gradients - eta * p @ gradients
+        x = p @ np.array([shifted(H[m], c[m], x, shifts[m], mu, eta, psi_prox) for m in range(len(p))])
+        points.append(x)
+    return points
+
+
+def edsl(H, c, p, start, rounds, mu=0.0, client=0, psi_prox=no_prox):
+    """Return the points of EDSL, algorithm 1 of Wang, Kolar, Srebro and Zhang (2017), with a constant strength."""
+    x, points = start, []
+    for _ in range(rounds):
+        gradients = np.einsum("mij,j->mi", H, x) - c
+        x = shifted(H[client], c[client], x, gradients[client] - p @ gradients, mu, 1.0, psi_prox)
+        points.append(x)
+    return points

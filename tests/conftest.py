@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import jaxlib
 import pytest
+from fast_compilation import speed_up_compilation
 from fast_composition import speed_up_composition
 from shape_checks import check_shapes
 from shared_programs import share_programs
@@ -37,9 +38,12 @@ jax.config.update("jax_captured_constants_warn_bytes", 2**13)
 
 check_shapes()
 
-gc.set_threshold(50_000)  # as in the command: tracing creates many objects that stay
+importlib.import_module("matplotlib.figure")  # then the command draws in this process: starting another takes longer
+
+gc.set_threshold(50_000)  # tracing creates many objects that stay
 
 
+speed_up_compilation()
 speed_up_composition()
 share_programs()
 
@@ -102,7 +106,7 @@ def undrawn(request, monkeypatch):
 def no_page(request, monkeypatch):
     """Skip the report page of sweeps and figures, except for tests that look at it."""
     if "drawn" not in request.keywords:
-        monkeypatch.setattr("fcorun.cli.html_report.write_report", lambda *_: [])
+        monkeypatch.setattr("fcorun.reports.page.write.write_report", lambda *_: [])
 
 
 @pytest.fixture

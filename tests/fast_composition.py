@@ -1,5 +1,6 @@
 """Composition with caches: Hydra reads and merges some twenty files a configuration, and tests compose thousands."""
 
+import pickle
 from copy import copy, deepcopy
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import hydra._internal.config_loader_impl
 import omegaconf.base
 import yaml
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import Overrides
 from hydra._internal.hydra import Hydra
 
@@ -23,6 +25,7 @@ def speed_up_composition() -> None:
     Loader._process_config_searchpath = _only_if_set(Loader._process_config_searchpath)
     Loader._compose_config_from_defaults_list = _merge_once(Loader._compose_config_from_defaults_list)
     loader.create_defaults_list = _choose_once(loader.create_defaults_list)
+    ConfigRepository.load_config = _load_once(ConfigRepository.load_config)
     yaml.load = _parse_once(yaml.load)
     parser.parse = cache(parser.parse)  # of interpolations
 
@@ -61,10 +64,24 @@ def _merge_once(merge):
     def merge_once(self, defaults, repo):
         key = (_other_files(repo), repr(defaults))
         if key not in merged:
-            merged[key] = merge(self, defaults=defaults, repo=repo)
-        return deepcopy(merged[key])
+            merged[key] = pickle.dumps(merge(self, defaults=defaults, repo=repo))
+        return pickle.loads(merged[key])
 
     return merge_once
+
+
+def _load_once(load):
+    """Return a method that loads fcorun's own files once."""
+    loaded = {}
+
+    def load_once(self, config_path):
+        if _other_files(self):
+            return load(self, config_path)
+        if config_path not in loaded:
+            loaded[config_path] = pickle.dumps(load(self, config_path))
+        return pickle.loads(loaded[config_path])
+
+    return load_once
 
 
 def _parse_once(parse):

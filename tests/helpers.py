@@ -146,3 +146,9 @@ PERSONAL = [
 ]
 HETEROGENEOUS = ("data=heterogeneous", "data.clients=6", "data.samples=12", "data.features=8", "data.shared_nonzeros=4",
                  "data.validation_samples=5", "clients_per_round=null", "batch_size=null")  # fmt: skip
+
+
+def write_choice(folder: Path, section: str, name: str, lines: str) -> None:
+    """Write the YAML of a choice into a folder of configuration files."""
+    (folder / section).mkdir(parents=True, exist_ok=True)
+    (folder / section / f"{name}.yaml").write_text(f"# For tests.\nname: {name}\n{lines}\n")

@@ -2,18 +2,17 @@
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from helpers import rows_of
+from warm_processes import CommandProcess, start_command
 
 from fcorun import Record
 
 
-def start_hosts(*arguments: str, count: int = 2, per_host=()) -> list[subprocess.Popen]:
+def start_hosts(*arguments: str, count: int = 2, per_host=()) -> list[CommandProcess]:
     """Start hosts, each with one device and in a folder named by its rank; ``per_host`` holds further overrides."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -27,13 +26,12 @@ def start_hosts(*arguments: str, count: int = 2, per_host=()) -> list[subprocess
             "hosts.timeout=60",
             *(per_host[rank] if per_host else ()),
         ]
-        command = [sys.executable, "-m", "fcorun", *arguments, *host_options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        hosts.append(subprocess.Popen(command, cwd=str(rank), env=os.environ | {"FCORUN_CORES": "1"}, **pipes))
+        environment = os.environ | {"FCORUN_CORES": "1"}
+        hosts.append(start_command([*arguments, *host_options], cwd=str(rank), env=environment))
     return hosts
 
 
-def wait_for_hosts(hosts: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
+def wait_for_hosts(hosts: list[CommandProcess]) -> list[tuple[int, str, str]]:
     """Return the exit code, output and errors of each host. Hosts that do not end in time are killed."""
     try:
         outputs = [host.communicate(timeout=120) for host in hosts]

@@ -1,9 +1,9 @@
 """The boxes of personalised federated methods in plain NumPy, for quadratics: oracles that share no code with fcorun.
 
 Clients have f_i(x) = x'H_i x / 2 - c_i'x and weights p that sum to one, as in boxes.py; every client's model starts at
-the server's start. A method returns two lists with an entry a round: the server's points (d,), and the personal models
-(M, d) as the clients last had them. ``cohorts`` holds the clients of each round, by default all; a mean over a cohort
-is weighted by p. A docstring states each choice that a rule leaves open.
+the server's start. A method returns two lists with an entry for each round: the server's points (d,), and the personal
+models (M, d), where a client outside of the cohort keeps its former model. ``cohorts`` holds the clients of each round,
+by default all; a mean over a cohort is weighted by p. A docstring states each choice that a rule leaves open.
 
 F_i of pFedMe and of pFedMac are quadratics again, so that with exact inner solves both are FedGD on other H and c:
 ``envelopes`` and ``correlations`` give these. personal_fixed_points.py has the limits of the methods.
@@ -90,8 +90,8 @@ def logcosh(gamma, rho):
 def apfl(H, c, p, start, rounds, eta, steps, alpha, adaptive=False, cohorts=None):
     """Run APFL with full gradients; also return the mixing weights (M,) after each round.
 
-    All that a step needs is taken before it: w_i, v_i and, if ``adaptive``, alpha_i move at once, alpha_i in every
-    local step. The personal model is alpha_i v_i + (1 - alpha_i) w with the server's new w.
+    A step computes all gradients first, and then moves w_i, v_i and, if ``adaptive``, alpha_i together. The personal
+    model is alpha_i v_i + (1 - alpha_i) w with the server's new w.
     """
     w, v, alpha = start, boxes.copies(start, len(p)), np.array(alpha, float)
     points, models, weights = [], [], []
@@ -129,10 +129,11 @@ def pfedme(H, c, p, start, rounds, lam, eta, steps, beta=1.0, cohorts=None):
 
 
 def mixture(H, c, p, start, coins, step, lam, probability):
-    """Run L2GD, one coin a step, 1 to pull to the mean; here an entry a step, and the server's point is the mean.
+    """Run L2GD with a coin for each step, 1 for a pull to the mean. The lists have an entry for each step.
 
-    The rule has 1/n for the clients' weights. With others p is in the mean alone and the steps keep their 1/n: they are
-    then gradient steps in the norm that p weights, and pulling leaves the mean where it is.
+    The server's point is the mean of the models. The paper has equal weights 1/n. Other weights p are in the mean
+    alone, and the steps keep their 1/n: they are then gradient steps in the norm that p weights, and a pull does not
+    change the mean.
     """
     x, n, points, models = boxes.copies(start, len(p)), len(p), [], []
     for coin in coins:
@@ -146,14 +147,14 @@ def mixture(H, c, p, start, coins, step, lam, probability):
 
 
 def communications(coins):
-    """Return how often L2GD communicates: when 1 follows 0. A 1 at the start pulls equal models, and sends nothing."""
+    """Count the communications of L2GD, coins 1 after a 0. A 1 at the start pulls equal models, and sends nothing."""
     return sum(a == 0 and b == 1 for a, b in pairwise(coins))
 
 
 def pfedmac(H, c, p, start, rounds, lam, eta, steps, beta=1.0, inner=solve, cohorts=None):
     """Run pFedMac: u = argmin f_i - lam <., y>; pFedMac-S with another ``inner``. The personal model is the last u.
 
-    It converges where F_i is convex, that is where f_i is lam-strongly convex; that F_i is finite is not enough.
+    pFedMac converges if F_i is convex, which means that f_i is lam-strongly convex. A finite F_i is not enough.
     """
     x, u, points, models = start, boxes.copies(start, len(p)), [], []
     for cohort in boxes.everyone(cohorts, rounds, len(p)):
@@ -171,7 +172,7 @@ def pfedmac(H, c, p, start, rounds, lam, eta, steps, beta=1.0, inner=solve, coho
 def pfedmac_sh(
     H, c, p, start, rounds, edges, lam_1, lam_2, eta_1, eta_2, steps, edge_steps, beta=1.0, inner=solve, restart=True
 ):
-    """Run pFedMac-SH as the slide's box has it, but with lam_1 in the client's line; also return the edges' models.
+    """Run pFedMac-SH by the slide's box, but with lam_1 in the client's line. Also return the edges' models.
 
     ``edges`` lists the clients of each edge, whose weights sum to that of the edge. Clients start from their edge's
     mean y_i, or without ``restart``, as the box prints it, from their own y_ij, which begins at the cloud's point.
@@ -200,8 +201,8 @@ def pfedmac_sh(
 def pfedmac_sh_nested(H, c, p, start, rounds, edges, lam_1, lam_2, eta_2, edge_steps, beta=1.0):
     """Run gradient steps on the slide's problem of three levels, solving both inner problems, unlike the slide's box.
 
-    x_i -= eta_2 lam_2 (x_i - y_i) with y_i = argmin over y of mean_j F_ij(y) - lam_2 <y, x_i>, which is where the box
-    has the mean of y_ij -= eta_1 lam_1 (y_ij - u_ij), without the lam_2 x_i of that problem's gradient.
+    A step is x_i -= eta_2 lam_2 (x_i - y_i) with y_i = argmin over y of mean_j F_ij(y) - lam_2 <y, x_i>. In place of
+    y_i the box has the mean of y_ij -= eta_1 lam_1 (y_ij - u_ij), without the lam_2 x_i of the gradient of y's problem.
     """
     x, points, models = start, [], []
     for _ in range(rounds):
@@ -220,7 +221,7 @@ def pfedmac_sh_nested(H, c, p, start, rounds, edges, lam_1, lam_2, eta_2, edge_s
 
 
 def ditto(H, c, p, start, rounds, s, e, lam, eta, steps, cohorts=None):
-    """Run Ditto beside FedGD(s, e): v_i -= eta (grad f_i(v_i) + lam (v_i - w)) with the w that the round began with."""
+    """Run Ditto with FedGD(s, e): v_i -= eta (grad f_i(v_i) + lam (v_i - w)) with the w from the start of the round."""
     points = boxes.fedgd(H, c, p, start, rounds, s, e, cohorts)
     v, models = boxes.copies(start, len(p)), []
     for w, cohort in zip([start, *points], boxes.everyone(cohorts, rounds, len(p)), strict=False):

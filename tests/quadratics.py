@@ -24,6 +24,7 @@ class Quadratics:
         self.p = self.data.train.sizes / self.data.train.sizes.sum()
         values = np.linalg.eigvalsh(self.H)
         self.l, self.L = values.min(), values.max()
+        self.pooled_L = np.linalg.eigvalsh(np.tensordot(self.p, self.H, 1)).max()
         self.step = (max(self.l, 1e-4 * self.L) * self.L) ** -0.5
         strength = getattr(self.experiment.reg, "strength", 0.0)
         self.psi = lambda v, t: np.append(boxes.soft(strength)(v, t)[:-1], v[-1])

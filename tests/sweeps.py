@@ -10,7 +10,6 @@ from helpers import SMALL
 from fcorun.cli.main import main as fcorun
 
 RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
-COMMAND = [sys.executable, "-m", "fcorun", "-m", *SMALL]
 
 
 def run_sweep_command(*overrides: str) -> int:

@@ -11,7 +11,7 @@ from helpers import Count, fails, small
 from fcorun import run
 from fcorun.algorithms import FedAvg
 from fcorun.cli.commands import main
-from fcorun.plugin_code import _find_distribution, find_code
+from fcorun.plugin_code.files import _find_distribution, find_code
 
 FILES = {
     "mine.py": """

@@ -19,8 +19,9 @@ from rich.console import Console
 
 from fcorun import load_records, run
 from fcorun.cli.commands import main
-from fcorun.cli.terminal import Terminal, format_warning
+from fcorun.cli.terminal import Terminal
 from fcorun.config import import_classes, locate, locate_user_class
+from fcorun.errors import format_warning
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_yaml, yaml_text

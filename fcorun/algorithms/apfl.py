@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.algorithms.two_rates import auto_client_lr
-from fcorun.config import AutoPositive, Fraction
+from fcorun.config import AUTO, AutoPositive, Fraction
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class APFL(Algorithm):
 
     source = "algorithm 1 of @deng2020"
 
-    client_lr: AutoPositive
+    client_lr: AutoPositive = AUTO
     alpha: Fraction = 0.5
     adaptive: bool = False
 

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 
+from jaxtyping import Array, Float
+
 from fcorun.algorithms.local_data import LocalData, PyTree, tree_bytes
 from fcorun.config import AUTO, Count, Positive
+from fcorun.metrics import Metric
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
@@ -51,6 +54,8 @@ class Traits:
         decays_to_zero: True if the output of a long run goes to 0.
         shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
             measured, unless ``start`` gives the model.
+        hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
+            "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
     """
 
     needs: tuple[str, ...] = ()
@@ -66,6 +71,7 @@ class Traits:
     robust_to_uneven_steps: bool = False
     decays_to_zero: bool = False
     shared_model: bool = True
+    hessian: Literal["linear model", "constant", ""] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,9 +218,18 @@ class Algorithm(Method, ABC):
     The mean has the weights of the clients in F. In a paper with equal weights, read |S|/n, the share of the cohort,
     as ``problem.share``.
 
-    ``data.key`` is a random key of the client in this round. An algorithm that compresses its upload or its broadcast,
+    ``data.key`` is a random key of the client in this round, and ``problem.key`` one of the server in ``init``,
+    ``server``, ``edge`` and ``root``. An algorithm that compresses its upload or its broadcast,
     by rounding or by leaving out entries, states the bytes in ``upload_bytes`` and ``broadcast_bytes``.
+
+    Attributes:
+        declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
+            Metric("consensus", "distance from consensus", higher=False, log=True).
+        sending_rounds: the number of rounds, the first ones of a run, in which messages are sent; None: all rounds.
     """
+
+    declared_metrics: ClassVar[tuple[Metric, ...]] = ()
+    sending_rounds: ClassVar[int | None] = None
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
@@ -241,6 +256,14 @@ class Algorithm(Method, ABC):
         """True if each client gets a personal model."""
         return type(self).personal is not Algorithm.personal
 
+    def metrics(self, problem: Problem, server: PyTree, clients: PyTree) -> dict[str, Float[Array, ""]]:
+        """Return the values of ``declared_metrics``, each a scalar, at an evaluation.
+
+        ``clients`` are the states of all clients, stacked along a leading axis M; None if clients have no states. Of
+        clients whose rows are generated, these are the states of the evaluated clients.
+        """
+        return {}
+
     @classmethod
     def suggest_for(cls, conditions: RunConditions) -> str:
         """Return the name in conf/algo if the algorithm converges to the optimum under these conditions, or "".
@@ -259,12 +282,37 @@ class Algorithm(Method, ABC):
         """
         return False
 
+    @property
+    def has_two_exchanges(self) -> bool:
+        """True if a round has two exchanges of messages: ``first_local`` and ``first_server`` are defined."""
+        return type(self).first_local is not Algorithm.first_local
+
+    def first_local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
+        """Return the upload of a client in the first of two exchanges, and its new state.
+
+        The same cohort then runs ``local``, with the broadcast of the state that ``first_server`` returns. An algorithm
+        with one exchange in a round defines neither.
+        """
+        raise NotImplementedError
+
+    def first_server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
+        """Return the new state of the server, or of an edge, from the mean of the first of two uploads."""
+        raise NotImplementedError
+
+    def first_broadcast(self, server: PyTree) -> PyTree:
+        """Return the part of the server's state that clients receive in ``first_local``, by default ``broadcast``."""
+        return self.broadcast(server)
+
+    def count_local_clients(self, cohort_size: int) -> int:
+        """Return how many clients of a cohort communicate in the second of two exchanges, by default all."""
+        return cohort_size
+
     def upload_bytes(self, upload: PyTree) -> int:
-        """Return the bytes of an upload in transit, by default those of its arrays."""
+        """Return the bytes of an upload in transit, of either exchange, by default those of its arrays."""
         return tree_bytes(upload)
 
     def broadcast_bytes(self, broadcast: PyTree) -> int:
-        """Return the bytes of a broadcast to one client in transit, by default those of its arrays."""
+        """Return the bytes of a broadcast to one client in transit, of either exchange, by default its arrays'."""
         return tree_bytes(broadcast)
 
     def edge(self, problem: Problem, edge: PyTree, mean: PyTree) -> PyTree:

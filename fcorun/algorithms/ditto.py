@@ -30,7 +30,7 @@ class Ditto(TwoRateAlgorithm):
 
     source = "algorithm 1 of @li2021ditto"
 
-    lam: NonNegative
+    lam: NonNegative = AUTO
     personal_lr: AutoPositive | None = None
     solver: Literal["fedavg", "fedmid", "feddualavg"] = "fedavg"
 
@@ -49,7 +49,7 @@ class Ditto(TwoRateAlgorithm):
     @cached_property
     def global_solver(self) -> Algorithm:
         """The solver of the global model."""
-        return SOLVERS[self.solver](self.client_lr, self.server_lr)
+        return SOLVERS[self.solver](client_lr=self.client_lr, server_lr=self.server_lr)
 
     def init(self, problem, w0):
         return self.global_solver.init(problem, w0)[0], w0

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.algorithms.two_rates import auto_client_lr
-from fcorun.config import AutoPositive, Positive
+from fcorun.config import AUTO, AutoPositive, Positive
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class FedComposite(Algorithm):
 
     source = "@zhang2024"
 
-    client_lr: AutoPositive
+    client_lr: AutoPositive = AUTO
     server_lr: Positive = 1.0
 
     traits = Traits(partial=False, exact="composite")

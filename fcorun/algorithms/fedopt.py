@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fcorun.algorithms.base import ProblemConstants, PyTree, Traits
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.two_rates import auto_client_lr, auto_rates
-from fcorun.config import Decay, Positive
+from fcorun.config import AUTO, Decay, Positive
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FedOpt(FedAvg):
     source = "algorithm 2 of @reddi2021"
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "adam"
-    beta1: Decay = 0.9
+    beta1: Decay = AUTO
     beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 

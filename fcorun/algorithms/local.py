@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import AutoPositive
+from fcorun.config import AUTO, AutoPositive
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Local(Algorithm):
 
     source = "textbook, proximal gradient steps"
 
-    client_lr: AutoPositive
+    client_lr: AutoPositive = AUTO
 
     traits = Traits(psi_sides=("client",), shared_model=False)
 

@@ -13,6 +13,7 @@ from fcorun.errors import UserError
 from fcorun.problem.operation_counts import apply_if
 from fcorun.problem.problem import Batch
 from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.random_keys import KeyBits, wrap_key
 
 PyTree = Any  # an array, or nested tuples and dicts of arrays
 
@@ -30,6 +31,7 @@ class LocalData:
         uneven_steps: True if this client may take fewer than K steps. A step without rows changes nothing.
         whole: all data of the client as one batch.
         frozen: True if the server's model is fixed; then the client's copy is fixed too, and nothing is uploaded.
+        client_number: the number of the client among all clients, counted from 0.
         key_bits: the bits of ``key``.
         shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
     """
@@ -44,7 +46,8 @@ class LocalData:
     uneven_steps: bool = False
     whole: Batch | Quadratic = None  # type: ignore[assignment]
     frozen: bool = False
-    key_bits: jax.Array | tuple[int, int] = (0, 0)
+    client_number: jax.Array | int = 0
+    key_bits: KeyBits = (0, 0)
     shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -53,8 +56,12 @@ class LocalData:
 
         The key depends on the seed, the round (on a tree the round of the edge) and the client's name alone.
         """
-        key = jax.random.wrap_key_data(jnp.asarray(self.key_bits, jnp.uint32), impl="threefry2x32")
-        return jax.random.fold_in(key, 1)  # the uplink uses the key itself
+        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key itself
+
+    @property
+    def client(self) -> jax.Array:
+        """The number of the client among all clients, counted from 0, an int32."""
+        return jnp.asarray(self.client_number, jnp.int32)
 
     def repeat(self, count: Count | jax.Array, step: Callable[[PyTree], PyTree], start: PyTree) -> PyTree:
         """Apply ``step`` to ``start`` ``count`` times; ``count`` may be traced."""

@@ -38,7 +38,7 @@ class Mixture(Algorithm):
 
     source = "algorithm 1 of @hanzely2020"
 
-    lam: NonNegative
+    lam: NonNegative = AUTO
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO
     variance_reduction: bool = False

@@ -1,10 +1,12 @@
 """Checks of the arguments and results of an algorithm's functions, by shapes alone, before any computation."""
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, LocalData, PyTree
@@ -17,6 +19,9 @@ _CLIENT_STATE = "the state that each client stores (None for no state)"
 _ARGUMENTS = {
     "init": ("problem", "w0"),
     "broadcast": ("server",),
+    "first_broadcast": ("server",),
+    "first_local": ("problem", "server", "client", "data"),
+    "first_server": ("problem", "server", "mean"),
     "local": ("problem", "server", "client", "data"),
     "server": ("problem", "server", "mean"),
     "output": ("problem", "server"),
@@ -26,13 +31,14 @@ _ARGUMENTS = {
     "root": ("problem", "server", "mean"),
     "upload_bytes": ("upload",),
     "broadcast_bytes": ("broadcast",),
+    "metrics": ("problem", "server", "clients"),
 }
 
 
 def trace_outputs(
     algorithm: Algorithm, problem: Problem, w0: Vector, data: LocalData, frozen: LocalData | None = None
-) -> tuple[PyTree, PyTree, PyTree]:
-    """Return the upload, the broadcast and the edge upload of a round with one client.
+) -> tuple[tuple[PyTree, ...], tuple[PyTree, ...], PyTree]:
+    """Return the upload and the broadcast of each exchange, and the edge upload, of a round with one client.
 
     Call it while JAX traces. ``frozen`` are the data of a client with a fixed server model, if there are such clients.
     Raises UserError with the name of the function whose arguments or results are wrong.
@@ -47,8 +53,22 @@ def trace_outputs(
     def call_local(data: LocalData) -> Any:
         return call("local", on_client, received, client, data)
 
-    on_server, on_client = problem.for_side("server"), problem.for_side("client")
-    server, client = _check_pair(algorithm, "init", call("init", problem, w0), "the server's state", _CLIENT_STATE)
+    on_server, on_client = replace(problem.for_side("server"), key_bits=(0, 0)), problem.for_side("client")
+    initial_states = call("init", replace(problem, key_bits=(0, 0)), w0)
+    server, client = _check_pair(algorithm, "init", initial_states, "the server's state", _CLIENT_STATE)
+    uploads, broadcasts = [], []
+    if algorithm.has_two_exchanges:
+        broadcasts.append(call("first_broadcast", server))
+
+        def call_first_local() -> tuple[PyTree, PyTree]:
+            result = call("first_local", on_client, broadcasts[0], client, data)
+            return _check_pair(algorithm, "first_local", result, "its upload", "the client's new state")
+
+        (upload, new_client), _ = count_operations(call_first_local)
+        uploads.append(upload)
+        _check_same_structure(algorithm, "first_local", "the client's new state", new_client, client)
+        new_server = call("first_server", on_server, server, upload)
+        _check_same_structure(algorithm, "first_server", "the server's new state", new_server, server)
     received = call("broadcast", server)
     (upload, new_client), _ = count_operations(
         lambda: _check_pair(algorithm, "local", call_local(data), "its upload", "the client's new state")
@@ -63,12 +83,15 @@ def trace_outputs(
         _check_same_structure(algorithm, "edge", "an edge's new state", new_edge, server)
         new_server = call("root", on_server, server, edge_upload)
         _check_same_structure(algorithm, "root", "the server's new state", new_server, server)
-    _check_model(algorithm, "output", call("output", on_server, server), w0)
+    _check_model(algorithm, "output", call("output", problem.for_side("server"), server), w0)
     if algorithm.has_personal_models:
         _check_model(algorithm, "personal", call("personal", on_client, server, client), w0)
+    if algorithm.declared_metrics or type(algorithm).metrics is not Algorithm.metrics:
+        clients = jax.tree.map(lambda v: jnp.stack([v, v]), client)
+        _check_metrics(algorithm, call("metrics", problem.for_side("server"), server, clients))
     if frozen is not None:
         call_local(frozen)
-    return upload, received, edge_upload
+    return (*uploads, upload), (*broadcasts, received), edge_upload
 
 
 def _is_no_state(value: Any) -> bool:
@@ -147,6 +170,26 @@ def _check_model(algorithm: Algorithm, name: str, model: Any, w0: Vector) -> Non
             f"{name}() of {type(algorithm).__name__} must return parameters like w0, {_describe_structure(w0)}, "
             f"and returned {_describe_structure(model)}{_definition_line(algorithm, name)}"
         )
+
+
+def _check_metrics(algorithm: Algorithm, values: Any) -> None:
+    """Refuse results of ``metrics`` that are no scalars, or not those that the class declares."""
+    function, line = f"metrics() of {type(algorithm).__name__}", _definition_line(algorithm, "metrics")
+    if not isinstance(values, dict):
+        raise UserError(f"{function} must return a dict of numbers by name, and returned "
+                        f"{_describe_structure(values)}{line}")  # fmt: skip
+    declared = [metric.name for metric in algorithm.declared_metrics]
+    for name in values:
+        if name not in declared:
+            raise UserError(f"{function} returns '{name}', which the class does not declare: add Metric('{name}') to "
+                            f"declared_metrics{line}")  # fmt: skip
+    for name in declared:
+        if name not in values:
+            raise UserError(f"{function} returns no '{name}', which declared_metrics has: return it, or declare it no "
+                            f"longer{line}")  # fmt: skip
+        structure = _describe_structure(values[name])
+        if structure != "a number":
+            raise UserError(f"{function} must return a number as '{name}', and returned {structure}{line}")
 
 
 def _describe_structure(tree: PyTree) -> str:

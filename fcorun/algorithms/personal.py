@@ -34,7 +34,7 @@ class PersonalAlgorithm(Algorithm):
         tolerance: the norm of the gradient at which the inner solver stops.
     """
 
-    lam: Positive
+    lam: Positive = AUTO
     client_lr: AutoPositive = AUTO
     server_lr: Positive = 1.0
     solver: Literal["exact", "gradient"] = "exact"

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.pfedmac import PFedMac
-from fcorun.config import Positive
+from fcorun.config import Count, Positive
 from fcorun.problem import inner_solvers
 
 
@@ -24,6 +24,7 @@ class PFedMacS(PFedMac):
 
     sparsity: Literal["prox", "logcosh", "huber"] = "prox"
     rho: Positive = 0.01
+    iterations: Count = 1000
 
     @property
     def traits(self):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fcorun.algorithms.pfedmac_s import PFedMacS
-from fcorun.config import Positive
+from fcorun.config import AUTO, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +23,8 @@ class PFedMacSH(PFedMacS):
 
     source = "algorithm 1 of @li2021pfedmac"
 
-    edge_lam: Positive
-    edge_lr: Positive
+    edge_lam: Positive = AUTO
+    edge_lr: Positive = AUTO
 
     @property
     def traits(self):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.algorithms.two_rates import auto_client_lr
-from fcorun.config import AutoPositive, Positive
+from fcorun.config import AUTO, AutoPositive, Positive
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Scaffold(Algorithm):
 
     source = "algorithm 1 of @karimireddy2020"
 
-    client_lr: AutoPositive
+    client_lr: AutoPositive = AUTO
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from fcorun.algorithms.base import Algorithm, ProblemConstants
-from fcorun.config import AutoPositive
+from fcorun.config import AUTO, AutoPositive
 
 MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the longest stable step; our choice
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TwoRateAlgorithm(Algorithm):
     """An algorithm of K local steps of ``client_lr`` whose server moves by ``server_lr`` times the mean of the steps.
 
@@ -28,8 +28,8 @@ class TwoRateAlgorithm(Algorithm):
         server_lr: eta_s; "auto" as above, and 1 where eta_c is a number.
     """
 
-    client_lr: AutoPositive
-    server_lr: AutoPositive
+    client_lr: AutoPositive = AUTO
+    server_lr: AutoPositive = AUTO
 
     @property
     def curvature_alternatives(self):

@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,20 +15,22 @@ import jax
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline, Traits
+from fcorun.api.run import grid, run
 from fcorun.checks.check import Check, require, require_close, require_finite
+from fcorun.checks.devices import compare_devices
 from fcorun.checks.problems import SMALL, compose_cached, engine_of, flat, ragged, snapshots
+from fcorun.communication.identity import Identity
 from fcorun.config import build_plugin, numeric_fields
-from fcorun.engine.engine import Engine
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.traffic import trace_message_shapes
 from fcorun.experiment import reference
 from fcorun.experiment.build import build_problem, load_data, resolve_auto
 from fcorun.experiment.convergence import minimised_metric
 from fcorun.experiment.prepare import prepare
+from fcorun.metrics import Metric
 from fcorun.problem import solver
 from fcorun.records.record import Record
 from fcorun.runs.job import Watcher
-from fcorun.runs.run import grid, run
 
 Config = dict[str, Any]
 
@@ -74,11 +78,13 @@ class AlgorithmCase:
     @cached_property
     def uninterrupted(self) -> Record:
         """The record of a run, in a folder with the lifetime of this case."""
-        return run(self.config(*UNINTERRUPTED), Path(self._folder.name, "uninterrupted"))
+        return run(self.config(*UNINTERRUPTED), self._folder / "uninterrupted")
 
     @cached_property
-    def _folder(self) -> tempfile.TemporaryDirectory:
-        return tempfile.TemporaryDirectory()
+    def _folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     @property
     def tolerance(self) -> float:
@@ -225,22 +231,37 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
     single_engine = engine_of(scaled_config(0.7, **{"reg.strength": [0.2]}))  # compiled with numbers of no point
     for g, point in enumerate(points):
         for batch_snapshot, single in zip(batch, snapshots(point, engine=single_engine), strict=True):
-            _require_same_snapshot(batch_snapshot, g, single, case.tolerance)
+            _require_same_snapshot(batch_snapshot, g, single, case)
     ends = last.client_models or last.solution
     first, halved = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1))
+    if set(values) == {"tolerance"}:
+        return  # the tolerance of a solver need not be seen in the solution
     require(not np.allclose(first, halved, rtol=1e-4), "half of its numbers should lead to another solution, and lead "
                                                        "to the same: they do not reach the run")  # fmt: skip
 
 
-def _require_same_snapshot(batch: Any, g: int, single: Any, tolerance: float) -> None:
+def _require_same_snapshot(batch: Any, g: int, single: Any, case: AlgorithmCase) -> None:
     """Raise Violation if run ``g`` of a grid differs from the single run."""
     for kind in ("solution", "client_models"):
         for name, value in (getattr(single, kind) or {}).items():
             label = f"'{name}' in a grid, compared with the single run,"
-            require_close(label, getattr(batch, kind)[name][g], value[0], rtol=tolerance, atol=tolerance)
-    for name in ("objective", "train_loss", "val_loss"):
+            require_close(label, getattr(batch, kind)[name][g], value[0], rtol=case.tolerance, atol=case.tolerance)
+    for name in ("objective", "train_loss", "val_loss", *(metric.name for metric in _declared_metrics(case))):
         label = f"{name} in a grid, compared with the single run,"
-        require_close(label, batch.metrics[name][g], single.metrics[name][0], rtol=tolerance)
+        require_close(label, batch.metrics[name][g], single.metrics[name][0], rtol=case.tolerance)
+
+
+def check_declared_metrics(case: AlgorithmCase) -> None:
+    """Require finite values of the metrics that the algorithm declares, and monotone ones that never fall."""
+    for metric in _declared_metrics(case):
+        values = [row[metric.name] for row in case.uninterrupted.rows]
+        require_finite(f"the metric '{metric.name}'", values)
+        falls = metric.monotone and bool((np.diff(values) < 0).any())
+        require(not falls, f"the metric '{metric.name}' is declared monotone and should never fall, and is {values}")
+
+
+def _declared_metrics(case: AlgorithmCase) -> tuple[Metric, ...]:
+    return case.algorithm.declared_metrics if isinstance(case.algorithm, Algorithm) else ()
 
 
 # ---------------------------------------------------------------- precision and devices
@@ -254,7 +275,8 @@ def check_float64(case: AlgorithmCase) -> None:
     last = snapshots(case.config(*UNINTERRUPTED, "precision=float64", *case.exact_overrides))[-1]
     dtypes = {str(leaf.dtype) for leaf in jax.tree.leaves(last.state)}
     require("float32" not in dtypes, "with precision=float64 all states should be in float64, and some are in float32")
-    if "key_bits" in engine_of(case.config()).federation.shapes.accessed:
+    federation = engine_of(case.config()).federation
+    if federation.shapes.accessed & {"key_bits", "server_key"} or not isinstance(federation.uplink, Identity):
         return  # jax.random draws other numbers in another precision
     row = case.uninterrupted.rows[-1]
     for name in {"objective", "train_loss", "personal_train_loss"} & set(row):
@@ -274,45 +296,6 @@ def check_two_devices(case: AlgorithmCase) -> None:
         count_difference <= allowed,
         f"gradients and proxes of two devices should be counted as on one: the counts differ by {count_difference:.2g}",
     )
-
-
-def compare_devices(
-    config: Config, devices: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
-) -> list[tuple[float, float]]:
-    """Return, for each number of devices, the largest relative differences from one device: of results, and of "
-    "counts."""
-    with jax.enable_x64(config["precision"] == "float64"):
-        expected_results, expected_counts = _run_on_devices(config, 1, runs, seeds)
-        differences = []
-        for count in devices:
-            results, counts = _run_on_devices(config, count, runs, seeds)
-            differences.append((
-                _relative_difference(results, expected_results),
-                _relative_difference(counts, expected_counts),
-            ))  # fmt: skip
-        return differences
-
-
-def _relative_difference(actual: Any, expected: Any) -> float:
-    """Return the largest difference of two pytrees, relative to the largest number of each leaf."""
-    leaves = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
-    return max(float(np.abs(a - e.astype(float)).max() / max(np.abs(e).max(), 1e-3)) for a, e in leaves if e.size)
-
-
-def _run_on_devices(config: Config, devices: int, runs: int, seeds: Sequence[int]) -> Any:
-    """Return the results and the counts of two rounds of ``runs`` runs with different rates or strengths."""
-    engine = engine_of(config)
-    experiment = prepare(config)
-    values = resolve_auto(experiment, load_data(experiment))[0].numbers()
-    points = []
-    for g in range(runs):
-        factor = 1 - 0.1 * g
-        points.append({
-            section: {name: value * factor for name, value in numbers.items()} for section, numbers in values.items()
-        })  # fmt: skip
-    *_, end = Engine(engine.federation, 2, 2, devices).run(points, list(seeds) or None)
-    results = (end.solution, end.metrics, end.state, end.client_models)
-    return jax.tree.map(np.asarray, (results, end.work))
 
 
 # ---------------------------------------------------------------- the fixed point of the algorithm
@@ -363,6 +346,10 @@ def reason_not_exact(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("" if case.traits.exact else "its traits do not say that it is exact")
 
 
+def _reason_no_metrics(case: AlgorithmCase) -> str:
+    return "" if _declared_metrics(case) else "it declares no metrics"
+
+
 def _reason_one_device(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("" if jax.local_device_count() > 1 else "there is only one device")
 
@@ -375,6 +362,7 @@ CHECKS: tuple[Check[AlgorithmCase], ...] = (
     Check("a second run gives the same numbers", check_repeatability),
     Check("a resumed run gives the same numbers", check_resuming, _reason_baseline),
     Check("a grid gives the numbers of single runs", check_grid_equals_single_runs, _reason_baseline),
+    Check("its metrics are finite, and monotone if they say so", check_declared_metrics, _reason_no_metrics),
     Check("float64", check_float64, _reason_baseline),
     Check("on two devices as on one", check_two_devices, _reason_one_device),
     Check("reaches the optimum", check_reaches_optimum, reason_not_exact),

@@ -87,7 +87,8 @@ def check_shards(case: DatasetCase) -> None:
     for host in range(HOSTS):
         call = f"load_shard({host}, {HOSTS})"
         shard = case.dataset.load_shard(host, HOSTS)
-        same = shard.train.n_hosts == HOSTS and np.array_equal(shard.train.offsets, case.data.train.offsets)
+        n_hosts = len(shard.train.host_offsets) - 1
+        same = n_hosts == HOSTS and np.array_equal(shard.train.offsets, case.data.train.offsets)
         require(same, f"{call} should have the offsets of all clients, and x of one of {HOSTS} hosts")
         rows = shard.train.x.row_range
         same = np.array_equal(np.asarray(shard.train.x[rows]), np.asarray(case.data.train.x[rows]))
@@ -95,13 +96,13 @@ def check_shards(case: DatasetCase) -> None:
         require(np.array_equal(shard.train.y, case.data.train.y), f"{call} should have all targets of load()")
 
 
-def _reason_generated(case: DatasetCase) -> str:
-    return "its clients generate their rows" if case.data.train.n_generated_clients else ""
+def _reason_not_sharded(case: DatasetCase) -> str:
+    return "" if case.data.train.can_be_sharded(HOSTS) else "its rows cannot be sharded over hosts"
 
 
 CHECKS: tuple[Check[DatasetCase], ...] = (
     Check("the data are valid", check_valid),
     Check("the same rows again", check_repeatable),
     Check("the same fingerprint again", check_fingerprint),
-    Check("each host has the rows of its own clients", check_shards, _reason_generated),
+    Check("each host has the rows of its own clients", check_shards, _reason_not_sharded),
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
-from fcorun.checks import algorithms, datasets, mirror_maps, objectives, regularizers, rounds
+from fcorun.checks import algorithms, communication, datasets, mirror_maps, objectives, regularizers, rounds
 from fcorun.checks.check import CheckResult, run_checks
 from fcorun.checks.problems import compose_cached, small
 from fcorun.config import build_plugin
@@ -73,12 +73,26 @@ def check_dataset(name: str, overrides: Sequence[str]) -> Results:
     yield f"data={name} in a run", run_checks(rounds.CHECKS, rounds.data_rounds(case.config))
 
 
+def check_topology(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``topology=NAME``. Raises UserError for a topology that no algorithm can use."""
+    case = communication.CommunicationCase("topology", name, tuple(overrides))
+    yield f"topology={name} algo={case.run.name}", run_checks(communication.TOPOLOGY_CHECKS, case)
+
+
+def check_channel(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``uplink=NAME``. Raises UserError for a channel that no algorithm can use."""
+    case = communication.CommunicationCase("uplink", name, tuple(overrides))
+    yield f"uplink={name} algo={case.run.name}", run_checks(communication.CHANNEL_CHECKS, case)
+
+
 PLUGINS: dict[str, Callable[[str, Sequence[str]], Results]] = {
     "algo": check_algorithm,
     "data": check_dataset,
     "mirror": check_mirror_map,
     "objective": check_objective,
     "reg": check_regularizer,
+    "topology": check_topology,
+    "uplink": check_channel,
 }
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from fcorun.cli.key_docs import ChoiceDoc, plugin_class, read_choice
 from fcorun.config import build
+from fcorun.configuration.key_docs import ChoiceDoc, plugin_class, read_choice
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 
@@ -36,6 +36,7 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
     algorithm: Algorithm = build(cls, _field_values(cls, "algo", choice), "algo")
     traits = algorithm.traits
     sides = traits.psi_sides
+    metrics = [metric.name for metric in algorithm.declared_metrics]
     return _applicable(
         {
             f"psi on {' and '.join(_SIDE_NAMES[side] for side in sides)}": bool(sides),
@@ -44,11 +45,14 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
             "personal models": algorithm.has_personal_models,
             "all clients in every round": not traits.partial,
             "all data at once": traits.deterministic,
+            "linear models": traits.hessian == "linear model",
+            "least squares": traits.hessian == "constant",
             "mirror maps": traits.mirrored,
             "topology=tree": traits.hierarchy == "some",
             "needs topology=tree": traits.hierarchy == "only",
             "exact": traits.exact == "composite",
             "exact for psi = 0": traits.exact == "smooth",
+            f"metrics {', '.join(metrics)}": bool(metrics),
         }
     )
 
@@ -103,6 +107,17 @@ def _topology(cls: type, choice: ChoiceDoc) -> list[str]:
     return ["needs an algo for trees"] if has_edges else []
 
 
+def _channel(cls: type, choice: ChoiceDoc) -> list[str]:
+    from fcorun.communication.base import Channel
+
+    return _applicable(
+        {
+            "memory at the clients": cls.client_memory is not Channel.client_memory,  # type: ignore[attr-defined]
+            "memory at the server": cls.server_memory is not Channel.server_memory,  # type: ignore[attr-defined]
+        }
+    )
+
+
 def _tracker(cls: type, choice: ChoiceDoc) -> list[str]:
     pip_extra = getattr(cls, "pip_extra", "")
     return [f"needs pip install 'fcorun[{pip_extra}]'"] if pip_extra else []
@@ -121,6 +136,7 @@ _READERS = {
     "mirror": _mirror_map,
     "data": _dataset,
     "topology": _topology,
+    "uplink": _channel,
     "tracker": _tracker,
 }
 

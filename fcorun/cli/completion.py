@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from fcorun.cli import commands
-from fcorun.cli.key_docs import GROUPS, read_root_keys
+from fcorun.configuration.key_docs import GROUPS, read_root_keys
 from fcorun.configuration.search_path import find_choices
 
 

@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Sequence
 
-from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
 from fcorun.errors import HostLost, WriteError, describe_error, escape_controls
 
 
 def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error as one line; return the exit code. With debug=true in ``arguments``, print its traceback too."""
+    from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
+
     debug = "debug=true" in arguments or "debug=True" in arguments
     if debug:
         import traceback

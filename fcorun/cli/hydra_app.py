@@ -4,31 +4,41 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import run_job
 from hydra.errors import HydraException
-from hydra.types import RunMode
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fcorun.cli.error_report import report_error
+from fcorun.config import build_plugin
 from fcorun.configuration.compose import (
     HYDRA_1_3,
     PreparedOnce,
+    compose_config,
     compose_with_defaults,
+    initialize_hydra,
     register_resolvers,
+    resolve_settings,
     to_plain_values,
 )
 from fcorun.configuration.overrides import normalize_overrides, override_key
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import UserError
+from fcorun.system.background_import import DRAWING_MODULES
+from fcorun.system.helper_process import HelperProcess
 from fcorun.system.interruption import interruptible_at_once
 
 if TYPE_CHECKING:
-    from fcorun.experiment.experiment import Experiment
+    from fcorun.experiment.experiment import PreparedExperiment
     from fcorun.runs.sweep_points import SweepPoint
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
@@ -52,7 +62,8 @@ def run_sweep_command(arguments: list[str]) -> None:
 def compose_and_run(arguments: list[str]) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    prepare_once = PreparedOnce()
+    helper = HelperProcess(*DRAWING_MODULES)
+    prepare_once = PreparedOnce(lambda values: begin_run(values, helper))
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
 
@@ -62,7 +73,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
             refuse_sweep_as_run(config)
             with interruptible_at_once():
                 experiment = prepare_once(to_plain_values(config))
-            run_single(experiment, folder, arguments)
+            run_single(experiment, folder, arguments, helper)
         except BaseException as error:
             failures.append(error)
             remove_empty_folders(folder)
@@ -85,12 +96,18 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:
-        with _as_command_line(current):
-            command()
+        has_options = any(argument.startswith("-") for argument in current)
+        if has_options or not run_composed(current, task):
+            with _as_command_line(current):
+                command()
 
+    shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
     try:
-        compose_with_defaults(arguments, run_hydra)
-        if {"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments}:
+        if shows_config and {"job", "--cfg=job", "-c=job"} & set(arguments):
+            arguments = with_settings_of_data(arguments)
+        with helper:
+            compose_with_defaults(arguments, run_hydra)
+        if shows_config:
             print("# fcorun help KEY explains a key")
     except BaseException as error:
         if isinstance(error, SystemExit):
@@ -104,6 +121,51 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         if error not in failures:
             failures.append(error)
     return failures
+
+
+def with_settings_of_data(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with overrides for the root keys that are "auto", so that --cfg job shows their numbers.
+
+    Raises UserError.
+    """
+    is_override = [not text.startswith("-") and ("=" in text or text.startswith("~")) for text in arguments]
+    overrides = [text for text, applies in zip(arguments, is_override, strict=True) if applies]
+    values: Any = OmegaConf.to_container(compose_config(overrides, with_hydra=False))
+    settings = [f"{key}={'null' if value is None else value}" for key, value in resolve_settings(values).items()]
+    at = is_override.index(True) if overrides else len(arguments)  # Hydra takes overrides in one piece only
+    return [*arguments[:at], *settings, *arguments[at:]]
+
+
+def run_composed(overrides: list[str], task: TaskFunction) -> bool:
+    """Compose a single run and call ``task`` with it, as ``hydra.main`` does, which composes each run twice.
+
+    Returns False, without a call, for what ``hydra.main`` is to handle: ``hydra.mode=MULTIRUN``, overrides that cannot
+    be composed, and a version of Hydra whose private module has moved. Raises what the task raises.
+    """
+    try:
+        from hydra._internal.callbacks import Callbacks
+    except ImportError:
+        return False
+    with initialize_hydra():
+        try:
+            config = hydra.compose("config", overrides, return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException, YAMLError):
+            return False
+        if config.hydra.mode == RunMode.MULTIRUN:
+            return False
+        config.hydra.mode = RunMode.RUN
+        callbacks = Callbacks(config)
+        callbacks.on_run_start(config=config, config_name="config")
+        result = run_job(
+            task,
+            config,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+            hydra_context=HydraContext(GlobalHydra.instance().config_loader(), callbacks),
+        )
+        callbacks.on_run_end(config=config, config_name="config", job_return=result)
+        _ = result.return_value  # raises the error of the task
+    return True
 
 
 @contextmanager
@@ -167,8 +229,24 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
         raise SystemExit(run_follower())
 
 
-def run_single(experiment: "Experiment", folder: Path, arguments: Sequence[str]) -> None:
-    """Run an experiment into a folder; with ``dry_run``, print what would be done."""
+def begin_run(values: Mapping[str, Any], helper: HelperProcess) -> None:
+    """Begin what a run on this host alone needs besides JAX, while JAX is imported: its data, and the drawing process.
+
+    Errors are left to the preparation of the run.
+    """
+    from fcorun.datasets.loading import begin_to_load
+    from fcorun.system.cluster import resolve_hosts
+
+    with suppress(UserError):
+        if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
+            return
+        helper.start()
+        if isinstance(values.get("data"), Mapping):
+            begin_to_load(build_plugin("data", values["data"]), values.get("memory"))
+
+
+def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str], helper: HelperProcess) -> None:
+    """Run an experiment into a folder, its pictures drawn by ``helper``; with ``dry_run``, print what would be done."""
     from fcorun.cli.console import Console
     from fcorun.records.folder import RunFolder
     from fcorun.runs.batching import check_devices
@@ -191,7 +269,7 @@ def run_single(experiment: "Experiment", folder: Path, arguments: Sequence[str])
             console.out.print(f"{experiment.label}: {text} ({relative_folder})")
             remove_empty_folders(folder)
             return
-        run_experiments([experiment], [relative_folder], console)
+        run_experiments([experiment], [relative_folder], console, helper)
 
 
 def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None) -> "SweepPoint":
@@ -215,9 +293,9 @@ def run_points(
     For ``part`` of a search no report is made, and no values are returned.
     """
     from fcorun.cli.console import SweepConsole
-    from fcorun.cli.html_report import write_report
     from fcorun.config import build, keys_outside_identity
     from fcorun.errors import UnknownMetric
+    from fcorun.reports.page.write import write_report
     from fcorun.runs.sweep import run_sweep
     from fcorun.runs.sweep_points import SweepOptions, tail_value
     from fcorun.system.cluster import require_single_host

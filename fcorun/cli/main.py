@@ -7,15 +7,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fcorun.cli import commands
 from fcorun.cli.error_report import report_error
-from fcorun.cli.hydra_app import compose_and_run
-from fcorun.cli.terminal import format_warning
-from fcorun.configuration.overrides import normalize_overrides
-from fcorun.configuration.search_path import packaged_config_dir, use_config_dir, warn_overridden
-from fcorun.errors import UserError, suggest_name
+from fcorun.cli.usage import examples, help_text
+from fcorun.configuration.search_path import use_config_dir, warn_overridden
+from fcorun.errors import UserError, format_warning, suggest_name
 from fcorun.system.hosts import current_hosts, shutdown
 from fcorun.system.interruption import interruptible
 
@@ -51,9 +47,9 @@ def _run_command(command_line: list[str]) -> None:
         print(f"fcorun {version('fcorun')}")
         return
     if not arguments:
-        help_file = Path(packaged_config_dir(), "hydra", "help", "fcorun.yaml")
-        examples = yaml.safe_load(help_file.read_text(encoding="utf-8"))["header"]
-        print(f"{examples}  fcorun --help                                        choices, and the most used keys")
+        print(
+            f"{examples()}  fcorun --help                                        choices, and keys by what they are for"
+        )
         return
     is_completion_option = arguments[0] in ("-sc", "--shell-completion")
     is_completing = is_completion_option and any("query=" in word for word in arguments)
@@ -71,6 +67,12 @@ def _run_command(command_line: list[str]) -> None:
         )
     try:
         with use_config_dir(config_dir), interruptible():
+            if {"--help", "-h"} & set(arguments):
+                _print_help()
+                return
+            from fcorun.cli.hydra_app import compose_and_run
+            from fcorun.configuration.overrides import normalize_overrides
+
             arguments = normalize_overrides(arguments)
             if not is_completing:
                 warn_overridden()
@@ -82,6 +84,14 @@ def _run_command(command_line: list[str]) -> None:
         codes.append(int(error.code or 0) if isinstance(error, SystemExit) else report_error(error, arguments))
     if codes:
         sys.exit(max(codes))
+
+
+def _print_help() -> None:
+    """Print the help, as far as its reader is there (``| head``)."""
+    try:
+        print(help_text(), end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_completions(line: str) -> tuple[str | None, bool]:

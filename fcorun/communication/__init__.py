@@ -1,7 +1,5 @@
-"""Communication: topologies, one a file, and the uplink between a client and the mean of the uploads."""
+"""Communication: topologies and channels, one a file. A channel is what happens to an upload on its way."""
 
-from fcorun.communication.base import Identity, Topology, Uplink
-from fcorun.communication.star import Star
-from fcorun.communication.tree import Tree
+import lazy_loader
 
-__all__ = ["Identity", "Star", "Topology", "Tree", "Uplink"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # imports a name when it is first used

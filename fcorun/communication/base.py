@@ -1,19 +1,158 @@
-"""Base classes of topologies, and of the uplink between a client and the mean of the uploads."""
+"""Base classes of topologies and channels, and the parts of a round that a topology puts together."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import jax
 import numpy as np
 
-PyTree = Any  # an array, or nested tuples and dicts of arrays
+from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.local_data import PyTree
+from fcorun.communication.rounds import MessageBytes, RoundDraws, RoundOutcome, RoundState
+from fcorun.config import Settings
+from fcorun.errors import UserError
+
+
+class Exchange(Protocol):
+    """An exchange of messages: each client answers the broadcast that it receives, and means of the answers arrive.
+
+    A client's message passes the channel's ``send``, and a mean passes the channel's ``receive``.
+    """
+
+    def compute_clients(
+        self, sender: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array, sender_of: jax.Array | None = None
+    ) -> tuple[PyTree, PyTree, jax.Array]:
+        """Return the mean of the clients' uploads, the clients' new states and the clients' work, (S, 3).
+
+        Args:
+            sender: the state whose broadcast all clients receive, or with ``sender_of`` (S,) states stacked along a
+                leading axis, of which each client receives one's.
+            shares: (S,), the weights of one mean; or (E, S), the weights of E means, stacked along a leading axis.
+        """
+        ...
+
+    def update(
+        self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws
+    ) -> tuple[PyTree, PyTree, jax.Array]:
+        """Return the server's state after a mean by ``Algorithm.server``, the memory and the server's work, (3,)."""
+        ...
+
+    def update_each(
+        self, states: PyTree, means: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
+    ) -> tuple[PyTree, PyTree, jax.Array]:
+        """Return the states of E receivers after their means by ``Algorithm.edge``, the memory and all their work.
+
+        All are stacked along a leading axis E. A receiver that is not ``present`` (E,) keeps its memory, and its work
+        does not count.
+        """
+        ...
+
+
+class CohortRound(Protocol):
+    """The parts of a round, which ``Topology.run_round`` puts together.
+
+    Attributes:
+        exchanges: the exchanges of messages in their order, one unless the algorithm has two.
+        clients: the numbers of the cohort's clients, (S,).
+        weights: their weights in F, up to a factor, (S,).
+        links: the array of ``Topology.connect`` on the device.
+    """
+
+    @property
+    def algorithm(self) -> Algorithm: ...
+    @property
+    def exchanges(self) -> Sequence[Exchange]: ...
+    @property
+    def clients(self) -> jax.Array: ...
+    @property
+    def weights(self) -> jax.Array: ...
+    @property
+    def draws(self) -> RoundDraws: ...
+    @property
+    def links(self) -> Any: ...
+
+    def update_root(self, server: PyTree, mean: PyTree) -> tuple[PyTree, jax.Array]:
+        """Return the root's state after the mean of the edges' uploads by ``Algorithm.root``, and the work, (3,)."""
+        ...
 
 
 @dataclass(frozen=True)
 class Topology(ABC):
-    """A topology plug-in: the pairs that communicate, for any algorithm. The options are the keys of its YAML.
+    """A topology plug-in: who receives whose messages, for any algorithm. The options are the keys of its YAML.
+
+    Attributes:
+        source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
+        bytes_depend_on_cohort: False if all cohorts of one size send equally many bytes.
+    """
+
+    source: ClassVar[str]
+    bytes_depend_on_cohort: ClassVar[bool] = True
+
+    @property
+    def edge_rounds(self) -> int | None:
+        """The rounds of an edge with its clients in each round of the server; None without edges.
+
+        A client draws minibatches and a key for each of them.
+        """
+        return None
+
+    @property
+    def connects_clients(self) -> bool:
+        """True if the topology links each client by its name, so that no client may be missing."""
+        return type(self).connect is not Topology.connect
+
+    def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
+        """Refuse what the topology does not support, given the plug-ins by section and their names.
+
+        Raises UserError.
+        """
+        if plugins["algo"].traits.hierarchy == "only":
+            raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
+
+    def connect(self, clients: Sequence[str]) -> np.ndarray | None:
+        """Return the links of M ``clients``, given by name, as an array; None without links.
+
+        Raises UserError for links that do not fit the clients.
+        """
+        return None
+
+    def count_receivers(self, links: Any) -> int | None:
+        """Return E, the number of receivers of clients' uploads; None: the server alone.
+
+        Each receiver has a memory of the channel; memories are stacked along a leading axis E.
+        """
+        return None
+
+    def initial_state(self, server: PyTree, links: Any) -> PyTree:
+        """Return the topology's state before the first round, from the server's."""
+        return server
+
+    def server_state(self, state: PyTree) -> PyTree:
+        """Return the server's state whose model is evaluated, from the topology's state."""
+        return state
+
+    @abstractmethod
+    def run_round(self, parts: CohortRound, state: RoundState) -> RoundOutcome:
+        """Compute a round of the cohort. The function is pure, and traced."""
+
+    @abstractmethod
+    def round_bytes(self, cohort: np.ndarray, links: Any, sizes: MessageBytes) -> dict[str, int]:
+        """Return the bytes sent in a round of a ``cohort`` (S,) by column of metrics.csv: bytes_up, bytes_down, ..."""
+
+    def sources(self) -> str | None:
+        """Return a digest of the files that the topology reads; None without files."""
+        return None
+
+
+@dataclass(frozen=True)
+class Channel(ABC):
+    """A channel plug-in, the way of an upload: what happens to a message at a client, and to the mean of messages.
+
+    The methods ``send`` and ``receive`` are pure functions, traced like those of an algorithm; numbers among the fields
+    may be traced. The receiver is the server, or on a tree each edge. Compression, noise, clipping and rounding belong
+    here. An algorithm with two exchanges in a round has memories of its own for each.
 
     Attributes:
         source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
@@ -21,50 +160,38 @@ class Topology(ABC):
 
     source: ClassVar[str]
 
-    @property
-    def edge_rounds(self) -> int | None:
-        """The rounds of an edge with its clients in each round of the server; None without edges."""
-        return None
+    def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
+        """Refuse what the channel does not support, given the plug-ins by section and their names.
 
-    @abstractmethod
-    def assign_edges(self, clients: Sequence[str]) -> np.ndarray | None:
-        """Return the edge of each of M ``clients``, given by name, (M,), counted from 0; None without edges."""
-
-    def sources(self) -> str | None:
-        """Return a digest of the files that the topology reads; None without files."""
-        return None
-
-
-class Uplink(ABC):
-    """The path of an upload from a client to the mean: the place of compression, noise and rounding.
-
-    The methods are pure functions, traced like those of an algorithm. The mean is taken of the results of ``send``.
-    """
-
-    def init(self, upload: Callable[[], PyTree]) -> PyTree:
-        """Return the initial memory of the uplink on each client; None means no memory.
-
-        ``upload()`` returns the shapes of an upload.
+        Raises UserError.
         """
+        return
+
+    def client_memory(self, upload: PyTree) -> PyTree:
+        """Return the initial memory at each client, given the shapes of an upload; None means no memory."""
+        return None
+
+    def server_memory(self, upload: PyTree) -> PyTree:
+        """Return the initial memory at each receiver, given the shapes of an upload; None means no memory."""
         return None
 
     @abstractmethod
     def send(self, upload: PyTree, memory: PyTree, key: jax.Array) -> tuple[PyTree, PyTree]:
-        """Return the delivered upload of one client and the new memory.
+        """Return the message of one client, and the new memory there.
 
-        ``key`` is a random key of the client in this round.
+        ``key`` is a key for ``jax.random`` that depends on the seed, the round and the client.
         """
 
+    def receive(self, mean: PyTree, memory: PyTree, key: jax.Array) -> tuple[PyTree, PyTree]:
+        """Return what the algorithm gets for the weighted mean of the messages, and the receiver's new memory.
+
+        ``key`` is a key for ``jax.random`` that depends on the seed, the round and the receiver.
+        """
+        return mean, memory
+
     def upload_bytes(self, upload: PyTree, declared_bytes: int) -> int:
-        """Return the bytes of an upload of these shapes in transit.
+        """Return the bytes of the message of an upload of these shapes.
 
         ``declared_bytes`` are the bytes that the algorithm declares.
         """
         return declared_bytes
-
-
-class Identity(Uplink):
-    """An uplink that delivers uploads unchanged."""
-
-    def send(self, upload, memory, key):
-        return upload, memory

@@ -1,8 +1,11 @@
 """The star topology."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from fcorun.communication.base import Topology
+from fcorun.communication.rounds import RoundOutcome, RoundState
 
 
 @dataclass(frozen=True)
@@ -10,6 +13,18 @@ class Star(Topology):
     """A topology whose clients all communicate with the server."""
 
     source = "textbook"
+    bytes_depend_on_cohort = False
 
-    def assign_edges(self, clients):
-        return None
+    def run_round(self, parts, state):
+        server, memory, clients = state
+        shares = parts.weights / parts.weights.sum()
+        client_work, server_work = [], []
+        for exchange in parts.exchanges:
+            mean, clients, work = exchange.compute_clients(server, clients, parts.draws, shares)
+            client_work.append(work)
+            server, memory, work = exchange.update(server, mean, memory, parts.draws)
+            server_work.append(work)
+        return RoundOutcome(RoundState(server, memory, clients), reduce(add, client_work), reduce(add, server_work))
+
+    def round_bytes(self, cohort, links, sizes):
+        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}

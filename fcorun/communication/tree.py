@@ -5,11 +5,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fcorun.communication.base import Topology
+from fcorun.communication.rounds import RoundOutcome, RoundState
 from fcorun.config import Count, Index
 from fcorun.errors import UserError
 
@@ -40,8 +46,15 @@ class Tree(Topology):
     def edge_rounds(self):
         return self.rounds
 
-    def assign_edges(self, clients):
-        """Return the edge of each client. Raises UserError for a map that does not fit the clients or ``edges``."""
+    def check(self, plugins, names, settings):
+        if not plugins["algo"].traits.hierarchy:
+            raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
+                            "an algo that takes topology=tree: fcorun list algo shows which do")  # fmt: skip
+        if settings.frozen:
+            raise UserError("frozen=true leaves nothing to the edges: leave topology out")
+
+    def connect(self, clients):
+        """Return the edge of each client, (M,). Raises UserError for a map that does not fit the clients or edges."""
         n_clients = len(clients)
         if self.map is None:
             edges = self.edges or max(round(n_clients**0.5), 1)
@@ -62,6 +75,49 @@ class Tree(Topology):
         if self.edges not in (None, edges):
             raise UserError(f"topology.edges={self.edges}, and topology.map has {edges}: leave topology.edges out")
         return edge_of_client
+
+    def count_receivers(self, links):
+        return int(links.max()) + 1
+
+    def run_round(self, parts, state):
+        """Compute the rounds of the edges with their clients, and the root's mean; edges' work is the server's."""
+        algorithm = parts.algorithm
+        edge_of, n_edges = jnp.asarray(parts.links, jnp.int32)[parts.clients], self.count_receivers(parts.links)
+        weights = jnp.where(edge_of[None] == jnp.arange(n_edges)[:, None], parts.weights[None], 0)  # (edges, S)
+        edge_weights = weights.sum(axis=1)
+        present = edge_weights > 0
+        shares = weights / jnp.where(present, edge_weights, 1)[:, None]
+
+        def run_edge_round(carry, draws):
+            (edges, memory, clients), client_work, edge_work = carry
+            client_counts, edge_counts = [], []
+            for exchange in parts.exchanges:
+                means, clients, counts = exchange.compute_clients(edges, clients, draws, shares, edge_of)
+                client_counts.append(counts)
+                edges, memory, counts = exchange.update_each(edges, means, memory, draws, present)
+                edge_counts.append(counts)
+            state = RoundState(edges, memory, clients)
+            return (state, client_work + reduce(add, client_counts), edge_work + reduce(add, edge_counts)), None
+
+        edges = jax.tree.map(lambda v: jnp.broadcast_to(v, (n_edges, *v.shape)), state.server)
+        no_work = (jnp.zeros((len(edge_of), 3), jnp.int32), jnp.zeros(3, jnp.int32))
+        carry = (state._replace(server=edges), *no_work)
+        (end, client_work, edge_work), _ = lax.scan(run_edge_round, carry, parts.draws)
+        shares_of_edges = edge_weights / edge_weights.sum()  # 0 for an edge without clients in the cohort
+        uploads = algorithm.edge_upload(end.server)
+        mean = jax.tree.map(lambda v: jnp.tensordot(shares_of_edges, v, axes=1), uploads)
+        server, root_work = parts.update_root(state.server, mean)
+        return RoundOutcome(end._replace(server=server), client_work, edge_work + root_work)
+
+    def round_bytes(self, cohort, links, sizes):
+        """Return the bytes between clients and edges, and those between edges and the root, by level."""
+        n_edges = len(np.unique(links[cohort]))
+        return {
+            "bytes_up": self.rounds * sizes.bytes_up(len(cohort)),
+            "bytes_down": self.rounds * sizes.bytes_down(len(cohort)),
+            "edge_bytes_up": n_edges * sizes.edge_upload,
+            "edge_bytes_down": n_edges * sizes.broadcasts[-1],
+        }
 
     def sources(self):
         if not isinstance(self.map, str):

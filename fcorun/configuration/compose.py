@@ -1,8 +1,9 @@
 """Composition of files and overrides to a plain configuration. With the command, the only code that uses Hydra."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
-from fcorun.config import build_plugin, import_classes, keys_outside_identity
+from fcorun.config import AUTO, Settings, build_plugin, import_classes, keys_outside_identity
 from fcorun.configuration.hydra_errors import describe_hydra_error, find_key_of_class
 from fcorun.configuration.overrides import normalize_overrides
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.errors import UserError
 
 if TYPE_CHECKING:
-    from fcorun.experiment.experiment import Experiment
+    from fcorun.experiment.experiment import PreparedExperiment
 
 # Hydra 1.3 needs version_base and does not know execution_whitelist; Hydra 1.4 is the other way round. fcorun never
 # executes anything by name through Hydra, so its whitelist is empty.
@@ -47,15 +48,20 @@ def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictCon
 
     Raises UserError with the sentence that the command would print.
     """
-    version: Any = {"version_base": "1.3"} if HYDRA_1_3 else {}
     try:
-        with hydra.initialize_config_dir(packaged_config_dir(), **version):
+        with initialize_hydra():
             return compose_with_defaults(
                 normalize_overrides(overrides),
                 lambda current: hydra.compose("config", current, return_hydra_config=with_hydra),
             )
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise UserError(describe_hydra_error(error)) from error
+
+
+def initialize_hydra() -> AbstractContextManager[None]:
+    """Return a context in which Hydra composes fcorun's configuration files."""
+    version: Any = {"version_base": "1.3"} if HYDRA_1_3 else {}
+    return hydra.initialize_config_dir(packaged_config_dir(), job_name="main", **version)
 
 
 def compose_with_defaults(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:
@@ -92,7 +98,18 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
         build_plugin("data", data)  # an error in data.task explains the failed interpolation better
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
     import_classes(values)  # a composed configuration is the user's own
-    return values
+    return values | resolve_settings(values)
+
+
+def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for the root keys that are "auto": those of ``data.natural``, else the defaults of ``Settings``."""
+    data = values.get("data")
+    natural = (data.get("natural") or {}) if isinstance(data, Mapping) else {}
+    return {
+        field.name: natural.get(field.name, field.default)
+        for field in fields(Settings)
+        if values.get(field.name) == AUTO
+    }
 
 
 def sweep_name(*, _root_: DictConfig) -> str:
@@ -125,18 +142,21 @@ def make_sweep_name(task_overrides: list[str]) -> str:
 class PreparedOnce:
     """The way from plain values to an experiment, which the last values take once.
 
-    Hydra asks for the identity of a run, to name its folder, before it starts the run.
+    Hydra asks for the identity of a run, to name its folder, before it starts the run. ``begin`` is called with the
+    values first.
     """
 
-    def __init__(self):
+    def __init__(self, begin: Callable[[dict[str, Any]], None]):
+        self.begin = begin
         self.values: dict[str, Any] = {}
-        self.experiment: Experiment | None = None
+        self.experiment: PreparedExperiment | None = None
 
-    def __call__(self, values: dict[str, Any]) -> "Experiment":
+    def __call__(self, values: dict[str, Any]) -> "PreparedExperiment":
         """Prepare the experiment of some values, unless they are those of the last call. Raises UserError."""
-        from fcorun.experiment.prepare import prepare
-
         if self.experiment is None or values != self.values:
+            self.begin(values)
+            from fcorun.experiment.prepare import prepare  # JAX is imported
+
             self.values, self.experiment = values, prepare(values)
         return self.experiment
 

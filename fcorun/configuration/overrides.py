@@ -59,7 +59,8 @@ def _check_group(group: str, text: str, argument: str) -> None:
             advice = f"; several are a sweep, fcorun -m {group}={text.strip('[]')}"
         elif isinstance(value, (int, float)):
             advice = f"; numbers go to its keys, which fcorun help {group} lists"
-        suggestion = suggest_name("none" if value is None else "", find_choices(group))
+        choices = find_choices(group)
+        suggestion = suggest_name("none" if value is None and "none" in choices else "", choices)
         raise UserError(f"{group}={text} must be the name of one choice: {suggestion}{advice}")
 
 

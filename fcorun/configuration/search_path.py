@@ -13,6 +13,7 @@ import yaml
 from fcorun.errors import UserError
 from fcorun.trust import find_plugin_packages
 
+# A context, not an argument: Hydra makes the plug-in that adds the folder to its search path, and passes it nothing.
 _USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", default=None)
 
 

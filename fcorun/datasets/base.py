@@ -160,19 +160,21 @@ class Dataset(ABC):
     """A data set plug-in: a frozen dataclass of its options, with a method that loads the data.
 
     The options are the keys of its YAML. Besides ``name`` and ``class`` a YAML may have a ``title`` for pictures, and
-    ``natural``, settings that suit these data: {strength: ..., client_lr: ..., server_lr: ...}. The YAMLs of
-    regularizers and algorithms look the latter up. Mark a field ``fcorun.config.PathOption`` when it is only the
-    location of files: such a field is not part of the identity of a run. Override ``sources`` then, to identify the
-    files' content.
+    ``natural``, settings that suit these data: {rounds: ..., strength: ..., client_lr: ...}. Root keys that are "auto"
+    have these values, and the YAMLs of regularizers and algorithms look the others up. Mark a field
+    ``fcorun.config.PathOption`` when it is only the location of files: such a field is not part of the identity of a
+    run. Override ``sources`` then, to identify the files' content.
 
     Attributes:
         units: whether features have the units of the source, where ``standardized`` is None.
+        is_generated: whether ``load`` draws random numbers and does nothing else, so that it may run in the background.
         dependence_warning: a warning for splits that hold out some of a client's rows and train on others, or "".
         source: the origin of the data, in the form that fcorun.sources.catalogue defines; not inherited.
     """
 
     source: ClassVar[str]
     units: ClassVar[bool] = True
+    is_generated: ClassVar[bool] = False
     dependence_warning: ClassVar[str] = ""
 
     def with_record_encoding(self, record: str) -> "Dataset":
@@ -222,7 +224,7 @@ def shard_for_host(data: FederatedData, host: int, n_hosts: int, in_memory: bool
     unchanged.
     """
     train, validation, test = data.train, data.validation, data.test
-    if not 1 < n_hosts <= data.n_clients or train.n_generated_clients:
+    if not train.can_be_sharded(n_hosts):
         return data
     host_offsets = balance_clients(train.offsets, n_hosts)
     if validation is not None:

@@ -14,7 +14,7 @@ from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
-class LeastSquares(EqualSizeClients):
+class RandomLeastSquares(EqualSizeClients):
     """Synthetic data of a linear model, well or badly conditioned.
 
     Client j has y = A_j x_j + v with A_j of N(0, 1) entries, v ~ N(0, noise^2) and x_j = x0, uniform on the unit

@@ -174,7 +174,7 @@ class Table(Dataset):
         data = replace(self, resident=False).load()
         in_memory = not stays_on_disk(data.train.x.nbytes // n_hosts, self.resident)
         shard = shard_for_host(data, host, n_hosts, in_memory)
-        if shard.train.n_hosts == 1:  # all hosts have all rows
+        if shard is data:  # all hosts have all rows
             return self.load()
         warnings = data.warnings
         if in_memory:
@@ -336,12 +336,8 @@ class Table(Dataset):
         return tuple(warnings)
 
     def sources(self) -> Any:
-        """Return the digest of the file, whatever its path, and the applied scaling and encoding."""
-        if is_array_folder(self.path):
-            arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
-            digest: Any = folder_digest(self.path, arrays)
-        else:
-            digest = file_digest(find_file(self.path, arrays=True))
+        """Return the digest of the rows, whatever their path, and the applied scaling and encoding."""
+        digest = self._digest_rows()
         applied = []
         try:
             if self.scaling:
@@ -351,3 +347,10 @@ class Table(Dataset):
         except UserError:
             return [digest, None]  # ``load`` raises the error
         return [digest, *applied] if applied else digest
+
+    def _digest_rows(self) -> Any:
+        """Return the digest of the file, or of the arrays of a folder."""
+        if is_array_folder(self.path):
+            arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
+            return folder_digest(self.path, arrays)
+        return file_digest(find_file(self.path, arrays=True))

@@ -128,7 +128,7 @@ def uses_decomposed_losses(traits: Traits, schedule: Schedule, problem: Problem,
     useful = (traits.proximal and schedule.full_batch_steps) or (
         traits.deterministic and data.train.sizes.max() > parameters
     )
-    return bool(useful) and not data.train.n_generated_clients and can_decompose(problem.objective, data, parameters)
+    return bool(useful) and not schedule.generated_clients and can_decompose(problem.objective, data, parameters)
 
 
 def precompute_losses(
@@ -141,7 +141,7 @@ def precompute_losses(
     """
     if uses_decomposed_losses(algorithm.traits, schedule, problem, data):
         return decompose_losses(problem.objective, data, problem.shapes, dtype)
-    if is_subset or schedule.generated_clients or data.train.streamed:
+    if is_subset or schedule.generated_clients or data.train.resident is None:
         return None
     if algorithm.works_in_row_span and schedule.full_batch_steps:
         return restrict_to_row_span(problem.objective, data, dtype)
@@ -155,23 +155,23 @@ def rows_to_device(
 
     Returns None where rows stay on disk and are needed. With decomposed losses one row on the device is enough.
     """
-    if data.train.streamed:
+    local = data.train.resident
+    if local is None:
         return losses and DeviceRows(*first_row(data, dtype), {}, jax.device_put(losses), None)
     losses, extras = jax.device_put(losses), row_extras_to_device(data, subset, dtype)
     if subset is not None:
         client_rows = client_row_table(data.train.offsets, subset.train_rows, subset.max_client_rows)
         return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))
-    local = data.train.local
     return DeviceRows(to_device(local.x, dtype), targets_to_device(data, local.y, dtype), extras, losses, None)
 
 
-def gather_whole_data(schedule: Schedule, rows: DeviceRows, data: FederatedData, dtype) -> Batch | Quadratic | None:
+def gather_whole_data(schedule: Schedule, rows: DeviceRows, dtype) -> Batch | Quadratic | None:
     """Return the whole data of each of this host's clients, stacked along a leading axis, where all steps take them.
 
     The data are decomposed losses, or one batch of each client. Returns None where steps take minibatches, or where the
     whole data must be gathered in each round.
     """
-    if rows.decomposed is not None or data.train.streamed:
+    if rows.decomposed is not None:
         return rows.decomposed
     sizes = schedule.sizes
     if not schedule.full_batch_steps or schedule.generated_clients:

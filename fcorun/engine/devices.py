@@ -34,15 +34,27 @@ class Devices:
         count: the number of devices.
         shard_runs: whether the runs of a program are sharded over them, independent of each other; else the clients of
             each round are.
+        n_shards: the number of hosts over which the rows are sharded by client; 1: every device has all rows.
     """
 
     count: int = 1
     shard_runs: bool = False
+    n_shards: int = 1
 
     @classmethod
-    def for_runs(cls, count: int, runs: int) -> "Devices":
+    def for_runs(cls, count: int, runs: int, n_shards: int = 1) -> "Devices":
         """Return the devices for a program of ``runs`` runs, which are sharded if each device gets equally many."""
-        return cls(count, runs > 1 and runs % count == 0 and current_hosts() is None)
+        return cls(count, runs > 1 and runs % count == 0 and current_hosts() is None, n_shards)
+
+    @property
+    def sharded_rows(self) -> bool:
+        """Return whether a device has the rows of its host's clients only."""
+        return self.n_shards > 1
+
+    @property
+    def per_shard(self) -> int:
+        """Return the number of devices of each host over which rows are sharded; 1 where they are not."""
+        return self.count // self.n_shards if self.sharded_rows else 1
 
     @property
     def _mesh(self) -> Mesh:
@@ -73,9 +85,9 @@ class Devices:
 
         return jax.tree.map(put, tree)
 
-    def place_rows(self, rows: PyTree, n_hosts: int) -> PyTree:
-        """Put rows on every device, or, where ``n_hosts`` hosts have rows of their own, each host's on its devices."""
-        return self.replicate(rows) if n_hosts == 1 else self.shard_by_host(rows)
+    def place_rows(self, rows: PyTree) -> PyTree:
+        """Put rows on every device, or, where they are sharded, each host's rows on its devices."""
+        return self.shard_by_host(rows) if self.sharded_rows else self.replicate(rows)
 
     def shard_by_run(self, tree: PyTree) -> PyTree:
         """Put arrays with a leading axis of runs on the devices of their runs."""
@@ -112,11 +124,12 @@ class Devices:
 
         return self._on_each(copy_first, (P(),))
 
-    def sum_over_hosts(self, devices_per_host: int) -> Callable[[PyTree], PyTree]:
+    @property
+    def sum_over_hosts(self) -> Callable[[PyTree], PyTree]:
         """Return a function that sums arrays sharded by host over the hosts."""
 
         def sum_hosts(tree: PyTree) -> PyTree:
-            first = lax.axis_index(_AXIS) % devices_per_host == 0
+            first = lax.axis_index(_AXIS) % self.per_shard == 0
             return jax.tree.map(lambda v: lax.psum(jnp.where(first, v[0], jnp.zeros_like(v[0])), _AXIS), tree)
 
         return self._on_each(sum_hosts, (P(_AXIS),))
@@ -131,20 +144,20 @@ class Devices:
             return tree
         return jax.tree.map(lambda v: v.addressable_data(0), tree)
 
-    def map_advance(self, function: Callable, shared: bool, sharded_rows: bool = False) -> Callable:
+    def map_advance(self, function: Callable, shared: bool) -> Callable:
         """Return ``Federation.advance`` as a function on all devices.
 
-        Drawn rounds are ``shared`` by all runs or sharded with them; rows are replicated unless ``sharded_rows``.
+        Drawn rounds are ``shared`` by all runs or sharded with them.
         """
         if self.count == 1:
             return function
 
         def advance(numbers: Any, state: PyTree, rows: Any, rounds: Any, start: Any) -> Any:
-            if sharded_rows:
+            if self.sharded_rows:
                 rows = jax.tree.map(lambda v: v.reshape(v.shape[1:]), rows)
             return function(numbers, state, rows, rounds, start, devices=self)
 
-        row_spec = P(_AXIS) if sharded_rows else P()
+        row_spec = P(_AXIS) if self.sharded_rows else P()
         round_spec = P() if shared else self._run_spec
         return self._on_each(advance, (self._run_spec, self._run_spec, row_spec, round_spec, P()))
 

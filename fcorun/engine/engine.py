@@ -68,8 +68,9 @@ class Engine:
     def initial_state(self, points: Sequence[Numbers], seeds: Sequence[int] | None = None) -> PyTree:
         """Return the state before the first round."""
         numbers = self.federation.stack_numbers(points)
-        z0 = self.federation.initial_duals(seeds or [self.federation.schedule.seed] * len(points))
-        return self._compile(self.federation.initial_state, numbers, z0)(numbers, z0)
+        seeds = seeds or [self.federation.schedule.seed] * len(points)
+        arguments = (numbers, self.federation.initial_duals(seeds), self.federation.initial_keys(seeds))
+        return self._compile(self.federation.initial_state, *arguments)(*arguments)
 
     def run(
         self,
@@ -137,25 +138,24 @@ class Engine:
     ) -> tuple[RunLoop, PyTree]:
         """Return the loop of these runs, and their state on the devices."""
         federation = self.federation
-        devices = Devices.for_runs(1 if federation.debug else self.devices, len(points))
+        n_shards = federation.data.train.n_hosts
+        devices = Devices.for_runs(1 if federation.debug else self.devices, len(points), n_shards)
         with self.programs.lock:  # one thread puts the arrays on the device
             rows, extra = federation.arrays
-        x, y = (None, None) if rows is None or federation.data.train.streamed else (rows.x, rows.y)
+        x, y = (None, None) if rows is None or federation.evaluates_blocks else (rows.x, rows.y)
         numbers, state = devices.shard_by_run((federation.stack_numbers(points), state))
-        n_hosts = federation.data.train.n_hosts
         segments = Segments(
             federation,
             seeds,
             states,
+            devices=devices,
             rounds=self.rounds,
             eval_every=self.eval_every,
             row_bytes_budget=self.row_bytes_budget,
-            devices_per_host=1 if n_hosts == 1 else self.devices // n_hosts,
         )
         loop = RunLoop(
-            devices=devices,
             numbers=numbers,
-            rows=devices.place_rows(rows, n_hosts),
+            rows=devices.place_rows(rows),
             evaluation_rows=devices.place_for_evaluation((x, y, extra)),
             segments=segments,
             compile_for=self._compile,
@@ -179,7 +179,7 @@ class Engine:
 
         Returns nothing where clients have no states, or all are on the device.
         """
-        if not self.federation.data.train.n_generated_clients:
+        if not self.federation.schedule.generated_clients:
             return []
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.initial_state(points, seeds)["clients"])]
         return [[leaf[g, 0] for leaf in leaves] for g in range(len(points))] if leaves else []

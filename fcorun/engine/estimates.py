@@ -8,7 +8,9 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.algorithms.local_data import tree_bytes
-from fcorun.communication.base import Identity
+from fcorun.communication.base import Channel
+from fcorun.communication.identity import Identity
+from fcorun.communication.rounds import MessageBytes
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.segments.evaluation_blocks import block_length
 from fcorun.engine.segments.row_fetching import bytes_per_round
@@ -18,8 +20,8 @@ from fcorun.errors import UserError
 
 def _state(federation: Federation, point: Numbers) -> Any:
     """Return the shapes of the state of one run."""
-    numbers, z0 = federation.stack_numbers([point]), federation.initial_duals([0])
-    return federation.shape_of(federation.initial_state, numbers, z0)
+    arguments = (federation.stack_numbers([point]), federation.initial_duals([0]), federation.initial_keys([0]))
+    return federation.shape_of(federation.initial_state, *arguments)
 
 
 def state_structure(federation: Federation, point: Numbers) -> Any:
@@ -35,7 +37,7 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
     data, subset = federation.data, federation.subset
     validation_rows = 0 if data.validation is None else len(data.validation)
     rows = len(data.train) + validation_rows if subset is None else len(subset.y)
-    if data.train.streamed:
+    if federation.evaluates_blocks:
         rows = min(rows, block_length(data.train.x.shape[1], federation.precision))
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.chunk_width(len(seeds), len(set(seeds)) == 1)
@@ -51,7 +53,7 @@ def min_bytes_per_run(federation: Federation, point: Numbers) -> int:
 
 def prefetch_bytes(federation: Federation) -> int:
     """Return the bytes of rows fetched from disk for a round of one seed and for the next round, at least 1."""
-    if federation.arrays[0] is not None:
+    if not federation.fetches_rows:
         return 1
     whole = federation.needs_whole_data
     return 2 * bytes_per_round(federation.data, federation.schedule, federation.precision, whole)
@@ -68,43 +70,46 @@ def subset_bytes(federation: Federation, copies_rows: bool) -> int:
     return (copies_rows * len(subset.y) + gathered) * subset.x.shape[1] * subset.x.dtype.itemsize
 
 
-def upload_bytes(federation: Federation, algorithm: Algorithm) -> int:
-    """Return the bytes of an upload of this algorithm. Raises UserError where that is no whole number."""
-    upload = federation.shapes.upload
-    size = federation.uplink.upload_bytes(upload, algorithm.upload_bytes(upload))
-    return _check_bytes(size, "upload_bytes", algorithm)
+def message_bytes(federation: Federation, algorithm: Algorithm, uplink: Channel) -> MessageBytes:
+    """Return the bytes of the messages of this algorithm on this uplink.
+
+    Raises UserError where these are no whole numbers.
+    """
+    shapes, cohort_size = federation.shapes, federation.schedule.cohort_size
+    uploads, broadcasts = [], []
+    for upload, broadcast in zip(shapes.uploads, shapes.broadcasts, strict=True):
+        declared = _check_bytes(algorithm.upload_bytes(upload), "upload_bytes", algorithm)
+        uploads.append(_check_bytes(uplink.upload_bytes(upload, declared), "upload_bytes", uplink))
+        broadcasts.append(_check_bytes(algorithm.broadcast_bytes(broadcast), "broadcast_bytes", algorithm))
+    idle_clients = cohort_size - algorithm.count_local_clients(cohort_size)
+    return MessageBytes(tuple(uploads), tuple(broadcasts), tree_bytes(shapes.edge_upload), idle_clients)
 
 
-def broadcast_bytes(federation: Federation, algorithm: Algorithm) -> int:
-    """Return the bytes of a broadcast of this algorithm. Raises UserError where that is no whole number."""
-    return _check_bytes(algorithm.broadcast_bytes(federation.shapes.broadcast), "broadcast_bytes", algorithm)
-
-
-def _check_bytes(size: object, name: str, algorithm: Algorithm) -> int:
+def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:
     if not isinstance(size, (int, np.integer)) or size < 0:
         raise UserError(
-            f"{name}() of {type(algorithm).__name__} must return a whole number, not {size!r}: round up to whole bytes"
+            f"{name}() of {type(plugin).__name__} must return a whole number, not {size!r}: round up to whole bytes"
         )
     return int(size)
 
 
 def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     """Return the traffic of a run with this seed."""
-    shapes = federation.shapes
     return Traffic(
+        topology=federation.topology,
+        links=federation.links,
         schedule=federation.schedule.with_seed(seed),
         rounds=rounds,
-        edge_upload_bytes=tree_bytes(shapes.edge_upload),
-        edge_of=federation.edge_of,
         frozen=federation.frozen,
+        sending_rounds=federation.algorithm.sending_rounds,
     )
 
 
 def needs_state_file(federation: Federation, point: Numbers) -> bool:
     """Return whether clients have states that are stored in files: those of generated clients."""
-    return bool(federation.data.train.n_generated_clients) and bool(
-        jax.tree.leaves(_state(federation, point)["clients"])
-    )
+    if not federation.schedule.generated_clients:
+        return False
+    return bool(jax.tree.leaves(_state(federation, point)["clients"]))
 
 
 def program_key(federation: Federation) -> str:
@@ -112,11 +117,11 @@ def program_key(federation: Federation) -> str:
     schedule = federation.schedule
     shape = [federation.data.n_clients, schedule.cohort_size, schedule.full_batch_steps, schedule.uneven_steps]
     client_numbers = {name: values.tolist() for name, values in federation.regularizer_numbers.items()}
-    edges = None if federation.edge_of is None else federation.edge_of.tolist()
+    links = None if federation.links is None else federation.links.tolist()
     validated = None
     if federation.data.validation_offsets is not None:
         validated = (federation.evaluation.validation_client_weights > 0).tolist()
-    return repr((shape, client_numbers, client_numbers and federation.problem.regularizer, edges, validated))
+    return repr((shape, client_numbers, client_numbers and federation.problem.regularizer, links, validated))
 
 
 def depends_on_seed(federation: Federation) -> bool:

@@ -64,8 +64,8 @@ class Evaluation:
                 arrays["offset"] = scatter(data.train.offset, subset.train_rows, count)
                 if data.validation is not None and data.validation.offset is not None:
                     arrays["offset"] += scatter(data.validation.offset, subset.validation_rows, count)
-        elif not data.train.streamed:
-            arrays |= row_extras(replace(data.train, weight=weight).local)
+        elif (resident := replace(data.train, weight=weight).resident) is not None:
+            arrays |= row_extras(resident)
             if data.validation is not None:
                 validation = replace(data.validation, weight=self.validation_weights()).local
                 arrays["x_val"] = to_device(validation.x, dtype)
@@ -122,12 +122,17 @@ class Evaluation:
         rows, offset = extra.get("x_val"), "offset_val"
         if "held_out_weight" in extra:
             rows, offset = x, "offset"
-        if self.data.task != "binary" or self.data.train.n_hosts > 1:
+        if self.data.task != "binary" or self.sums_over_parts:
             return {}
         if rows is None or len(rows) > MAX_RANKED_ROWS:
             return {}
         predictions = problem.predict(w, rows, extra.get(offset))
         return {_PREDICTIONS: predictions} if predictions.ndim == 1 else {}
+
+    @property
+    def sums_over_parts(self) -> bool:
+        """Return whether metrics are sums over blocks of rows or over hosts, since no device has all rows."""
+        return not self.data.train.all_on_device
 
     @property
     def why_unranked(self) -> str:
@@ -169,7 +174,7 @@ class Evaluation:
         prediction, weight = problem.predict(w, x, row_extras.get("offset")), row_extras["weight"]
         scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
         # an infinite loss of a row with weight 0, one of another subset or a padded one, must not make the sum NaN
-        if self.subset is not None or not self.data.train.all_on_device:
+        if self.subset is not None or self.sums_over_parts:
             scores = {name: jnp.where(weight > 0, values, 0) for name, values in scores.items()}
         return {name: weight @ values for name, values in scores.items()}
 

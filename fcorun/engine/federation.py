@@ -19,7 +19,10 @@ from jax import lax
 
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.algorithms.local_data import tree_bytes
-from fcorun.communication.base import Identity, Uplink
+from fcorun.communication.base import Channel, Topology
+from fcorun.communication.identity import Identity
+from fcorun.communication.rounds import RoundDraws, RoundState
+from fcorun.communication.star import Star
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import (
     DeviceRows,
@@ -32,7 +35,7 @@ from fcorun.engine.arrays import (
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, looped
 from fcorun.engine.devices import SINGLE_DEVICE, Devices, vmap_runs
 from fcorun.engine.evaluate import Evaluation, personal_models
-from fcorun.engine.round import Round, RoundDraws
+from fcorun.engine.round import Round, commit, copy_tree
 from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.engine.traffic import MessageShapes, trace_message_shapes
 from fcorun.problem.problem import Problem
@@ -49,8 +52,8 @@ class Federation:
     ``problem`` and ``algorithm`` are templates: each run replaces the numbers in them by its own.
 
     Attributes:
-        edge_of: the edge of each client of a tree, or None.
-        uplink: transforms uploads.
+        topology, links: who receives whose messages, and the array of ``Topology.connect``, or None.
+        uplink: the way of uploads; a template, too.
         w0: the initial parameters; None: the objective's.
         frozen: whether the server's model stays at ``w0``.
         debug: whether to run without tracing, one client at a time, and record clients in ``nonfinite_clients``.
@@ -65,8 +68,9 @@ class Federation:
     schedule: Schedule
     evaluation: Evaluation
     precision: str = "float32"
-    edge_of: np.ndarray | None = None
-    uplink: Uplink = field(default_factory=Identity)
+    topology: Topology = field(default_factory=Star)
+    links: np.ndarray | None = None
+    uplink: Channel = field(default_factory=Identity)
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
@@ -101,6 +105,16 @@ class Federation:
         extra = self.evaluation.arrays(self.precision, self.algorithm.has_personal_models)
         return rows_to_device(self.data, losses, self.subset, self.precision), extra
 
+    @property
+    def fetches_rows(self) -> bool:
+        """Return whether training rows stay on disk, so that the rows of each segment of rounds are fetched."""
+        return self.evaluates_blocks and self.arrays[0] is None
+
+    @property
+    def evaluates_blocks(self) -> bool:
+        """Return whether rows stay on disk, so that metrics are sums over blocks of rows."""
+        return self.data.train.streamed
+
     @cached_property
     def shapes(self) -> MessageShapes:
         """Trace the shapes of messages, which do not depend on the numbers of a run."""
@@ -129,6 +143,29 @@ class Federation:
             problem = replace(problem, curvature=(numbers["curvature"]["least"], numbers["curvature"]["most"]))
         return replace(self.algorithm, **numbers.get("algo", {})), problem
 
+    def bind_uplink(self, numbers: Numbers) -> Channel:
+        """Return the uplink with these numbers."""
+        return replace(self.uplink, **numbers.get("uplink", {}))
+
+    @cached_property
+    def needs_server_key(self) -> bool:
+        """Return whether the algorithm or the uplink may read a random key of the server."""
+        return type(self.uplink).receive is not Channel.receive or "server_key" in self.shapes.accessed
+
+    def draw_rounds(self, seed: int, start: int, count: int) -> Rounds:
+        """Draw the rounds start, ..., start + count - 1 of a run of this seed, counted from 0."""
+        schedule = self.schedule.with_seed(seed)
+        rounds = schedule.draw_rounds(start, count)
+        if not self.needs_server_key:
+            return rounds
+        return rounds._replace(server_keys=schedule.draw_server_keys(start, count))
+
+    def initial_keys(self, seeds: Sequence[int]) -> np.ndarray | None:
+        """Return the bits of the random keys of initial states of these seeds, (G, 2); None where none is read."""
+        if "server_key" not in self.shapes.accessed:
+            return None
+        return np.stack([self.schedule.with_seed(seed).draw_initial_key() for seed in seeds])
+
     def stack_numbers(self, points: Sequence[Numbers]) -> Any:
         """Stack the numbers of all runs in arrays with a leading axis G."""
         return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
@@ -143,29 +180,41 @@ class Federation:
             stacked[name] = jax.device_put(values)
         return Vector(stacked)
 
-    def initial_state(self, numbers: Any, z0: Vector) -> PyTree:
+    def initial_state(self, numbers: Any, z0: Vector, keys: Any = None) -> PyTree:
         """Compute the state of each run before the first round.
 
-        "clients" holds each client's state and its uplink's memory, with a leading axis M after the axis of runs.
-        Generated clients all begin with one state, so that M is 1 for them.
+        "clients" holds each client's state and the uplink's memory there, with a leading axis M after the axis of runs.
+        Generated clients all begin with one state, so that M is 1 for them. "memory" is the uplink's memory at the
+        receivers, and "server" the state of the topology. ``keys`` (G, 2) are the bits of random keys.
         """
-        n_states, shapes = self.data.train.n_initial_states, self.shapes
+        n_states, uploads = self.data.train.n_initial_states, self.shapes.uploads
+        n_receivers = self.topology.count_receivers(self.links)
 
-        def init(numbers, z0):
-            algorithm, problem = self.bind(numbers)
+        def stack(count, tree):
+            return jax.tree.map(lambda v: jnp.broadcast_to(v, (count, *jnp.shape(v))), tree)
+
+        def init(numbers, z0, key):
+            (algorithm, problem), uplink = self.bind(numbers), self.bind_uplink(numbers)
             w0 = {name: jnp.asarray(value, z0.dtype) for name, value in (self.w0 or {}).items()}
-            server, client = algorithm.init(problem, Vector(w0) if w0 else problem.initial_point(z0))
-            clients = client, self.uplink.init(lambda: shapes.upload)
-            clients = jax.tree.map(lambda v: jnp.broadcast_to(v, (n_states, *jnp.shape(v))), clients)
-            return {"server": server, "clients": clients, "diverged": jnp.zeros((), jnp.int32)}
+            start = Vector(w0) if w0 else problem.initial_point(z0)
+            server, client = algorithm.init(replace(problem, key_bits=key), start)
+            memory = tuple(uplink.server_memory(upload) for upload in uploads)
+            client_memory = tuple(uplink.client_memory(upload) for upload in uploads)
+            return {
+                "server": self.topology.initial_state(server, self.links),
+                "memory": memory if n_receivers is None else stack(n_receivers, memory),
+                "clients": stack(n_states, (client, client_memory)),
+                "diverged": jnp.zeros((), jnp.int32),
+            }
 
-        return vmap_runs(init, (0, 0), numbers, z0, sequential=self.debug)
+        return vmap_runs(init, (0, 0, 0), numbers, z0, keys, sequential=self.debug)
 
     def split_sums(self, numbers: Any, state: PyTree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
         """Compute for each run the sums of losses and scores over the rows of each split; x and y are "train"."""
 
         def sum_run(numbers, server):
             algorithm, problem = self.bind(numbers)
+            server = self.topology.server_state(server)
             w = algorithm.output(problem.for_side("server"), server)
             return self.evaluation.split_sums(problem, w, x, y, extra)
 
@@ -180,10 +229,12 @@ class Federation:
 
         def evaluate_run(numbers, server, clients, sums):
             algorithm, problem = self.bind(numbers)
+            server = self.topology.server_state(server)
             w = algorithm.output(problem.for_side("server"), server)
             sums = self.evaluation.split_sums(problem, w, x, y, extra) if sums is None else sums
             metrics = self.evaluation.metrics_from_sums(problem, w, sums, extra)
             metrics |= self.evaluation.predictions(problem, w, x, extra)
+            metrics |= self._algorithm_metrics(algorithm, problem, server, clients[0])
             if not algorithm.has_personal_models:
                 return metrics, dict(w), None
 
@@ -195,6 +246,15 @@ class Federation:
         arguments = (state["server"], state["clients"], state.get("sums"))
         axes = (0, 0, 0, 0 if "sums" in state else None)
         return vmap_runs(evaluate_run, axes, numbers, *arguments, sequential=self.debug)
+
+    def _algorithm_metrics(
+        self, algorithm: Algorithm, problem: Problem, server: PyTree, clients: PyTree
+    ) -> dict[str, jax.Array]:
+        """Compute the metrics that the algorithm declares, from copies of its states."""
+        if not algorithm.declared_metrics:
+            return {}
+        values = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients))
+        return {name: jnp.asarray(value, self.precision) for name, value in values.items()}
 
     def advance(
         self,
@@ -211,12 +271,14 @@ class Federation:
         differ; ``start`` is the number of the first round. One of several ``devices`` computes its part.
         """
         shared = rounds.cohort.ndim == 2
-        whole = gather_whole_data(self.schedule, rows, self.data, self.precision)
+        whole = rows.decomposed
+        if not self.evaluates_blocks:
+            whole = gather_whole_data(self.schedule, rows, self.precision)
         n_runs = state["diverged"].shape[0]
         width = self.chunk_width(n_runs, shared, whole)
 
         def advance_run(numbers, state, rounds):
-            algorithm, problem = self.bind(numbers)
+            (algorithm, problem), uplink = self.bind(numbers), self.bind_uplink(numbers)
 
             def compute_round(carry, draws):
                 state, number, work = carry
@@ -232,31 +294,28 @@ class Federation:
                     algorithm=algorithm,
                     problem=problem,
                     server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
+                    channel=uplink,
+                    links=self.links,
                     schedule=self.schedule,
+                    clients=jnp.asarray(draws.cohort),
+                    draws=RoundDraws(draws.rows, draws.keys, draws.shared_uniforms, draws.server_keys),
                     row_extras=rows.row_extras,
                     regularizer_numbers=client_numbers,
                     whole=whole,
-                    cohort=self._client_index(draws.cohort),
+                    data_index=self._client_index(draws.cohort),
                     client_rows=client_rows,
                     weights=weights,
                     compute_cohort=devices.map_clients(
                         self._cohort_function(width, draws.cohort, number), draws.assignment
                     ),
-                    uplink=self.uplink,
                     frozen=self.frozen,
                     rows_of_client=partial(self.data.train.client_rows, rows.x, rows.y),
                 )
-                round_draws = RoundDraws(draws.rows, draws.keys, draws.shared_uniforms)
-                if self.edge_of is None:
-                    outcome = cohort_round.run_star(state["server"], client_states, round_draws)
-                else:
-                    edge_of, n_edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
-                    outcome = cohort_round.run_tree(
-                        state["server"], client_states, round_draws, edge_of[draws.cohort], n_edges
-                    )
+                round_start = RoundState(state["server"], state["memory"], client_states)
+                outcome = self.topology.run_round(cohort_round, round_start)
                 all_positions = self.schedule.generated_clients or self.full_participation
                 work = work.at[slice(-1) if all_positions else draws.cohort].add(outcome.client_work)
-                state = outcome.commit(state, index, number, self.full_participation)
+                state = commit(state, outcome.state, index, number, self.full_participation)
                 return (state, number + 1, work.at[-1].add(outcome.server_work)), None
 
             no_work = jnp.zeros((len(self.schedule.work_sizes) + 1, 3), jnp.int32)
@@ -271,10 +330,7 @@ class Federation:
 
         Returns None where the clients' whole data are passed in order, without a lookup.
         """
-        train = self.data.train
-        if self.full_participation and train.n_hosts == 1 and not train.n_generated_clients:
-            return None
-        return train.host_index(cohort)
+        return self.data.train.host_index(cohort, in_order=self.full_participation)
 
     def _whole_rows(self, rows: DeviceRows, draws: Rounds) -> jax.Array:
         """Return the indices of all rows of each client of a cohort."""

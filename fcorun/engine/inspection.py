@@ -1,7 +1,7 @@
 """Inspection of a traced ``local``: work that is lost or not counted, random numbers that are not ``data.key``'s."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -49,14 +49,18 @@ def _trace(federation: Federation) -> ClosedJaxpr:
     algorithm, problem = federation.algorithm, federation.problem
 
     def states():
-        server, client = algorithm.init(problem, problem.zeros(dtype))
-        return algorithm.broadcast(server), client
+        server, client = algorithm.init(replace(problem, key_bits=(0, 0)), problem.zeros(dtype))
+        first = algorithm.first_broadcast(server) if algorithm.has_two_exchanges else None
+        return first, algorithm.broadcast(server), client
 
-    def local(x, y, bits, chances, received, client):
+    def local(x, y, bits, chances, first_received, received, client):
         data = LocalData(x, y, numbers, dtype, **steps, key_bits=bits, shared_uniforms=chances).with_whole_data(
             numbers[0]
         )
-        return algorithm.local(problem.for_side("client"), received, client, data)
+        client_problem, first_upload = problem.for_side("client"), None
+        if algorithm.has_two_exchanges:
+            first_upload, client = algorithm.first_local(client_problem, first_received, client, data)
+        return first_upload, *algorithm.local(client_problem, received, client, data)
 
     random = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((2,), np.dtype(dtype))
     return jax.make_jaxpr(local)(*first_row(federation.data, dtype), *random, *jax.eval_shape(states))
@@ -79,7 +83,7 @@ class _Walk:
     """
 
     found: list[str] = field(default_factory=list)
-    marks: dict[int, int] = field(default_factory=dict)
+    marks: dict[JaxprEqn, int] = field(default_factory=dict)
     called: list[str] = field(default_factory=list)
 
     def through(self, jaxpr: Jaxpr, given: list[Origins]) -> list[Origins]:
@@ -101,7 +105,7 @@ class _Walk:
     def _ends(self, eqn: JaxprEqn, origins: list[Origins]) -> list[Origins]:
         together, name = Origins().union(*origins), eqn.primitive.name
         if eqn.primitive is mark_p:
-            together |= {self.marks.setdefault(id(eqn), len(self.marks))}
+            together |= {self.marks.setdefault(eqn, len(self.marks))}
         elif name == "select_n":
             sides = [{origin for origin in side if isinstance(origin, int)} for side in origins[1:]]
             if any(one - other and other - one for one in sides for other in sides):

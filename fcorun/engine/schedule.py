@@ -14,12 +14,12 @@ import numpy as np
 
 from fcorun.engine import streams
 
-START, _COHORT, _BATCHES, _SHARED, _KEY = 0, 1, 2, 3, 4  # the streams of a run
+START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY = range(7)  # the streams of a run
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
 
 
 class Rounds(NamedTuple):
-    """T rounds. On a tree, rows, shared_uniforms and keys have one more axis after T, the rounds of an edge.
+    """T rounds. On a tree, rows, shared_uniforms and both keys have one more axis after T, the rounds of an edge.
 
     Attributes:
         cohort: the clients of each round, (T, S).
@@ -33,6 +33,7 @@ class Rounds(NamedTuple):
         whole_rows: all rows of each client, (T, S, L) with -1 for none, where they are fetched for the rounds, or None.
         assignment: the positions in the cohort that each of D devices computes, (T, D, W) with -1 for none; None: an
             equal number each, in order.
+        server_keys: the bits of a random key for the server, (T, 2), where they are read, or None.
     """
 
     cohort: np.ndarray
@@ -44,6 +45,7 @@ class Rounds(NamedTuple):
     state_index: np.ndarray | None = None
     whole_rows: np.ndarray | None = None
     assignment: np.ndarray | None = None
+    server_keys: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class Schedule:
         cohort_share = weights.sum(axis=1) / self.averaging_weights.sum()
         clients = cohorts
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
-            numbers = numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
+            numbers = self._number_edge_rounds(numbers)
             clients = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
         rows, keys = self._draw_batches(clients, np.broadcast_to(numbers[..., None], clients.shape))
         shared_states = streams.stream_states(_SHARED, self.seed, numbers.ravel())
@@ -188,6 +190,22 @@ class Schedule:
             shared_uniforms=streams.draw_uniforms(shared_states, 2).reshape(*numbers.shape, 2),
             keys=keys,
         )
+
+    def _number_edge_rounds(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the numbers of the rounds of an edge in the rounds ``numbers`` (T,), shape (T, R)."""
+        assert self.edge_rounds is not None
+        return numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
+
+    def draw_server_keys(self, start: int, count: int) -> np.ndarray:
+        """Draw the bits of the server's random key in each of ``count`` rounds, (T, 2), on a tree (T, R, 2)."""
+        numbers = np.arange(start, start + count)
+        if self.edge_rounds is not None:
+            numbers = self._number_edge_rounds(numbers)
+        return _key_bits(_SERVER_KEY, self.seed, numbers)
+
+    def draw_initial_key(self) -> np.ndarray:
+        """Draw the bits of the random key of the initial states, (2,)."""
+        return _key_bits(_INITIAL_KEY, self.seed, np.zeros((), np.int64))
 
     def draw_cohort(self, number: int) -> np.ndarray:
         """Draw the clients of the round ``number``, counted from 0."""
@@ -223,3 +241,8 @@ class Schedule:
         rows = np.full((len(states), epochs, per_epoch * self.max_batch), -1)
         rows[..., :count] = streams.draw_permutations(states, epochs, count) + offsets[:, None, None]
         return rows.reshape(len(states), epochs * per_epoch, self.max_batch)[:, :steps]
+
+
+def _key_bits(stream: int, seed: int, numbers: np.ndarray) -> np.ndarray:
+    """Return the bits of a random key for each of these rounds (...), uint32 (..., 2)."""
+    return streams.stream_states(stream, seed, numbers.ravel()).view(np.uint32).reshape(*numbers.shape, 2)

@@ -1,8 +1,7 @@
 """Bytes that clients, edges and the server send each other."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +10,8 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.algorithms.local_data import LocalData, RecordingLocalData
 from fcorun.algorithms.output_check import trace_outputs
+from fcorun.communication.base import Topology
+from fcorun.communication.rounds import MessageBytes
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import first_row
 from fcorun.engine.schedule import Schedule
@@ -18,15 +19,17 @@ from fcorun.problem.problem import Problem
 
 
 class MessageShapes(NamedTuple):
-    """The shapes of an algorithm's messages, and the optional data that its clients access.
+    """The shapes of an algorithm's messages, and the optional inputs that its functions access.
 
     Attributes:
-        upload, broadcast, edge_upload: what a client sends, what it receives, and what an edge sends.
-        accessed: the names of "key_bits", "shared_uniforms" and "whole" that ``local`` reads.
+        uploads, broadcasts: what a client sends, and what it receives, in each exchange of a round.
+        edge_upload: what an edge sends.
+        accessed: the names of "key_bits", "shared_uniforms" and "whole" that ``local`` reads, and "server_key" if a
+            function of the server reads ``problem.key``.
     """
 
-    upload: PyTree
-    broadcast: PyTree
+    uploads: tuple[PyTree, ...]
+    broadcasts: tuple[PyTree, ...]
     edge_upload: PyTree
     accessed: set[str]
 
@@ -43,6 +46,7 @@ def trace_message_shapes(
 ) -> MessageShapes:
     """Trace the shapes of the messages; ``shape_of`` returns the shapes of a function's result."""
     accessed: set[str] = set()
+    recording_problem = replace(problem, accessed=accessed)
 
     def trees():
         rows = jnp.zeros((1 if schedule.full_batch_steps else int(schedule.steps.max()), 1), jnp.int32)
@@ -56,47 +60,49 @@ def trace_message_shapes(
             RecordingLocalData(first.x, first.y, rows, dtype, **steps, frozen=value, accessed=accessed)
             for value in (False, True)
         )
-        return trace_outputs(algorithm, problem, problem.zeros(dtype), local, frozen=local_frozen if frozen else None)
+        w0 = problem.zeros(dtype)
+        return trace_outputs(algorithm, recording_problem, w0, local, frozen=local_frozen if frozen else None)
 
-    upload, broadcast, edge_upload = shape_of(trees)
-    return MessageShapes(upload, broadcast, edge_upload, accessed)
+    uploads, broadcasts, edge_upload = shape_of(trees)
+    return MessageShapes(uploads, broadcasts, edge_upload, accessed)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of a run: each client of a cohort uploads and downloads once a round, and on a tree so do edges.
+    """The bytes that a run sends, which its topology knows for each round.
 
     Attributes:
-        edge_upload_bytes: bytes of an edge's upload.
-        edge_of: the edge of each client, (M,), or None without a tree.
-        frozen: whether the server's model is fixed, so that clients send nothing.
+        links: the array of ``Topology.connect``, or None.
+        frozen: whether the server's model is fixed, so that nothing is sent.
+        sending_rounds: the number of rounds in which messages are sent, the first ones; None: all rounds.
     """
 
+    topology: Topology
+    links: Any
     schedule: Schedule
     rounds: int
-    edge_upload_bytes: int = 0
-    edge_of: np.ndarray | None = None
     frozen: bool = False
+    sending_rounds: int | None = None
+    totals: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
 
-    def bytes_after(self, rounds: int, up: int, down: int) -> dict[str, int]:
-        """Return the byte counters after ``rounds`` rounds of uploads of ``up`` and broadcasts of ``down`` bytes."""
-        if self.edge_of is None:
-            uploads = 0 if self.frozen else rounds * self.schedule.cohort_size
-            return {"bytes_up": uploads * up, "bytes_down": uploads * down}
-        uploads = rounds * self.schedule.cohort_size * (self.schedule.edge_rounds or 1)
-        edges = int(self._active_edges[rounds])
-        return {
-            "bytes_up": uploads * up,
-            "bytes_down": uploads * down,
-            "edge_bytes_up": edges * self.edge_upload_bytes,
-            "edge_bytes_down": edges * down,
-        }
+    def bytes_after(self, rounds: int, sizes: MessageBytes) -> dict[str, int]:
+        """Return the byte counters after ``rounds`` rounds of messages of these sizes."""
+        if sizes not in self.totals:
+            self.totals[sizes] = self._totals(sizes)
+        if self.sending_rounds is not None:
+            rounds = min(rounds, self.sending_rounds)
+        return {name: int(total[rounds]) for name, total in self.totals[sizes].items()}
 
-    @cached_property
-    def _active_edges(self) -> np.ndarray:
-        """Count the edges that took part in rounds 0, 1, ... cumulatively, each edge once a round."""
-        edge_of = np.asarray(self.edge_of)
-        if self.schedule.cohort_size == len(edge_of):
-            return np.arange(self.rounds + 1) * len(np.unique(edge_of))
-        counts = [len(np.unique(edge_of[self.schedule.draw_cohort(number)])) for number in range(self.rounds)]
-        return np.cumsum([0, *counts])
+    def _totals(self, sizes: MessageBytes) -> dict[str, np.ndarray]:
+        """Return the bytes sent before and after each round, (rounds + 1,), by counter."""
+        schedule = self.schedule
+        first = self.topology.round_bytes(schedule.draw_cohort(0), self.links, sizes)
+        if self.frozen:
+            first = dict.fromkeys(first, 0)
+        all_clients = schedule.cohort_size == len(schedule.sizes)
+        if self.frozen or all_clients or not self.topology.bytes_depend_on_cohort:
+            return {name: np.arange(self.rounds + 1) * count for name, count in first.items()}
+        by_round = [
+            self.topology.round_bytes(schedule.draw_cohort(number), self.links, sizes) for number in range(self.rounds)
+        ]
+        return {name: np.cumsum([0, *(counts[name] for counts in by_round)]) for name in first}

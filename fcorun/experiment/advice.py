@@ -4,18 +4,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fcorun import algorithms
 from fcorun.algorithms.base import Algorithm, RunConditions
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.regularizers.none import NoRegularizer
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
 _MORE_ROUNDS = "more rounds may help"
 
 
-def advise(experiment: Experiment, data: FederatedData, falling: bool) -> str:
+def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -> str:
     """Return a clause that names what keeps a run from the optimum and the settings that would help.
 
     Args:
@@ -29,7 +30,7 @@ def advise(experiment: Experiment, data: FederatedData, falling: bool) -> str:
     return advice or _advise_on_limit_point(experiment, schedule, falling)
 
 
-def _advise_on_uneven_steps(experiment: Experiment, schedule: Schedule) -> str:
+def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) -> str:
     """Return advice where clients take unequal numbers of steps; empty where that moves no limit point.
 
     Clients with more steps weigh more in the mean: objective inconsistency, Wang et al. (FedNova, NeurIPS 2020).
@@ -42,7 +43,7 @@ def _advise_on_uneven_steps(experiment: Experiment, schedule: Schedule) -> str:
             f"give local_epochs=null local_steps={steps}")  # fmt: skip
 
 
-def _advise_on_feature_scales(experiment: Experiment, data: FederatedData) -> str:
+def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:
     """Return advice where features that are not standardized differ in scale; empty where they do not."""
     if getattr(experiment.data, "standardize", "") != "none":
         return ""
@@ -54,12 +55,12 @@ def _advise_on_feature_scales(experiment: Experiment, data: FederatedData) -> st
     return f"data.standardize=pooled makes another problem, which takes fewer rounds, and {_MORE_ROUNDS}"
 
 
-def _is_smooth(experiment: Experiment) -> bool:
+def _is_smooth(experiment: PreparedExperiment) -> bool:
     """Return whether the problem has no regularizer, so that its objective is smooth."""
     return isinstance(experiment.reg, NoRegularizer)
 
 
-def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: bool) -> str:
+def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, falling: bool) -> str:
     """Return a clause on the point that the algorithm converges to, and on algorithms that reach the optimum."""
     algo, name = experiment.algo, experiment.names["algo"]
     assert isinstance(algo, Algorithm)
@@ -67,7 +68,7 @@ def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: 
     if traits.decays_to_zero and not _is_smooth(experiment):
         return f"{name} converges to 0"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
-    full_participation = schedule.cohort_size == len(schedule.sizes) and schedule.edge_rounds is None
+    full_participation = schedule.cohort_size == len(schedule.sizes) and not experiment.topology.connects_clients
     exact = _trait_holds(experiment, traits.exact)
     one_full_step = schedule.full_batch_steps == 1 and full_participation
     exact_with_one_step = one_full_step and _trait_holds(experiment, traits.exact_with_one_step)
@@ -79,7 +80,7 @@ def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: 
     return f"{subject} to another point than the optimum{alternatives_clause}"
 
 
-def _trait_holds(experiment: Experiment, problems: str) -> bool:
+def _trait_holds(experiment: PreparedExperiment, problems: str) -> bool:
     """Return whether a trait that holds for "smooth" or "composite" problems (empty: none) holds for this one."""
     psi_everywhere = experiment.reg.applied_by == "both" or len(experiment.algo.traits.psi_sides) == 1
     if problems == "composite" and psi_everywhere:
@@ -87,9 +88,9 @@ def _trait_holds(experiment: Experiment, problems: str) -> bool:
     return problems != "" and _is_smooth(experiment)
 
 
-def suggest_algorithms(experiment: Experiment, schedule: Schedule) -> list[str]:
+def suggest_algorithms(experiment: PreparedExperiment, schedule: Schedule) -> list[str]:
     """Return the names of other algorithms that say that they reach the optimum of a run like this one."""
-    if schedule.edge_rounds is not None:
+    if experiment.topology.connects_clients:
         return []
     conditions = RunConditions(
         smooth=_is_smooth(experiment),
@@ -97,6 +98,8 @@ def suggest_algorithms(experiment: Experiment, schedule: Schedule) -> list[str]:
         full_participation=schedule.cohort_size == len(schedule.sizes),
         psi_applied_by=experiment.reg.applied_by,
     )
+    for name in algorithms.__all__:
+        getattr(algorithms, name)  # imports all algorithms of fcorun; a user's are subclasses once they are imported
     names = sorted({algorithm.suggest_for(conditions) for algorithm in _all_subclasses(Algorithm)})
     return [name for name in names if name not in ("", experiment.names["algo"])]
 

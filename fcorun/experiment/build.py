@@ -3,20 +3,21 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants
 from fcorun.config import AUTO, numeric_fields
-from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.loading import load_dataset
 from fcorun.engine.arrays import SubsetView
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError, first_line, suggest_name
+from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.bind_regularizer import (
     aggregate_client_values,
     attach_graph,
@@ -24,23 +25,23 @@ from fcorun.experiment.bind_regularizer import (
     resolve_factors,
     warn_of_feature_order,
 )
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
 from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
+from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.cache import Keyed, cached_by_key
+from fcorun.system.cache import cached_by_key
 from fcorun.system.interruption import interruptible_at_once
-from fcorun.system.machine import REDUCE_HINT, check_memory, free_host_memory
 
 
-def load_data(experiment: Experiment) -> FederatedData:
+def load_data(experiment: PreparedExperiment) -> FederatedData:
     """Load and check the data of an experiment. The next experiment on the same data reuses them. Raises UserError."""
     with interruptible_at_once():
-        key = f"{experiment.fingerprint} {experiment.data}"
-        data = _load_once(Keyed(key, (experiment.data, experiment.settings.memory)), *choose_shard(experiment))
+        shard = choose_shard(experiment)
+        data = load_dataset(experiment.data, experiment.fingerprint, experiment.settings.memory, *shard)
     check_data(experiment, data)
     if data.train.streamed:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))
@@ -49,7 +50,7 @@ def load_data(experiment: Experiment) -> FederatedData:
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
 
 
-def check_data(experiment: Experiment, data: FederatedData) -> None:
+def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Refuse data that do not fit the objective, and cohorts that do not fit the data or the algorithm.
 
     Raises UserError.
@@ -70,8 +71,13 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
     resolve_factors(experiment.reg, experiment.objective, data)
+    if experiment.algo.traits.hessian:
+        _check_hessian_size(experiment, data)
     if data.train.n_generated_clients:
         _check_generated_clients(experiment, data.train.n_generated_clients)
+    chosen_client = getattr(experiment.algo, "client", 0) if experiment.algo.picks_client else 0
+    if isinstance(experiment.algo, Algorithm) and chosen_client >= data.n_clients:
+        raise UserError(f"algo.client={chosen_client} must be less than the number of clients, {data.n_clients}")
     cohort_size = experiment.settings.clients_per_round
     if cohort_size is None or not isinstance(experiment.algo, Algorithm):
         return
@@ -87,7 +93,16 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
         )
 
 
-def _check_generated_clients(experiment: Experiment, n_clients: int) -> None:
+def _check_hessian_size(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Refuse an algorithm that sends Hessians of too many parameters. Raises UserError."""
+    shapes = experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
+    parameters = sum(math.prod(shape) for shape in shapes.values())
+    if parameters > MAX_PARAMETERS:
+        raise UserError(f"algo={experiment.names['algo']} sends Hessians, of at most {MAX_PARAMETERS:,} parameters, "
+                        f"and data={experiment.names['data']} has {parameters:,}: choose another algo")  # fmt: skip
+
+
+def _check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> None:
     """Refuse what needs all rows, or numbers for each client, where rows are generated and not stored.
 
     Raises UserError.
@@ -98,7 +113,7 @@ def _check_generated_clients(experiment: Experiment, n_clients: int) -> None:
         f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
         f"auto of algo={names['algo']} takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
         "reference=true solves the problem on all rows": experiment.settings.reference,
-        f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
+        f"topology={names['topology']} links each client": experiment.topology.connects_clients,
         "reg.per_client gives each client numbers": bool(experiment.reg.per_client),
     }
     for obstacle, applies in obstacles.items():
@@ -107,7 +122,7 @@ def _check_generated_clients(experiment: Experiment, n_clients: int) -> None:
                             f"stores none, but {obstacle}; choose a smaller data set")  # fmt: skip
 
 
-def check_metric_measured(experiments: Iterable[Experiment], metric: str | None) -> None:
+def check_metric_measured(experiments: Iterable[PreparedExperiment], metric: str | None) -> None:
     """Refuse a metric that none of these experiments will measure, as far as their data tell. Raises UserError."""
     if not metric or metric in ("objective", "suboptimality"):
         return
@@ -124,11 +139,13 @@ def check_metric_measured(experiments: Iterable[Experiment], metric: str | None)
         raise UserError(f"metric={metric} would not be measured: {'; '.join(dict.fromkeys(reasons))}; choose another")
 
 
-def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
+def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: FederatedData) -> str:
     """Return why runs of an experiment on these data will not measure a metric; empty if they may."""
     name, names = metric.removeprefix(PERSONAL_PREFIX), experiment.names
     if name.startswith("val_") and data.validation is None:
         return f"data={names['data']} have no validation rows"
+    if metric in experiment.algorithm_metrics:
+        return ""
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
     objective_metrics = {metric.name for metric in experiment.objective.metrics}
@@ -144,7 +161,7 @@ def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData)
     return ""
 
 
-def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
+def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Problem:
     """Return the problem F + psi on these data.
 
     Raises UserError if the regularizer or the mirror map cannot act on a parameter.
@@ -171,13 +188,13 @@ def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
     return problem
 
 
-def bind_objective(experiment: Experiment, data: FederatedData) -> Experiment:
+def bind_objective(experiment: PreparedExperiment, data: FederatedData) -> PreparedExperiment:
     """Return the experiment with numbers for the objective's fields that are "auto", from the training targets."""
     targets = data.train.y if data.train.offset is None else data.train.y - data.train.offset
     return experiment.with_resolved(objective=experiment.objective.resolve_auto(targets))
 
 
-def resolve_auto(experiment: Experiment, data: FederatedData) -> tuple[Experiment, dict | None]:
+def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[PreparedExperiment, dict | None]:
     """Return the experiment with numbers for the algorithm's fields that are "auto", and the values behind them.
 
     The values are the curvature bounds "least" (mu), "most" (L) and "condition" (L / mu) where they were computed, and
@@ -205,7 +222,7 @@ def resolve_auto(experiment: Experiment, data: FederatedData) -> tuple[Experimen
     return experiment.with_resolved(algo=resolved), resolved_values
 
 
-def compute_problem_constants(experiment: Experiment, data: FederatedData) -> ProblemConstants:
+def compute_problem_constants(experiment: PreparedExperiment, data: FederatedData) -> ProblemConstants:
     """Compute the constants of a run's losses and rounds from which fields that are "auto" are resolved."""
     schedule = build_schedule(experiment, data)
     weighting = experiment.settings.client_weighting
@@ -223,7 +240,7 @@ def compute_problem_constants(experiment: Experiment, data: FederatedData) -> Pr
         smoothness=smoothness,
         local_steps=int(schedule.steps.max()) * (edge_rounds or 1),
         full_batch_smoothness=full_batch_smoothness,
-        partial_participation=edge_rounds is not None or schedule.cohort_size < data.n_clients,
+        partial_participation=experiment.topology.connects_clients or schedule.cohort_size < data.n_clients,
         effective_rows=effective_rows,
         psi_on_clients_only=psi_on_clients,
         pooled_smoothness=partial(_pooled_smoothness, smoothness_key, experiment.objective, data, weighting),
@@ -231,7 +248,7 @@ def compute_problem_constants(experiment: Experiment, data: FederatedData) -> Pr
 
 
 def compute_curvature_bounds(
-    experiment: Experiment, data: FederatedData, full_batch: bool = False
+    experiment: PreparedExperiment, data: FederatedData, full_batch: bool = False
 ) -> tuple[float, float]:
     """Return bounds (mu, L) on the curvature of every loss that a local step takes.
 
@@ -243,7 +260,9 @@ def compute_curvature_bounds(
     return _curvature_bounds((*_loss_key(experiment), full_batch), experiment.objective, data, full_batch)
 
 
-def build_schedule(experiment: Experiment, data: FederatedData, subset_view: SubsetView | None = None) -> Schedule:
+def build_schedule(
+    experiment: PreparedExperiment, data: FederatedData, subset_view: SubsetView | None = None
+) -> Schedule:
     """Return the schedule of a run: the cohort of each round and its clients' local steps and minibatches."""
     settings = experiment.settings
     return Schedule(
@@ -263,7 +282,7 @@ def build_schedule(experiment: Experiment, data: FederatedData, subset_view: Sub
     )
 
 
-def build_engine(experiment: Experiment, data: FederatedData, subset_view: SubsetView | None = None) -> Engine:
+def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_view: SubsetView | None = None) -> Engine:
     """Return the engine for the runs that share this experiment's ``batch_key``.
 
     With ``subset_view``, the data are a subset of the rows of a larger data set that stays on the device.
@@ -279,7 +298,9 @@ def build_engine(experiment: Experiment, data: FederatedData, subset_view: Subse
         schedule=build_schedule(experiment, data, subset_view),
         evaluation=Evaluation(data, settings.client_weighting, settings.cutoff, subset_view),
         precision=settings.precision,
-        edge_of=experiment.topology.assign_edges(data.client_names),
+        topology=experiment.topology,
+        links=experiment.topology.connect(data.client_names),
+        uplink=experiment.uplink,
         w0=experiment.warm_start.solution_for(problem, data) if experiment.warm_start else None,
         frozen=settings.frozen,
         debug=settings.debug,
@@ -289,20 +310,7 @@ def build_engine(experiment: Experiment, data: FederatedData, subset_view: Subse
     return Engine(federation, settings.rounds, settings.eval_every)
 
 
-@lru_cache(maxsize=2)
-def _load_once(request: Keyed[tuple[Dataset, float | None]], shard: int, n_shards: int) -> FederatedData:
-    """Load one shard of a data set. Raises UserError if the shard does not fit into memory."""
-    dataset, memory = request.value
-    needed, description = dataset.memory_needed()
-    check_memory(needed / n_shards, free_host_memory(), memory, description)
-    try:
-        data = dataset.load() if n_shards == 1 else dataset.load_shard(shard, n_shards)
-        return data.validate()
-    except MemoryError as error:
-        raise UserError(f"the data do not fit into memory ({first_line(error)}); {REDUCE_HINT}") from error
-
-
-def _loss_key(experiment: Experiment) -> tuple[str, str]:
+def _loss_key(experiment: PreparedExperiment) -> tuple[str, str]:
     """Return a key of the clients' losses: the data and the objective."""
     return experiment.fingerprint, repr(experiment.objective)
 

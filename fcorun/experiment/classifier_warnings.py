@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import objective_weights
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import RANKING_METRICS
 from fcorun.objectives.base import is_linear_model
 from fcorun.regularizers.none import NoRegularizer
@@ -15,7 +15,7 @@ _ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
 _MAX_SIZE = 2**24  # entries of the features that are searched for a separating one
 
 
-def warn_constant_prediction(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:
+def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
     """Return a warning if the final accuracy is the share of the largest class; else an empty string.
 
     The accuracy is that of the validation rows, or of the training rows if the data have no validation rows.
@@ -43,7 +43,7 @@ def warn_constant_prediction(experiment: Experiment, data: FederatedData, row: M
             f"by {alternatives}")  # fmt: skip
 
 
-def warn_separation(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:
+def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
     """Return a warning if the classes are separated perfectly, so that the size of coefficients means nothing.
 
     Classes are separated if all training rows are classified right, or if a single feature separates two classes, up
@@ -75,7 +75,7 @@ def warn_separation(experiment: Experiment, data: FederatedData, row: Mapping[st
             "the outcome, or because of it")  # fmt: skip
 
 
-def _is_unpenalised(experiment: Experiment) -> bool:
+def _is_unpenalised(experiment: PreparedExperiment) -> bool:
     """Return whether the run minimises the loss without a regularizer."""
     no_penalty = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
     return no_penalty or not experiment.applies_regularizer
@@ -84,12 +84,12 @@ def _is_unpenalised(experiment: Experiment) -> bool:
 def _find_separating_feature(data: FederatedData) -> str:
     """Return the first feature that separates two classes, up to ties, else an empty string.
 
-    Rows on disk or on other hosts are not searched.
+    Rows that are not in memory are not searched.
 
     The values of such a feature for one class are nowhere above those for the other, and not all the same.
     """
     x = data.train.x
-    if len(data.classes) != 2 or not data.train.all_on_device or x.size > _MAX_SIZE:
+    if len(data.classes) != 2 or data.train.why_not_in_memory or x.size > _MAX_SIZE:
         return ""
     first, second = x[data.train.y == 0], x[data.train.y == 1]
     first_min, first_max = first.min(axis=0), first.max(axis=0)

@@ -42,12 +42,12 @@ def describe_met_target(targets: Mapping[str, float], rows: MetricRows, metrics:
     row = rows[-1]
     for name, target in targets.items():
         if name != RELATIVE_CHANGE and name not in row:
-            measured = [metric for metric in row if metrics[metric].higher is not None]
+            measured = [metric for metric in metrics.targets if metric in row]
             raise UserError(
                 f"stop: this run does not measure '{name}': {suggest_name(name, (RELATIVE_CHANGE, *measured))}"
             )
         value = _value(name, rows)
-        if _is_higher_better(name, metrics):
+        if _rises(name, metrics):
             met, relation = value >= target, ">="
         else:
             met, relation = value <= target, "<="
@@ -70,13 +70,14 @@ def describe_missed_targets(targets: Mapping[str, float], rows: MetricRows, metr
         return ""
     clauses = []
     for name, target in targets.items():
-        side = "below" if _is_higher_better(name, metrics) else "above"
+        side = "below" if _rises(name, metrics) else "above"
         clauses.append(f"{name} was {_value(name, rows):.3g} at the end, {side} {target:g}")
     return f"stop: {', '.join(clauses)}"
 
 
-def _is_higher_better(name: str, metrics: MetricCatalogue) -> bool:
-    return name != RELATIVE_CHANGE and bool(metrics[name].higher)
+def _rises(name: str, metrics: MetricCatalogue) -> bool:
+    """Return whether a target is met by values at or above it: of a metric to maximise, or of a monotone cost."""
+    return name != RELATIVE_CHANGE and metrics.rises_to_target(name)
 
 
 def _value(name: str, rows: MetricRows) -> float:

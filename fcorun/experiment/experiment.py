@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.communication.base import Topology
-from fcorun.config import AUTO, GRID_SECTIONS, IDENTITY_SECTIONS, Settings, identity_fields, numeric_fields
+from fcorun.communication.base import Channel, Topology
+from fcorun.communication.star import Star
+from fcorun.config import (
+    AUTO,
+    GRID_SECTIONS,
+    IDENTITY_SECTIONS,
+    SECTIONS,
+    Settings,
+    identity_fields,
+    numeric_fields,
+)
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
 from fcorun.experiment.convergence import IGNORES_PSI
 from fcorun.experiment.warm_start import WarmStart, load_warm_start
-from fcorun.metrics import CATALOGUE, MetricCatalogue, custom_metrics
+from fcorun.metrics import CATALOGUE, Metric, MetricCatalogue, custom_metrics
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
 from fcorun.plugin_code import PluginCode, code_identifier, find_code
@@ -26,7 +35,7 @@ from fcorun.trackers.base import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class PreparedExperiment:
     """A configuration made into objects. Two experiments with the same ``identity`` are the same experiment.
 
     Attributes:
@@ -41,6 +50,7 @@ class Experiment:
     objective: Objective
     mirror: MirrorMap
     topology: Topology
+    uplink: Channel
     tracker: Tracker
     settings: Settings
     config: dict[str, Any]
@@ -54,8 +64,8 @@ class Experiment:
         """
         content: dict[str, Any] = {}
         for section in IDENTITY_SECTIONS:
-            if section != "data":
-                plugin = getattr(self, section)
+            plugin = getattr(self, section)
+            if section != "data" and not _is_outside_identity(section, plugin):
                 content[section] = [code_identifier(plugin), identity_fields(plugin)]
         if self.reg.relative_or_none is not None:
             content["reg"][1].pop("strength", None)
@@ -96,7 +106,7 @@ class Experiment:
         """The record whose solution the run starts from; None unless ``start`` is set."""
         return load_warm_start(self.settings.start) if self.settings.start else None
 
-    def with_resolved(self, **plugins: Any) -> "Experiment":
+    def with_resolved(self, **plugins: Any) -> "PreparedExperiment":
         """Return the experiment with plug-ins whose numbers are resolved. Its data and its start are not read again."""
         resolved = replace(self, **plugins)
         vars(resolved).update({name: vars(self)[name] for name in ("fingerprint", "warm_start") if name in vars(self)})
@@ -129,8 +139,10 @@ class Experiment:
     def label(self) -> str:
         """The plug-ins and numbers of the run in one line, as logs and tables show them."""
         words = [f"{section}={self.names[section]}" for section in ("algo", "data", "reg")]
-        if self.topology.edge_rounds:
+        if not isinstance(self.topology, Star):
             words.append(f"topology={self.names['topology']}")
+        if not _is_outside_identity("uplink", self.uplink):
+            words.append(f"uplink={self.names['uplink']}")
         if self.settings.start:
             words.append(f"start={Path(self.settings.start).name}")
         if self.settings.frozen:
@@ -149,8 +161,19 @@ class Experiment:
 
     @cached_property
     def metrics(self) -> MetricCatalogue:
-        """The catalogue of metrics, extended by the metrics that the objective declares."""
-        return CATALOGUE.with_metrics(custom_metrics(self.objective.metrics))
+        """The catalogue of metrics, extended by the metrics that the objective and the algorithm declare."""
+        return CATALOGUE.with_metrics(self.declared_metrics)
+
+    @property
+    def declared_metrics(self) -> list[Metric]:
+        """The metrics that the objective and the algorithm declare."""
+        return [*custom_metrics(self.objective.metrics), *self.algorithm_metrics.values()]
+
+    @property
+    def algorithm_metrics(self) -> dict[str, Metric]:
+        """The metrics that the algorithm declares, by name."""
+        declared = self.algo.declared_metrics if isinstance(self.algo, Algorithm) else ()
+        return {metric.name: metric for metric in declared}
 
     @property
     def warning(self) -> str:
@@ -178,3 +201,11 @@ class Experiment:
     def applies_regularizer(self) -> bool:
         """True if the algorithm applies the regularizer psi."""
         return isinstance(self.algo, Baseline) or bool(self.algo.traits.psi_sides)
+
+
+def _is_outside_identity(section: str, plugin: Any) -> bool:
+    """Return whether a plug-in is no part of a run's identity, since the run is as it is without the section."""
+    defaults = SECTIONS[section].default
+    if defaults is None or SECTIONS[section].default_in_identity:
+        return False
+    return f"{type(plugin).__module__}.{type(plugin).__qualname__}" == defaults["class"]

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm
+from fcorun.config import field_marks
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.advice import advise, suggest_algorithms
 from fcorun.experiment.build import build_problem, build_schedule
 from fcorun.experiment.convergence import IGNORES_PSI, NEAR_OPTIMUM
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import are_convex
 from fcorun.experiment.reference import gather_rows
 from fcorun.objectives.least_squares import LeastSquares
@@ -56,7 +57,7 @@ class OptimalityGap:
     near: bool | None
     certified: bool
 
-    def describe(self, experiment: Experiment, data: FederatedData, *, falling: bool = False) -> str:
+    def describe(self, experiment: PreparedExperiment, data: FederatedData, *, falling: bool = False) -> str:
         """Return a sentence on the gap with advice; empty if the run ended near the optimum.
 
         Args:
@@ -80,7 +81,7 @@ def _percent(share: float) -> str:
     return f"{float(f'{100 * share:.2g}'):g} %"
 
 
-def can_assess_gap(experiment: Experiment, resolved_values: dict | None) -> bool:
+def can_assess_gap(experiment: PreparedExperiment, resolved_values: dict | None) -> bool:
     """Return whether the run aims at a convex problem's optimum with steps that follow from curvature bounds."""
     algo, reg = experiment.algo, experiment.reg
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
@@ -93,7 +94,7 @@ def can_assess_gap(experiment: Experiment, resolved_values: dict | None) -> bool
     return minimises_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
 
 
-def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
+def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) -> str:
     """Return a sentence on a run whose gap to the optimum is neither assessed nor measured.
 
     The sentence is empty if ``reference`` measures the gap already, or could not: the problem has no certified
@@ -102,7 +103,7 @@ def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
     algo, reg, names = experiment.algo, experiment.reg, experiment.names
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return ""
-    if experiment.settings.reference or data.train.n_generated_clients or data.train.streamed:
+    if experiment.settings.reference or data.train.why_not_in_memory:
         return ""
     if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
         return ""
@@ -111,11 +112,13 @@ def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
         advice = f", algo={' or '.join(alternatives)} reaches the minimum" if alternatives else ""
         return (f"algo={names['algo']} {IGNORES_PSI}: its solution does not minimise F + psi with "
                 f"reg={names['reg']}; reference=true measures how far it is above the minimum{advice}")  # fmt: skip
-    return "how near the optimum it ended is not known, for its rates were given: reference=true measures it"
+    could_be_auto = any("or auto" in marks for marks in field_marks(type(algo)).values())
+    reason = ", for its rates were given" if could_be_auto else ""
+    return f"how near the optimum it ended is not known{reason}: reference=true measures it"
 
 
 def assess_gap(
-    experiment: Experiment,
+    experiment: PreparedExperiment,
     data: FederatedData,
     solution: dict[str, np.ndarray],
     objectives: tuple[float, float],

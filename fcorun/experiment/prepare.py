@@ -1,30 +1,48 @@
 """The way from a plain configuration to an experiment: checked plug-ins that fit each other."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, get_args
 
-from fcorun.algorithms.base import Baseline
-from fcorun.config import IDENTITY_SECTIONS, SECTIONS, Settings, build, build_plugin, check_value, type_hints
+from fcorun.algorithms.base import Baseline, Traits
+from fcorun.communication.identity import Identity
+from fcorun.communication.star import Star
+from fcorun.config import (
+    IDENTITY_SECTIONS,
+    SECTIONS,
+    CurveAxis,
+    Settings,
+    build,
+    build_plugin,
+    check_value,
+    field_marks,
+    type_hints,
+)
 from fcorun.errors import UnknownMetric, UserError, suggest_name
 from fcorun.experiment.convergence import RELATIVE_CHANGE
-from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.metrics import CATALOGUE, COUNTERS, PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX, custom_metrics
 from fcorun.mirror_maps.euclidean import Euclidean
-from fcorun.objectives.base import Objective
+from fcorun.objectives.base import Objective, is_linear_model
+from fcorun.objectives.least_squares import LeastSquares
 from fcorun.regularizers.base import Regularizer
 
 
-def prepare(config: Mapping[str, Any]) -> Experiment:
+def prepare(config: Mapping[str, Any] | PreparedExperiment) -> PreparedExperiment:
     """Build the experiment of a configuration: one plug-in for each section, and the settings of the root keys.
 
-    Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
-    found, and plug-ins that do not fit each other. Reads and writes no files.
+    An experiment that is prepared already is returned. Raises UserError for an unknown or missing key, a value of the
+    wrong type or out of range, a plug-in that cannot be found, and plug-ins that do not fit each other. Reads and
+    writes no files.
     """
-    settings = _build_settings({key: value for key, value in config.items() if key not in (*SECTIONS, "figure")})
+    if isinstance(config, PreparedExperiment):
+        return config
+    settings = build(Settings, {key: value for key, value in config.items() if key not in (*SECTIONS, "figure")})
     plugins: dict[str, Any] = {}
-    names: dict[str, str] = {}
+    labels: dict[str, dict[str, str]] = {}
     for name, section in SECTIONS.items():
         values = config.get(name) or section.default
         if not isinstance(values, Mapping):
@@ -32,29 +50,62 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         if name == "reg" and values.get("relative") is not None:
             values = {**values, "strength": 0.0}  # a placeholder: the strength follows from the data
         plugins[name] = plugin = build_plugin(name, values)
-        names[name] = str(values.get("name", type(plugin).__name__.lower()))
+        labels[name] = {key: str(values[key]) for key in ("name", "title") if values.get(key)}
         if not isinstance(plugin, section.base_classes):
             base_names = " or ".join(path.rpartition(".")[2] for path in section.base_class_paths)
             raise UserError(f"{name}.class={values['class']} is no {base_names}; "
                             f"derive the class from {section.base_class_paths[0]}")  # fmt: skip
+    return prepare_plugins(plugins, labels, settings)
+
+
+def prepare_plugins(
+    plugins: Mapping[str, Any], labels: Mapping[str, Mapping[str, str]], settings: Settings
+) -> PreparedExperiment:
+    """Return the experiment of plug-ins, one for each section, that are checked one by one. Raises UserError.
+
+    Args:
+        labels: the "name" of each section's plug-in, by default that of its class, and the "title" in figures, if any.
+    """
+    plugins = dict(plugins)
+    names = {section: labels[section].get("name", type(plugins[section]).__name__.lower()) for section in plugins}
+    settings = resolve_local_work(settings)
     if plugins["algo"].traits.deterministic:
         settings = full_batch_settings(settings, names["algo"])
     check_compatibility(plugins, names)
     check_start(plugins, names, settings)
+    check_communication(plugins, names, settings)
     check_optimum(plugins, names, settings)
     resolved_config = asdict(settings)
     del resolved_config["hosts"]  # hosts belong to one invocation, not to the experiment
-    for name in IDENTITY_SECTIONS:
-        resolved_config[name] = plugin_to_config(plugins[name], names[name], config.get(name) or {})
+    for section in IDENTITY_SECTIONS:
+        resolved_config[section] = plugin_to_config(plugins[section], names[section], labels[section].get("title"))
     if settings.start:
         plugins["data"] = plugins["data"].with_record_encoding(settings.start)
-    experiment = Experiment(**plugins, settings=settings, config=resolved_config, names=names)
+    experiment = PreparedExperiment(**plugins, settings=settings, config=resolved_config, names=names)
+    check_declared_metrics(experiment)
     check_metric(settings.metric, experiment)
+    check_axis(settings.x, experiment)
     check_stop(experiment)
     return experiment
 
 
-def check_metric(metric: str | None, experiment: Experiment) -> None:
+def replace_plugins(experiment: PreparedExperiment, settings: Settings, **plugins: Any) -> PreparedExperiment:
+    """Return the experiment with other settings, and other plug-ins in some sections. Raises UserError."""
+    labels = {}
+    for section in SECTIONS:
+        labels[section] = {"name": experiment.names[section]}
+        title = experiment.config.get(section, {}).get("title")
+        if title:
+            labels[section]["title"] = title
+    changed = prepare_plugins(
+        {section: getattr(experiment, section) for section in SECTIONS} | plugins, labels, settings
+    )
+    if "fingerprint" in vars(experiment) and changed.data == experiment.data:  # the files are not read again
+        vars(changed)["fingerprint"] = experiment.fingerprint
+    return changed
+
+
+def check_metric(metric: str | None, experiment: PreparedExperiment) -> None:
     """Refuse a metric by which runs cannot be compared.
 
     Such metrics are unknown to the catalogue and the objective, are better in no direction, belong to the test rows,
@@ -70,9 +121,33 @@ def check_metric(metric: str | None, experiment: Experiment) -> None:
         raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
-def _build_settings(values: dict[str, Any]) -> Settings:
-    """Build the settings, in which one of ``local_epochs`` and ``local_steps`` is None. Raises UserError."""
-    settings = build(Settings, values)
+def check_declared_metrics(experiment: PreparedExperiment) -> None:
+    """Refuse metrics of the algorithm whose columns metrics.csv has already. Raises UserError."""
+    known = {*COUNTERS, *get_args(CurveAxis), *CATALOGUE}
+    known |= {metric.name for metric in custom_metrics(experiment.objective.metrics)}
+    for name in experiment.algorithm_metrics:
+        if name in known or name.startswith((PERSONAL_PREFIX, TEST_PREFIX)):
+            raise UserError(f"algo={experiment.names['algo']} declares the metric '{name}', a name that fcorun uses "
+                            "itself: give it another name")  # fmt: skip
+
+
+def check_axis(x: str, experiment: PreparedExperiment) -> None:
+    """Refuse an axis of curves that is neither a counter nor a monotone metric. Raises UnknownMetric.
+
+    A baseline measures no monotone metric: curves of other algorithms are drawn against that, and its level line.
+    """
+    if x in get_args(CurveAxis) or isinstance(experiment.algo, Baseline):
+        return
+    choices = [*get_args(CurveAxis), *experiment.metrics.axes]
+    if x not in experiment.metrics:
+        raise UnknownMetric(f"x={x} is not a choice: {suggest_name(x, choices)}")
+    if not experiment.metrics[x].monotone:
+        raise UnknownMetric(f"x={x} is a metric that may fall again, so that no curve can be drawn against it: choose "
+                            f"{', '.join(choices)}")  # fmt: skip
+
+
+def resolve_local_work(settings: Settings) -> Settings:
+    """Return the settings in which one of ``local_epochs`` and ``local_steps`` is None. Raises UserError."""
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
             raise UserError("local_epochs and local_steps exclude each other: set one of them to null")
@@ -82,16 +157,16 @@ def _build_settings(values: dict[str, Any]) -> Settings:
     return settings
 
 
-def plugin_to_config(plugin: Any, name: str, section_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plug-in and its name as plain values, from which the plug-in can be built again.
-
-    Args:
-        section_config: the configuration of its section; the ``title`` is taken from there.
-    """
+def plugin_to_config(plugin: Any, name: str, title: str | None = None) -> dict[str, Any]:
+    """Return a plug-in with its name and its title in figures as plain values, from which it can be built again."""
     config = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
-    if section_config.get("title"):
-        config["title"] = str(section_config["title"])
-    fields = asdict(plugin)
+    if title:
+        config["title"] = title
+    marks = field_marks(type(plugin))
+    fields = {}
+    for field in dataclasses.fields(plugin):
+        if "in memory" not in marks.get(field.name, ()):
+            fields[field.name] = deepcopy(getattr(plugin, field.name))
     if isinstance(plugin, Regularizer) and plugin.relative_or_none is not None:
         del fields["strength"]
     return config | fields
@@ -148,31 +223,35 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
 
 
 def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
-    """Refuse a topology that the algorithm does not support, and ``start`` or ``frozen`` without effect.
-
-    Raises UserError.
-    """
+    """Refuse ``start`` or ``frozen`` without effect. Raises UserError."""
     algo = plugins["algo"]
-    is_tree, hierarchy = plugins["topology"].edge_rounds is not None, algo.traits.hierarchy
     if isinstance(algo, Baseline):
-        unused = {"start": settings.start, "frozen": settings.frozen, "topology": is_tree}
+        unused = {
+            "start": settings.start,
+            "frozen": settings.frozen,
+            "topology": not isinstance(plugins["topology"], Star),
+            "uplink": not isinstance(plugins["uplink"], Identity),
+        }
         for key, given in unused.items():
             if given:
                 raise UserError(
                     f"algo={names['algo']} solves the problem on all rows in one place, from any start: leave {key} out"
                 )
-    if is_tree and not hierarchy:
-        raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
-                        "an algo that takes topology=tree: fcorun list algo shows which do")  # fmt: skip
-    if hierarchy == "only" and not is_tree:
-        raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
     if settings.frozen and not settings.start:
         raise UserError("frozen=true trains no server's model: give start=FOLDER, a record that has one")
     if settings.frozen and not algo.has_personal_models:
         raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, which has no personal models; "
                         "choose an algo that has: fcorun list algo shows which have")  # fmt: skip
-    if settings.frozen and is_tree:
-        raise UserError("frozen=true leaves nothing to the edges: leave topology out")
+
+
+def check_communication(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse what the topology or the uplink does not support. Raises UserError."""
+    if isinstance(plugins["algo"], Baseline):
+        return
+    plugins["topology"].check(plugins, names, settings)
+    if settings.frozen and not isinstance(plugins["uplink"], Identity):
+        raise UserError(f"frozen=true sends nothing: leave uplink={names['uplink']} out")
+    plugins["uplink"].check(plugins, names, settings)
 
 
 def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
@@ -182,6 +261,7 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if not traits.mirrored and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
     _check_curvature(plugins, names)
+    _check_hessian(plugins["objective"], traits, names)
     for piece in traits.needs:
         if not hasattr(reg, piece):
             raise UserError(
@@ -237,6 +317,17 @@ def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
                         f"mirror={names['mirror']}, give {alternatives}")  # fmt: skip
 
 
+def _check_hessian(objective: Objective, traits: Traits, names: dict[str, str]) -> None:
+    """Refuse objectives without the Hessian that the algorithm needs. Raises UserError."""
+    if traits.hessian == "constant" and not isinstance(objective, LeastSquares):
+        raise UserError(f"algo={names['algo']} needs a Hessian that does not depend on w, which "
+                        f"objective={names['objective']} does not have: choose another algo")  # fmt: skip
+    smooth = is_linear_model(type(objective)) and objective.has_hessian  # type: ignore[attr-defined]
+    if traits.hessian and not smooth:
+        raise UserError(f"algo={names['algo']} needs the Hessian of a linear model whose loss has a positive second "
+                        f"derivative, and objective={names['objective']} has none: choose another algo")  # fmt: skip
+
+
 def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
     """Refuse ``factors`` without a sum over features or with a mirror map, and strengths that are given twice.
 
@@ -254,7 +345,7 @@ def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
                         "one of them out")  # fmt: skip
 
 
-def check_stop(experiment: Experiment) -> None:
+def check_stop(experiment: PreparedExperiment) -> None:
     """Refuse targets of ``stop`` that are unknown, or that this run does not measure. Raises UserError."""
     stop, names = experiment.settings.stop, experiment.names
     if stop is None or isinstance(experiment.algo, Baseline):  # a baseline ends by its certificate
@@ -269,17 +360,16 @@ def check_stop(experiment: Experiment) -> None:
     for name, target in stop.items():
         if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"stop.{name} is refused: {TEST_METRIC_REFUSAL}")
-        if name != RELATIVE_CHANGE and name not in experiment.metrics.comparable:
+        if name != RELATIVE_CHANGE and name not in experiment.metrics.targets:
             raise UserError(
-                f"stop: '{name}' is not a choice: "
-                f"{suggest_name(name, [RELATIVE_CHANGE, *experiment.metrics.comparable])}"
+                f"stop: '{name}' is not a choice: {suggest_name(name, [RELATIVE_CHANGE, *experiment.metrics.targets])}"
             )
         if name == RELATIVE_CHANGE and target < 0:
             raise UserError(f"stop.change={target:g} must be non-negative")
         if name.startswith(PERSONAL_PREFIX):
             if not experiment.algo.has_personal_models:
                 reasons[name] = f"algo={names['algo']} has no personal models"
-        elif name != RELATIVE_CHANGE and not experiment.has_shared_model:
+        elif name not in (RELATIVE_CHANGE, *experiment.algorithm_metrics) and not experiment.has_shared_model:
             reasons[name] = f"algo={names['algo']} makes no model for all clients"
         if name in reasons:
             raise UserError(f"stop: this run does not measure {name}: {reasons[name]}")

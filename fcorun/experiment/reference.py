@@ -17,7 +17,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import objective_weights
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.plugin_code import code_identifier
 from fcorun.problem import solver, strength_max
 from fcorun.problem.problem import Batch, Problem
@@ -42,7 +42,7 @@ def _make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarra
     return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()), offset=offset)
 
 
-def compute_optimum(experiment: Experiment, data: FederatedData) -> dict:
+def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict:
     """Compute the optimum of F + psi, or read it from the cache.
 
     Returns "objective", "certificate", "kind", "certified" and "iterations".
@@ -68,7 +68,7 @@ def compute_optimum(experiment: Experiment, data: FederatedData) -> dict:
     return optimum
 
 
-def resolve_strength(experiment: Experiment, data: FederatedData) -> Regularizer:
+def resolve_strength(experiment: PreparedExperiment, data: FederatedData) -> Regularizer:
     """Return the regularizer, with ``relative`` (if set) turned into a strength."""
     reg = experiment.reg
     if reg.relative_or_none is None:
@@ -76,7 +76,9 @@ def resolve_strength(experiment: Experiment, data: FederatedData) -> Regularizer
     return replace(reg, strength=reg.relative * compute_strength_max(experiment, data), relative=None)  # type: ignore
 
 
-def compute_strength_max(experiment: Experiment, data: FederatedData, advice: str = "leave reg.relative out") -> float:
+def compute_strength_max(
+    experiment: PreparedExperiment, data: FederatedData, advice: str = "leave reg.relative out"
+) -> float:
     """Compute the smallest strength at which 0 is optimal, or read it from the cache.
 
     Raises UserError, which ends with ``advice``, if no strength makes 0 optimal.
@@ -88,7 +90,7 @@ def compute_strength_max(experiment: Experiment, data: FederatedData, advice: st
     return _cached_strength("strength", experiment, data, compute, advice)
 
 
-def compute_client_strength_max(experiment: Experiment, data: FederatedData, advice: str) -> float:
+def compute_client_strength_max(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
     """Compute the smallest strength at which 0 is optimal for each client on its own rows, or read it from the cache.
 
     Raises UserError as ``compute_strength_max``.
@@ -114,7 +116,7 @@ def _client_batches(data: FederatedData) -> Iterator[Batch]:
 
 
 def _cached_strength(
-    kind: str, experiment: Experiment, data: FederatedData, compute: Callable[[Problem], float], advice: str
+    kind: str, experiment: PreparedExperiment, data: FederatedData, compute: Callable[[Problem], float], advice: str
 ) -> float:
     """Return ``compute(problem)``, called under enable_x64, or its result from the cache.
 
@@ -131,7 +133,7 @@ def _cached_strength(
     return strength
 
 
-def _cache_path(experiment: Experiment, kind: str, without: tuple[str, ...] = ()) -> Path:
+def _cache_path(experiment: PreparedExperiment, kind: str, without: tuple[str, ...] = ()) -> Path:
     """Return the file of a cached result, named by the hash of the problem; ``without`` these fields of psi."""
     reg_fields = {name: value for name, value in identity_fields(experiment.reg).items() if name not in without}
     content = [

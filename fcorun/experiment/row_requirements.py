@@ -7,7 +7,7 @@ from fcorun.engine.arrays import uses_decomposed_losses
 from fcorun.engine.schedule import Schedule
 from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Problem
 from fcorun.system.hosts import current_hosts
 from fcorun.system.machine import format_gib, memory_limit
@@ -16,7 +16,7 @@ ROWS_MEMORY_SHARE = 0.5  # the share of the allowed memory for the rows of two s
 _CURVATURE_COPIES = 2  # copies of a client's rows in float64 that bounds on the curvature of its loss need
 
 
-def explain_need_of_all_rows(experiment: Experiment) -> str:
+def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
     """Return a clause on the part of an experiment that needs all rows in memory; empty if none does."""
     name, algo = experiment.names["algo"], experiment.algo
     if isinstance(algo, Baseline):
@@ -30,7 +30,7 @@ def explain_need_of_all_rows(experiment: Experiment) -> str:
     return ""
 
 
-def needs_curvature_bounds(experiment: Experiment) -> bool:
+def needs_curvature_bounds(experiment: PreparedExperiment) -> bool:
     """Return whether the algorithm uses bounds on the curvature of all clients' losses."""
     algo = experiment.algo
     if not isinstance(algo, Algorithm):
@@ -39,7 +39,7 @@ def needs_curvature_bounds(experiment: Experiment) -> bool:
     return bool(algo.curvature_alternatives or checks_strong_convexity)
 
 
-def choose_shard(experiment: Experiment) -> tuple[int, int]:
+def choose_shard(experiment: PreparedExperiment) -> tuple[int, int]:
     """Return which shard of the clients' rows this host loads, and the number of shards.
 
     The only shard, (0, 1), is for a host that computes alone, and for runs that need all rows. Raises UserError if
@@ -62,7 +62,9 @@ def choose_shard(experiment: Experiment) -> tuple[int, int]:
     return 0, 1
 
 
-def check_rows_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedule, problem: Problem) -> None:
+def check_rows_on_disk(
+    experiment: PreparedExperiment, data: FederatedData, schedule: Schedule, problem: Problem
+) -> None:
     """Refuse what needs all rows in memory, and rounds whose rows do not fit into memory. Raises UserError."""
     names, algo, settings = experiment.names, experiment.algo, experiment.settings
     reason = explain_need_of_all_rows(experiment)

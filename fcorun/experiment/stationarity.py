@@ -13,7 +13,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimality_gap import compile_solver
 from fcorun.experiment.prepare import are_convex
 from fcorun.experiment.reference import gather_rows
@@ -29,7 +29,7 @@ _MAX_SIZE_SINGLE_RUN = 2e6  # entries of the features for which a single run tak
 _MAX_SIZE_OF_MANY_RUNS = 2e5  # entries for which each of many runs takes them, about a tenth of a second
 
 
-def can_measure_movement(experiment: Experiment, data: FederatedData, *, single_run: bool) -> bool:
+def can_measure_movement(experiment: PreparedExperiment, data: FederatedData, *, single_run: bool) -> bool:
     """Return whether the run minimises a convex F + psi of a linear model on few enough rows, all of them in memory."""
     algo, reg = experiment.algo, experiment.reg
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
@@ -39,13 +39,13 @@ def can_measure_movement(experiment: Experiment, data: FederatedData, *, single_
         return False
     if not is_linear_model(type(experiment.objective)):
         return False
-    if not data.train.all_stored:
+    if data.train.why_not_in_memory:
         return False
     max_size = _MAX_SIZE_SINGLE_RUN if single_run else _MAX_SIZE_OF_MANY_RUNS
     return data.train.x.size * max(len(data.classes), 1) <= max_size
 
 
-def measure_movement(experiment: Experiment, data: FederatedData, solution: dict[str, np.ndarray]) -> float:
+def measure_movement(experiment: PreparedExperiment, data: FederatedData, solution: dict[str, np.ndarray]) -> float:
     """Measure by how much steps of proximal gradient move a coefficient at most, as a share of the largest one.
 
     Coefficients of features are compared in units of the features' sizes. The intercept, which may be much larger, is
@@ -70,7 +70,7 @@ def measure_movement(experiment: Experiment, data: FederatedData, solution: dict
     return movement
 
 
-def describe_movement(experiment: Experiment, data: FederatedData, movement: float, *, falling: bool) -> str:
+def describe_movement(experiment: PreparedExperiment, data: FederatedData, movement: float, *, falling: bool) -> str:
     """Return a sentence on a ``movement`` of the coefficients, with advice; empty for a small one.
 
     Args:

@@ -1,22 +1,48 @@
 """Checks of a figure before anything runs."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import get_args
 
+import yaml
+
+from fcorun.config import CurveAxis, locate_user_class
+from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Figure
-from fcorun.metrics import MetricCatalogue
+from fcorun.metrics import Metric, MetricCatalogue
 
 # the rows that draw=averaging adds to the solutions of single clients
 AVERAGING_LABELS = ("mean of the clients", "densest client")
 
 
+def read_declared_metrics(algorithms: Collection[str]) -> list[Metric]:
+    """Return the metrics that the classes of these algorithms declare, given by name.
+
+    Raises UserError for a class that cannot be imported.
+    """
+    metrics: list[Metric] = []
+    for path in find_choices("algo").values():
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        if values.get("name") in algorithms and "class" in values:
+            metrics += getattr(locate_user_class(values["class"], "algo.class"), "declared_metrics", ())
+    return metrics
+
+
 def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
-    """Raise UserError if the figure names a metric that nothing declares."""
+    """Raise UserError if the figure names a metric that nothing declares, or an axis that is no monotone metric."""
     names_by_key = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
     for key, names in names_by_key.items():
         for name in names:
             if name not in catalogue:
                 raise UserError(f"figure.{key}={name} is not a metric: {suggest_name(name, catalogue)}")
+    axes = [*get_args(CurveAxis), *catalogue.axes]
+    for name in figure.x:
+        if name not in axes:
+            raise UserError(f"figure.x={name} is not a choice: {suggest_name(name, axes)}")
+    for claim in figure.claims:
+        for name in claim.at if isinstance(claim.at, dict) else ():
+            if name not in ("largest", *axes):
+                raise UserError(f"figure.claims.at={name} is not a choice: {suggest_name(name, ['largest', *axes])}")
 
 
 def check_reference(figure: Figure, requested: bool) -> None:

@@ -85,9 +85,10 @@ def reproduce(
     figure, config = load_figure(name, _select_plain(all_overrides))
     experiment = prepare(config)
     choice = f"experiment={name}"
-    checks.check_metrics(figure, experiment.metrics)
+    algorithms = [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])]
+    checks.check_metrics(figure, experiment.metrics.with_metrics(checks.read_declared_metrics(algorithms)))
     checks.check_reference(figure, experiment.settings.reference)
-    checks.check_algorithms(figure, [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])])
+    checks.check_algorithms(figure, algorithms)
     _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
 
     neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS

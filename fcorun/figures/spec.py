@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fcorun.config import CurveAxis, Positive, build, check_value
 from fcorun.configuration.compose import compose
@@ -20,8 +20,8 @@ class Claim:
     ``metric`` of ``algo`` is measured ``at``
 
     - the "tail" average at the algorithm's best rates, for each seed;
-    - {bytes: 5e6}, or rounds, grad_evals, seconds: the last evaluation at the algorithm's best rates that took no more
-      than that, for each seed;
+    - {bytes: 5e6}, or rounds, grad_evals, seconds, a monotone metric: the last evaluation at the algorithm's best rates
+      that took no more than that, for each seed;
     - the "worst" value at any evaluation of any seed at these rates, but for the start, round 0, which is the same for
       all;
     - "reach", the first round from which on any point of the grid stays at ``target``: known as two bounds if
@@ -62,7 +62,6 @@ def _check_place(at: dict[str, Any]) -> dict[str, Any]:
     ((name, value),) = at.items()
     if name == "largest":
         return {name: check_value(value, str, "figure.claims.at.largest")}
-    check_value(name, Literal["largest", *get_args(CurveAxis)], "figure.claims.at")
     return {name: check_value(value, Positive, f"figure.claims.at.{name}")}
 
 
@@ -76,7 +75,7 @@ class Figure:
         verdicts: a check of the records beside the claims, in fcorun.figures.papers: bounds (module theory),
             fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models).
         panels: the metrics to draw, one in each panel.
-        x: the x axis of curves; each of several axes makes a column of panels.
+        x: the x axis of curves, a counter or a monotone metric; each of several axes makes a column of panels.
         only: the algorithms to draw; an empty list: all.
         runs: another figure whose sweep this figure is drawn from; None: a sweep of its own.
         seeds: the seeds with which the best points are run again, beside the seed of the grid.
@@ -93,7 +92,7 @@ class Figure:
     draw: Literal["curves", "bars", "scatter", "averaging", "rates", "conditioning", "personalised"] = "curves"
     verdicts: Literal["bounds", "fixed_points", "conditioning", "personalised"] | None = None
     panels: list[str] = field(default_factory=list)
-    x: list[CurveAxis] = field(default_factory=lambda: ["rounds"])
+    x: list[CurveAxis | str] = field(default_factory=lambda: ["rounds"])
     only: list[str] = field(default_factory=list)
     runs: str | None = None
     seeds: list[int] = field(default_factory=list)
@@ -161,5 +160,5 @@ def load_figure(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[
         raise UserError(f"{path} lacks the section figure, which defines its picture: figure: {{title: TEXT}}")
     figure = build(Figure, check_value(config["figure"], dict[str, Any], "figure"), "figure")
     if "x" not in config["figure"] or any(text.startswith("x=") for text in overrides):
-        figure = replace(figure, x=[check_value(config["x"], CurveAxis, "x")])
+        figure = replace(figure, x=[str(config["x"])])
     return figure, config

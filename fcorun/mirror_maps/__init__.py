@@ -1,11 +1,5 @@
 """Mirror maps h, one in each file."""
 
-from fcorun.mirror_maps.base import MirrorMap
-from fcorun.mirror_maps.diagonal import Diagonal
-from fcorun.mirror_maps.entropy import Entropy
-from fcorun.mirror_maps.euclidean import Euclidean
-from fcorun.mirror_maps.hypentropy import HypEntropy
-from fcorun.mirror_maps.p_norm import PNorm
-from fcorun.mirror_maps.spectral_hypentropy import SpectralHypEntropy
+import lazy_loader
 
-__all__ = ["Diagonal", "Entropy", "Euclidean", "HypEntropy", "MirrorMap", "PNorm", "SpectralHypEntropy"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # imports a name when it is first used

@@ -94,7 +94,7 @@ def load_estimator(record: Record, client: str | None = None, trust: str | Path 
     return estimator
 
 
-def clients_with_own_models(record: Record) -> list[str]:
+def clients_with_personal_models(record: Record) -> list[str]:
     """Return the names of the clients that have personal models in a record."""
     return [str(name) for name in record.personal.get("client", ())]
 
@@ -115,7 +115,7 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
         if not issubclass(locate(config["objective"]["class"], "objective.class", trust), Objective):
             raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
         objective = build_plugin("objective", config["objective"])
-        clients = clients_with_own_models(record)
+        clients = clients_with_personal_models(record)
         if client in clients:
             m = clients.index(client)
             params = {name: values[m] for name, values in record.personal.items() if name != "client"}

@@ -1,14 +1,13 @@
-"""Records as ``fcorun.run`` and ``fcorun.load_records`` return them: with the model that the run has trained."""
+"""Records with the model that the run has trained."""
 
 from pathlib import Path
 from typing import Any
 
-from fcorun.records import record
 from fcorun.records.record import Record
 
 
 class FittedRecord(Record):
-    """A record whose model predicts. Users know the class as ``fcorun.Record``."""
+    """A record whose model predicts."""
 
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
         """Return a fitted estimator of scikit-learn with this model, or that of a client.
@@ -29,8 +28,3 @@ class FittedRecord(Record):
         from fcorun.models.predict import select_features
 
         return select_features(frame, self, "the rows")[0]
-
-
-def load_records(*roots: str | Path) -> list[FittedRecord]:
-    """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
-    return [FittedRecord(found.folder) for found in record.load_records(*roots)]

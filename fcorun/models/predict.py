@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL_PREFIX
-from fcorun.models.estimator import clients_with_own_models, load_estimator
+from fcorun.models.estimator import clients_with_personal_models, load_estimator
 from fcorun.records.record import Record
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
@@ -22,10 +22,10 @@ def predict(
     """Return predictions for new rows, and warnings about them, a sentence each.
 
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, ``prediction`` (a number, or the
-    label of a class) and ``probability_LABEL`` of each class. For a record with personal models, ``model`` is own or
-    shared. For standardize=per_client, ``scaling`` is own (of the client) or mean (of all clients). The column
-    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, and
-    gaps that were filled. The column is omitted if no row is doubtful.
+    label of a class) and ``probability_LABEL`` of each class. For a record with personal models, ``model`` is personal
+    or shared. For standardize=per_client, ``scaling`` is client (of the row's client) or mean (of all clients). The
+    column ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have,
+    and gaps that were filled. The column is omitted if no row is doubtful.
 
     Args:
         record: a record that is done.
@@ -47,7 +47,7 @@ def predict(
     x, column_warnings = select_features(frame, record, source, row_warnings)
     if clients is None:
         clients = np.full(len(frame), None, object)
-    with_model = clients_with_own_models(record)
+    with_model = clients_with_personal_models(record)
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
     known = {*with_model, *with_scaling}
     known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
@@ -61,9 +61,9 @@ def predict(
         predictions.insert(0, "client", clients)
     predictions.insert(0, "row", np.arange(1, len(predictions) + 1))
     if with_model:
-        predictions["model"] = np.where(np.isin(known_client, with_model), "own", "shared")
+        predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
     if with_scaling:
-        predictions["scaling"] = np.where(np.isin(known_client, with_scaling), "own", "mean")
+        predictions["scaling"] = np.where(np.isin(known_client, with_scaling), "client", "mean")
     is_unknown = known_client == ""
     warnings = [
         *column_warnings,
@@ -121,8 +121,9 @@ def select_features(
                 f"{source} has {frame.shape[1]} columns of features, and the record has {data['features']}: "
                 f"give {'them by name' if names else 'as many'}"
             )
-        unnamed = source if names else "the record"
-        warnings.append(f"features of {unnamed} have no names: columns are taken in their order")
+        if names or has_names:
+            unnamed = source if names else "the record"
+            warnings.append(f"features of {unnamed} have no names: columns are taken in their order")
     columns = []
     for name in frame.columns:
         columns.append(require_finite_numbers(frame[name], f"{source}: column '{name}'").astype(float))

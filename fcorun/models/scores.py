@@ -16,7 +16,7 @@ from fcorun.models.forward import (
 from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
 from fcorun.objectives.base import Objective
 
-SHARED, PERSONAL = "shared", "own"  # the model of all clients; the personal models of the clients
+SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
 
 
 def compute_scores(
@@ -28,8 +28,8 @@ def compute_scores(
 ) -> list[dict[str, object]]:
     """Return the rows of scores.csv; no rows if nothing is held out, or if the model is not finite.
 
-    A row is about a ``set`` (train, validation, test), a ``model`` (shared, or own for each client's own) and a
-    ``client``, empty for all rows of the set. Then come ``n``, the mean ``loss``, and the scores of
+    A row is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
+    and a ``client``, empty for all rows of the set. Then come ``n``, the mean ``loss``, and the scores of
     ``fcorun.models.score_functions``. For two classes, ``positive`` names the class of sensitivity, prevalence and
     probabilities. Scores that the rows do not define are empty. Each row counts once, whatever its training weight.
 

@@ -1,24 +1,5 @@
 """Objectives f, one in each file."""
 
-from fcorun.objectives.base import LinearModel, Objective
-from fcorun.objectives.gamma import Gamma
-from fcorun.objectives.huber import Huber
-from fcorun.objectives.least_squares import LeastSquares
-from fcorun.objectives.logistic import Logistic
-from fcorun.objectives.mlp import MLP
-from fcorun.objectives.one_vs_rest import OneVsRest
-from fcorun.objectives.poisson import Poisson
-from fcorun.objectives.quantile import Quantile
+import lazy_loader
 
-__all__ = [
-    "MLP",
-    "Gamma",
-    "Huber",
-    "LeastSquares",
-    "LinearModel",
-    "Logistic",
-    "Objective",
-    "OneVsRest",
-    "Poisson",
-    "Quantile",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # imports a name when it is first used

@@ -95,7 +95,10 @@ class LinearModel(Objective):
 
     Attributes:
         intercept: whether the model has a bias.
+        has_hessian: whether the loss has a positive second derivative in the prediction, which Newton's method needs.
     """
+
+    has_hessian: ClassVar[bool] = True
 
     intercept: bool = True
 

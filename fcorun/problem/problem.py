@@ -1,16 +1,18 @@
 """The problem min F(w) + psi(w) as functions of a vector w."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from fcorun.errors import UserError
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
 from fcorun.objectives.matmul import matmul
 from fcorun.problem.operation_counts import ONE_PROX, Counts, mark, mark_derivatives
 from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.random_keys import KeyBits, wrap_key
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
@@ -67,6 +69,8 @@ class Problem:
         scale: the factor that turns stored examples into features.
         share: the sum of the weights in F of the clients in the round's cohort, 1 for all clients.
         curvature: (l, L), bounds on the curvature of each client's loss, computed only for algorithms that need them.
+        key_bits: the bits of ``key``, or None.
+        accessed: a set to which "server_key" is added when ``key`` is read, or None.
     """
 
     objective: Objective
@@ -76,6 +80,20 @@ class Problem:
     scale: float = 1.0
     share: jax.Array | float = 1.0
     curvature: tuple[float, float] | None = None
+    key_bits: KeyBits | None = None
+    accessed: set[str] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> jax.Array:
+        """A key for ``jax.random`` in an algorithm's functions ``init``, ``server``, ``edge`` and ``root``.
+
+        The key depends on the seed, the round and the edge alone. Raises UserError in other functions.
+        """
+        if self.accessed is not None:
+            self.accessed.add("server_key")
+        if self.key_bits is None:
+            raise UserError("problem.key is the random key of init, server, edge and root: in local, read data.key")
+        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key itself
 
     @property
     def regularized(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Points of the parameter space: named arrays with the arithmetic of a vector."""
 
 import operator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,17 @@ class Vector(dict):
     @property
     def dtype(self):
         return next(iter(self.values())).dtype
+
+    def map(self, function: Callable[..., jax.Array], *others: "Vector") -> "Vector":
+        """Return ``function(v, ...)`` of each parameter ``v`` and of the same parameter of the ``others``.
+
+        >>> w = Vector(weights=jnp.array([1.0, -2.0]), bias=jnp.zeros(()))
+        >>> w.map(jnp.abs)["weights"]
+        Array([1., 2.], dtype=float32)
+        >>> w.map(jnp.maximum, 0.5 * w)["weights"]
+        Array([ 1., -1.], dtype=float32)
+        """
+        return Vector({name: function(v, *(other[name] for other in others)) for name, v in self.items()})
 
     def dot(self, other: "Vector") -> jax.Array:
         """Return the inner product, a scalar."""

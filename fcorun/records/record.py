@@ -75,14 +75,17 @@ class Record:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved configuration, without the tracker and the hosts, which belong to one invocation."""
-        config = formats.read_yaml(self.folder / "config.yaml")
-        return {key: value for key, value in config.items() if key not in ("tracker", "hosts")}
+        return {key: value for key, value in self._written_config.items() if key not in ("tracker", "hosts")}
+
+    @cached_property
+    def _written_config(self) -> dict[str, Any]:
+        return formats.read_yaml(self.folder / "config.yaml")
 
     @property
     def flat_config(self) -> dict[str, Any]:
         """The configuration with dotted keys, lists as text; empty if the file is missing or cannot be read."""
         try:
-            return formats.flatten(formats.read_yaml(self.folder / "config.yaml"))
+            return formats.flatten(self._written_config)
         except (OSError, formats.yaml.YAMLError, AttributeError):
             return {}
 

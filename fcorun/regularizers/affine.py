@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.config import AUTO
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Constraint
 
@@ -16,7 +17,7 @@ class Halfspace(Constraint):
 
     source = "textbook"
 
-    bound: float
+    bound: float = AUTO
     normal: list[float] | None = None
 
     convex = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import Positive
+from fcorun.config import AUTO, Positive
 from fcorun.regularizers.base import Constraint
 from fcorun.regularizers.simplex import simplex_threshold
 
@@ -15,7 +15,7 @@ class L1Ball(Constraint):
 
     source = "@duchi2008"
 
-    radius: Positive
+    radius: Positive = AUTO
 
     convex = True
     across_clients = {"radius": "min"}
@@ -38,7 +38,7 @@ class L2Ball(Constraint):
 
     source = "textbook"
 
-    radius: Positive
+    radius: Positive = AUTO
 
     convex = True
     across_clients = {"radius": "min"}
@@ -61,7 +61,7 @@ class LInfBall(Constraint):
 
     source = "textbook"
 
-    radius: Positive
+    radius: Positive = AUTO
 
     convex = True
     across_clients = {"radius": "min"}

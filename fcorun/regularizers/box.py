@@ -14,8 +14,8 @@ class Box(Constraint):
 
     source = "textbook"
 
-    lower: float | None = None
-    upper: float | None = None
+    lower: float | None = 0.0
+    upper: float | None = 1.0
 
     convex = True
     across_clients = {"lower": "max", "upper": "min"}

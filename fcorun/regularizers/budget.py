@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import lax
 
+from fcorun.config import AUTO
 from fcorun.regularizers.base import Constraint
 from fcorun.regularizers.box import check_bounds
 
@@ -16,9 +17,9 @@ class Budget(Constraint):
 
     source = "textbook"
 
-    budget: float
+    budget: float = AUTO
     lower: float | None = 0.0
-    upper: float | None = None
+    upper: float | None = 1.0
 
     convex = True
     across_clients = {"budget": "min", "lower": "max", "upper": "min"}

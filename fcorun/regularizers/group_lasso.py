@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.config import Count, NonNegative, Positive
+from fcorun.config import AUTO, Count, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Regularizer, divide_by_factor
 
@@ -34,7 +34,7 @@ class GroupLasso(Regularizer):
 
     source = "@yuan2006"
 
-    strength: NonNegative
+    strength: NonNegative = AUTO
     group_size: Count | None = None
     relative: Positive | None = None
     groups: Annotated[dict[str, list[str]] | None, "default outside identity"] = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import NonNegative, Positive
+from fcorun.config import AUTO, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Constraint, soft_threshold
 from fcorun.regularizers.box import check_bounds
@@ -19,9 +19,9 @@ class L1Box(Constraint):
 
     source = "textbook"
 
-    strength: NonNegative
-    lower: float | None = None
-    upper: float | None = None
+    strength: NonNegative = AUTO
+    lower: float | None = -1.0
+    upper: float | None = 1.0
     relative: Positive | None = None
 
     convex = True
@@ -58,7 +58,7 @@ class L1Nonneg(Constraint):
 
     source = "textbook"
 
-    strength: NonNegative
+    strength: NonNegative = AUTO
     relative: Positive | None = None
 
     convex = True

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.config import NonNegative
+from fcorun.config import AUTO, NonNegative
 from fcorun.regularizers.base import Regularizer
 
 
@@ -12,7 +12,7 @@ class L2(Regularizer):
 
     source = "textbook"
 
-    strength: NonNegative
+    strength: NonNegative = AUTO
 
     convex = separable = True
     across_clients = {"strength": "mean"}

@@ -39,8 +39,8 @@ class MonotoneBox(Constraint):
 
     source = "textbook"
 
-    lower: float | None = None
-    upper: float | None = None
+    lower: float | None = 0.0
+    upper: float | None = 1.0
     decreasing: bool = False
 
     convex = True

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 
-from fcorun.config import NonNegative, Positive
+from fcorun.config import AUTO, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer
 from fcorun.system.machine import compute_policy
 
@@ -17,7 +17,7 @@ class Nuclear(Regularizer):
 
     source = "@cai2010"
 
-    strength: NonNegative
+    strength: NonNegative = AUTO
     relative: Positive | None = None
 
     convex = True

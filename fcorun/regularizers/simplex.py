@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.config import Positive
+from fcorun.config import AUTO, Positive
 from fcorun.regularizers.base import Constraint
 
 
@@ -15,7 +15,7 @@ class Simplex(Constraint):
 
     source = "@duchi2008"
 
-    total: Positive = 1.0
+    total: Positive = AUTO
 
     convex = True
 

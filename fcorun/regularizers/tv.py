@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import NonNegative
+from fcorun.config import AUTO, NonNegative
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.chain import chain_prox
 
@@ -15,7 +15,7 @@ class TV(Regularizer):
 
     source = "@rudin1992"
 
-    strength: NonNegative
+    strength: NonNegative = AUTO
 
     convex = True
     ordered = True

@@ -81,7 +81,7 @@ def build_bibliography(records: Sequence[Record]) -> str:
                 continue
             comments.setdefault(entry.key, []).append(f"{names}: {plugin.source.text}")
         if plugin.error or not plugin.source.entries:
-            reason = plugin.error or plugin.source.text or "its class does not say where it comes from"
+            reason = plugin.error or plugin.source.text or "its class names no source"
             remaining.append(f"{names}: no entry ({reason})")
     blocks = [_fcorun_entry(records)]
     for key, entry in entries.items():

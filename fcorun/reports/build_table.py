@@ -20,12 +20,12 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
 
     Columns: folder (relative to ``root``), algo, data, the varied keys, status, reason, then
 
-    - drawn: whether the seed changes anything;
+    - drawn: whether the numbers of the run depend on the seed;
     - falling: the share by which the objective was still falling at the end; empty if it was flat;
     - above: the share by which the objective ended above the optimum, if this run or another one on the same problem
       computed the optimum, and the share is more than a hundredth;
     - certified: whether a baseline's solution is certified;
-    - leaves_psi_out: whether the algorithm ignores the regularizer (only if some run does);
+    - ignores_regularizer: whether the algorithm ignores the regularizer (only if some run does);
     - rounds (rounds_done if the key ``rounds`` varies), final_METRIC, best_METRIC, tail_METRIC (the mean over the last
       ``tail_rounds`` rounds, by default those of the run's own configuration);
     - seconds (without set-up and compilation), and the other counters (bytes_up, ...).
@@ -61,7 +61,7 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
             "falling": (summary.get("unfinished") or {}).get("fell"),
             "above": certificate.get("above") if certificate.get("near") is False else None,
             "certified": _is_certified(certificate),
-            "leaves_psi_out": summary.get("leaves_psi_out"),
+            "ignores_regularizer": summary.get("ignores_regularizer"),
             rounds: status.get("round") if status.get("status") == "running" else summary.get("round"),
             "seconds": summary.get("seconds", {}).get("steady"),
             **{name: summary.get(name) for name in COUNTERS[2:]},
@@ -73,8 +73,8 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     values_columns = [name for name in values_columns if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
     end_columns = ["status", "reason", "drawn", "falling", "above", "certified"]
-    if any(row["leaves_psi_out"] for row in rows):
-        end_columns.append("leaves_psi_out")
+    if any(row["ignores_regularizer"] for row in rows):
+        end_columns.append("ignores_regularizer")
     columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
     for name in (rounds, *counters, *varied):
@@ -190,19 +190,20 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
     Of copies of one run, a finished record is kept. Of finished runs with the same configuration but other code or
     other data, the last written one is kept.
     """
-    runs: dict[str, Record] = {}  # copies would count as several seeds
-    for record in records:
+    runs: dict[str, int] = {}  # the position of each run's record; copies would count as several seeds
+    for position, record in enumerate(records):
         identity = record.status.get("identity") or str(record.folder)
-        if identity not in runs or (record.finished and not runs[identity].finished):
-            runs[identity] = record
-    newest: dict[str, Record] = {}
-    for record in runs.values():
+        if identity not in runs or (record.finished and not records[runs[identity]].finished):
+            runs[identity] = position
+    newest: dict[str, int] = {}
+    for position in runs.values():
+        record = records[position]
         settings = str(record.folder)
         if record.finished and (config := record.flat_config):
             ignored = keys_outside_identity()
             settings = repr(sorted((key, repr(value)) for key, value in config.items() if key not in ignored))
-        if settings not in newest or _last_written(newest[settings]) < _last_written(record):
-            newest[settings] = record
+        if settings not in newest or _last_written(records[newest[settings]]) < _last_written(record):
+            newest[settings] = position
     sentences = []
     if copies := len(records) - len(runs):
         sentences.append(f"{copies} of {len(records)} records are of a run that another folder holds too: left out")
@@ -212,12 +213,11 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
             f"{superseded} of {total} have the configuration of a run that was started later, with other code or "
             "other data: left out"
         )
-    newest_ids = {id(record) for record in newest.values()}
-    return [record for record in records if id(record) in newest_ids], "; ".join(sentences)
+    return [records[position] for position in sorted(newest.values())], "; ".join(sentences)
 
 
 def _last_written(record: Record) -> float:
-    """Return when a record was last written or asked for, in seconds since the epoch."""
+    """Return the time at which a record was last written or asked for, in seconds since the epoch."""
     try:
         return (record.folder / "status.json").stat().st_mtime
     except OSError:

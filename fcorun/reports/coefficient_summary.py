@@ -28,7 +28,7 @@ def summarize_coefficients(records: Sequence[Record], over: Sequence[str] = ()) 
     runs = build_table(records)
     for key in over:
         if key not in runs.varied_keys:
-            raise UserError(f"--over {key}: it is the same in all these runs; {suggest_name(key, runs.varied_keys)}")
+            raise UserError(f"--over {key} does not vary among these runs; {suggest_name(key, runs.varied_keys)}")
     keys = [key for key in runs.varied_keys if key not in (*SEED_KEYS, *over)]
     settings = {key: column_values(runs.frame[key]) for key in ("algo", "data", *keys)}
     runs_of_point: dict[str, list[int]] = {}
@@ -70,8 +70,8 @@ def stability_warnings(records: Sequence[Record], over: Sequence[str]) -> list[s
     if len(records) <= 1 or "seed" not in varied or data_vary:
         return []
     if not any(runs.frame["drawn"].fillna(True)):
-        return ["the seed changes nothing in these runs: they are copies, and say nothing of stability"]
+        return ["the seed changes nothing in these runs: they are equal, and tell nothing about stability"]
     return [
-        "runs that differ in the seed share their rows: this is how stable the method is, not the choice "
-        "over other rows"
+        "runs that differ in the seed share their rows: the shares tell how stable the method is, not how stable the "
+        "choice is on other rows"
     ]

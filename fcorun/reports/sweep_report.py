@@ -39,7 +39,7 @@ def write_sweep_report(
     """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
 
     ``algos`` come before other algorithms, and their curve styles are in this order. Runs that have not ended are
-    printed too; failed runs are the caller's to print. Raises UserError as ``RunTable.resolve_metric``, after
+    printed too. The caller prints failed runs. Raises UserError as ``RunTable.resolve_metric``, after
     results.csv is written, and as ``draw_sweep``, after the table is printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
 
 
 def best_point_notes(runs: RunTable, metric: str) -> list[str]:
-    """Return what a reader of the best points must know, a line each.
+    """Return notes for readers of the best points, a line each.
 
     The lines are about edges of the grid, points that are not compared, runs that had not converged, and seeds that
     change nothing.
@@ -142,12 +142,12 @@ def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
         return []
     personal_metric = f"{PERSONAL_PREFIX}{metric}"
     advice = f"; metric={personal_metric} judges personal models" if personal_metric in runs.tail_metrics else ""
-    return [f"{', '.join(algos)}: clients send nothing, so {metric} is that of the model all started from{advice}"]
+    return [f"{', '.join(algos)}: clients send nothing, so {metric} is measured on the initial model{advice}"]
 
 
 def _warn_ignored_regularizer(runs: RunTable) -> list[str]:
     """Return a line on algorithms that ignore the regularizer, if others do not."""
-    algos = sorted(set(runs.frame["algo"][runs.column("leaves_psi_out") == 1]))
+    algos = sorted(set(runs.frame["algo"][runs.column("ignores_regularizer") == 1]))
     if not algos or len(algos) == runs.frame["algo"].nunique():
         return []
     return [f"algo={','.join(algos)} {IGNORES_PSI}: the other algorithms minimise F + psi"]
@@ -209,7 +209,7 @@ def _warn_short_runs(runs: RunTable) -> list[str]:
     better = max(1, shortest // 5)
     if 2 * tail <= shortest or better >= tail:
         return []
-    return [f"mean over the last {tail} of {shortest} rounds: the start counts; tail_rounds={better} judges the end"]
+    return [f"mean over the last {tail} of {shortest} rounds includes the start; tail_rounds={better} judges the end"]
 
 
 def _warn_seeds_without_effect(runs: RunTable) -> list[str]:
@@ -238,7 +238,7 @@ def _format_band(row: dict[str, Any]) -> str:
 
 
 def describe_end(row: dict[str, Any]) -> str:
-    """Return the status of a row of ``RunTable.to_dicts``, with what must be known of the run's end."""
+    """Return the status of a row of ``RunTable.to_dicts``, with remarks on convergence and the reason of a failure."""
     text = row["status"]
     if (row["falling"] or 0) > 0:
         text += ", falling"

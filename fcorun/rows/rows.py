@@ -24,7 +24,8 @@ class Rows:
     Attributes:
         x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
             ``DiskMatrix``; or those of a host's clients, a ``HostMatrix``.
-        y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
+        y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise. In this class y may
+            have columns, (N, k).
         client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
         weight: the weight of each row in means of losses, not negative; None: 1.
         offset: the term that is added to each row's prediction; None: 0.
@@ -132,13 +133,20 @@ class Rows:
 
     @property
     def all_on_device(self) -> bool:
-        """Return whether each device can have all rows at once: they are not streamed, and not sharded over hosts."""
+        """Return whether each device can have all stored rows at once: they are not on disk, and not sharded."""
         return not self.streamed and self.n_hosts == 1
 
     @property
-    def all_stored(self) -> bool:
-        """Return whether an array in the memory of this process has the rows of all clients."""
-        return self.all_on_device
+    def why_not_in_memory(self) -> str:
+        """Return why this process does not have the rows of all clients in memory, and advice; empty if it does."""
+        if self.streamed:
+            return "stay on disk: give data.resident=true where they fit, or fewer rows"
+        return "belong to several hosts: give hosts.rows=all" if self.n_hosts > 1 else ""
+
+    @property
+    def place(self) -> str:
+        """Return where a host has its rows: "in memory" or "on disk"."""
+        return "on disk" if self.streamed else "in memory"
 
     @property
     def _local_x(self) -> Any:
@@ -157,6 +165,20 @@ class Rows:
             values = getattr(self, field.name)
             columns[field.name] = None if values is None else self.x.align(values)
         return Rows(**columns)
+
+    @property
+    def resident(self) -> "Rows | None":
+        """Return the rows that this host can put on its devices, as ``local`` does; None where they stay on disk."""
+        return None if self.streamed else self.local
+
+    @property
+    def shard_features(self) -> Any:
+        """Return the features of this host's clients, (k, d), without padding; None where rows are not sharded."""
+        return self.x[self.x.row_range] if isinstance(self.x, HostMatrix) else None
+
+    def can_be_sharded(self, n_hosts: int) -> bool:
+        """Return whether the rows can be sharded by client over so many hosts, more than one."""
+        return 1 < n_hosts <= self.n_clients
 
     def shard(self, bounds: np.ndarray, host: int, in_memory: bool) -> "Rows":
         """Return these rows with the features ``bounds[host]:bounds[host + 1]`` alone, copied so that x can be freed.
@@ -235,10 +257,13 @@ class Rows:
         """Return the number of rows in memory for a client that takes ``needed`` rows at a time."""
         return needed
 
-    def host_index(self, cohort: Any) -> Any:
-        """Return the numbers of the clients of a cohort (S,), traced, counted from the first client of their host."""
+    def host_index(self, cohort: Any, in_order: bool) -> Any:
+        """Return the numbers of the clients of a cohort (S,), traced, counted from the first client of their host.
+
+        Returns None where the cohort is all clients ``in_order`` and each device has their rows: no lookup is needed.
+        """
         if self.n_hosts == 1:
-            return cohort
+            return None if in_order else cohort
         import jax.numpy as jnp
 
         numbers = np.arange(self.n_clients) - self.host_offsets[self.host_of_client]
@@ -264,7 +289,10 @@ class GeneratedRows(Rows):
     generate: Callable[[Any], tuple[Any, Any]]
 
     @property
-    def all_stored(self) -> bool:
+    def why_not_in_memory(self) -> str:
+        return "are generated when a round needs them: choose a smaller data set"
+
+    def can_be_sharded(self, n_hosts: int) -> bool:
         return False
 
     @property
@@ -288,6 +316,9 @@ class GeneratedRows(Rows):
 
     def rows_in_memory(self, needed: int) -> int:
         return self.rows_per_client
+
+    def host_index(self, cohort: Any, in_order: bool) -> Any:
+        return cohort
 
 
 def materialize_clients(

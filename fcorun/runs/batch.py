@@ -31,6 +31,7 @@ class BatchContext:
 
     Attributes:
         traffic: the bytes sent in the runs of each seed.
+        earlier_compile_seconds: the time that earlier runs of the same engine spent compiling.
         stop: set to make the threads save a checkpoint and end.
         idle: set while one of the threads has no batch to run.
     """
@@ -38,6 +39,7 @@ class BatchContext:
     engine: Engine
     traffic: dict[int, Traffic]
     watch: Watcher
+    earlier_compile_seconds: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
     idle: threading.Event = field(default_factory=threading.Event)
 
@@ -157,7 +159,8 @@ def _add_rows(context: BatchContext, jobs: list[Job], snapshot: Snapshot) -> Non
             continue
         if not job.rows or job.rows[-1]["round"] < snapshot.round:
             traffic = context.traffic[job.experiment.settings.seed]
-            bytes_so_far = traffic.bytes_after(snapshot.round, job.upload_bytes, job.download_bytes)
+            assert job.message_bytes is not None
+            bytes_so_far = traffic.bytes_after(snapshot.round, job.message_bytes)
             row = job.add_snapshot(snapshot, i, bytes_so_far, snapshot.seconds / len(jobs))
             context.watch.on_evaluation(job, row)
         if not job.stopped:  # also on a row from the checkpoint: the interruption may have come before the record's end
@@ -176,7 +179,7 @@ def _finish_jobs(
         return
     data = context.engine.federation.data
     times = {
-        "compile": context.engine.programs.compile_seconds,
+        "compile": context.engine.programs.compile_seconds - context.earlier_compile_seconds,
         "steady": snapshot.seconds / len(jobs),
         "batched_with": len(jobs),
     }
@@ -204,7 +207,7 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
     if not np.isfinite(objectives[1]):
         return
-    if data.train.streamed:
+    if data.train.why_not_in_memory:
         job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
         return
     assert job.resolved_values is not None

@@ -16,7 +16,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.estimates import bytes_per_run, min_bytes_per_run, prefetch_bytes
 from fcorun.engine.federation import Numbers
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.job import Job
 from fcorun.system.hosts import current_hosts
 from fcorun.system.machine import check_memory, compute_policy, free_device_memory, memory_limit, use_cores_as_devices
@@ -83,7 +83,7 @@ def _split_group(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[J
     return [jobs[start : start + width] for start in range(0, len(jobs), width)]
 
 
-def check_devices(experiments: Iterable[Experiment]) -> None:
+def check_devices(experiments: Iterable[PreparedExperiment]) -> None:
     """Refuse more devices than the machine, or any of several hosts, has. Raises UserError."""
     for experiment in experiments:
         devices = experiment.settings.devices

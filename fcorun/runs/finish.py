@@ -4,10 +4,11 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -27,9 +28,9 @@ from fcorun.experiment.convergence import (
     metric_phrase,
     minimised_metric,
 )
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
-from fcorun.metrics import COUNTERS, aggregate, custom_metrics, to_json
+from fcorun.metrics import COUNTERS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.scores import compute_scores
 from fcorun.objectives.base import is_linear_model
@@ -41,6 +42,7 @@ from fcorun.system.interruption import check_interrupted
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
 
 Arrays = dict[str, np.ndarray]
+T = TypeVar("T")
 
 
 def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None, *, times: dict) -> None:
@@ -67,10 +69,11 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
     if data.features.standardized and data.features.standardized["by"] == "per_client":  # too large for summary.json
         arrays["scaling"] = {name: values for name, values in data.features.standardized.items() if name != "by"}
     try:
+        curves = _begin_curves(job) if job.with_pictures else None
         _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.divergence_round:
             _write_scores(job, data, arrays, summary)
-        _write_record(job, data, (status, reason), summary, arrays)
+        _write_record(job, data, (status, reason), summary, arrays, curves=curves)
     except Exception as error:
         job.fail(error)
     else:
@@ -124,7 +127,7 @@ def _warn_of_movement(job: Job, data: FederatedData, solution: Arrays) -> None:
     job.add_reason(describe_movement(job.experiment, data, job.movement, falling=is_descending(job.rows)))
 
 
-def _warn_of_zero_weights(experiment: Experiment, row: dict[str, float]) -> str:
+def _warn_of_zero_weights(experiment: PreparedExperiment, row: dict[str, float]) -> str:
     """Return a warning if the strength of the regularizer has left no weight nonzero; empty for personal models."""
     if row.get("density") != 0 or "personal_density" in row or not experiment.reg.strength_or_none:
         return ""
@@ -134,27 +137,38 @@ def _warn_of_zero_weights(experiment: Experiment, row: dict[str, float]) -> str:
 
 
 def _write_record(
-    job: Job, data: FederatedData, final: tuple[str, str], summary: dict, arrays: dict[str, Arrays]
+    job: Job,
+    data: FederatedData,
+    final: tuple[str, str],
+    summary: dict,
+    arrays: dict[str, Arrays],
+    *,
+    curves: Callable[[], bytes] | None,
 ) -> None:
     """Write the files of the record but its metrics: numbers, then pictures, and the status last.
 
     Args:
         final: the status and the reason.
+        curves: returns the picture of the curves; None: the record gets no pictures.
     """
     folder, (status, reason) = job.run_folder, final
     if data.features.encoding is not None:
         _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
     for name, values in arrays.items():
         _write_next(job, f"{name}.npz", npz_bytes(values))
-    coefficients = None
+    model_pictures: Callable[[], dict[str, bytes]] = dict
     if status == "done" and is_linear_model(type(job.experiment.objective)) and not personal_only(job.rows):
         coefficients = coefficients_from(arrays["solution"], data, job.experiment.data.units)
         for name, content in coefficient_files(coefficients).items():
             _write_next(job, name, content)
+        if curves:
+            model_pictures = _begin_model_pictures(job, coefficients)
     _write_next(job, "summary.json", json_text(summary))
-    if job.with_pictures:
+    if curves:
         start = time.perf_counter()
-        _write_pictures(job, coefficients)
+        _write_next(job, "curves.png", curves())
+        for name, content in model_pictures().items():
+            _write_next(job, name, content)
         summary["seconds"]["picture"] = time.perf_counter() - start
         _write_next(job, "summary.json", json_text(summary))
     last_round = job.rows[-1]["round"] if job.rows else 0
@@ -178,18 +192,28 @@ def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summ
     summary["seconds"]["scores"] = time.perf_counter() - start
 
 
-def _write_pictures(job: Job, coefficients: Coefficients | None) -> None:
-    """Draw and write the curves, and the coefficients of a linear model."""
-    from fcorun.reports.pictures.coefficients import draw_model
+def _begin_curves(job: Job) -> Callable[[], bytes]:
+    """Begin to draw the curves of a run; return a function that waits for the picture."""
     from fcorun.reports.pictures.run_curves import draw_run
 
-    experiment, settings = job.experiment, job.experiment.settings
-    style = settings.style
-    curves = draw_run(job.rows, job.label, settings.cutoff, x=settings.x, metrics=experiment.metrics, style=style)
-    _write_next(job, "curves.png", curves)
-    if coefficients is not None:
-        for name, content in draw_model(coefficients, job.label, settings.cutoff, style=style).items():
-            _write_next(job, name, content)
+    settings = job.experiment.settings
+    options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
+    return _begin(job, draw_run, job.rows, job.label, settings.cutoff, **options)
+
+
+def _begin_model_pictures(job: Job, coefficients: Coefficients) -> Callable[[], dict[str, bytes]]:
+    """Begin to draw the coefficients of a linear model; return a function that waits for the pictures by file name."""
+    from fcorun.reports.pictures.coefficients import draw_model
+
+    settings = job.experiment.settings
+    return _begin(job, draw_model, coefficients, job.label, settings.cutoff, style=settings.style)
+
+
+def _begin(job: Job, draw: Callable[..., T], *arguments: Any, **options: Any) -> Callable[[], T]:
+    """Begin to draw in the job's helper process; without one, the function that is returned draws."""
+    if job.helper is None:
+        return partial(draw, *arguments, **options)
+    return job.helper.submit(draw, *arguments, **options).result
 
 
 def _write_next(job: Job, name: str, content: bytes | str) -> None:
@@ -206,9 +230,8 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
     summary |= aggregate(rows, settings.tail_rounds, experiment.metrics, stopped=job.stopped)
     if job.stopped:
         summary["stopped"] = True
-    objective_metrics = to_json(custom_metrics(experiment.objective.metrics))
-    if objective_metrics:
-        summary["metrics"] = objective_metrics
+    if experiment.declared_metrics:
+        summary["metrics"] = to_json(experiment.declared_metrics)
     summary |= {
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
@@ -217,7 +240,10 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "strength": build_problem(experiment, data).regularizer.strength_or_none,
     }
     if experiment.ignores_regularizer:
-        summary["leaves_psi_out"] = True
+        summary["ignores_regularizer"] = True
+    warnings = [sentence for sentence in (experiment.warning, *data.warnings) if sentence]
+    if warnings:
+        summary["warnings"] = warnings
     summary |= {
         "reference": job.optimum,
         "certificate": job.certificate,
@@ -236,15 +262,15 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "devices": job.n_devices,
         "hosts": job.n_hosts,
     }
-    if job.n_hosts > 1 and not data.train.n_generated_clients:
-        summary["rows"] = "all" if data.train.n_hosts == 1 else "own"
+    if job.n_hosts > 1 and len(data.train) == data.train.n_rows:
+        summary["rows"] = "all" if data.train.shard_features is None else "own"
     return summary
 
 
-def _summarize_data(data: FederatedData, experiment: Experiment) -> dict[str, Any]:
+def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict[str, Any]:
     """Return the section on the data in summary.json."""
     summary: dict[str, Any] = {"clients": data.n_clients, "examples": data.train.n_rows}
-    if data.train.n_generated_clients:
+    if len(data.train) < data.train.n_rows:
         summary["evaluated_examples"] = len(data.train)
     summary["validation_examples"] = 0 if data.validation is None else len(data.validation)
     if data.test is not None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fcorun.algorithms.base import Algorithm
+from fcorun.communication.rounds import MessageBytes
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
 from fcorun.experiment.convergence import describe_met_target, explain_growth, minimised_metric
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import COUNTERS, PERSONAL_PREFIX
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FINISHED_STATUSES, Record
+from fcorun.system.helper_process import HelperProcess
 
 _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes
@@ -67,8 +69,6 @@ class RunHistory:
     Attributes:
         rows: the evaluations, with their counters and metrics.
         optimum: the result of ``fcorun.experiment.reference.compute_optimum``; None without ``reference``.
-        upload_bytes: the bytes of one client's upload in a round.
-        download_bytes: the bytes that one client receives in a round.
         divergence_round: the round in which the state stopped being finite, or after which the objective had grown
             without bounds; 0 if the run has not diverged.
         divergence_reason: a sentence on an objective that grew without bounds, or empty.
@@ -76,11 +76,9 @@ class RunHistory:
         stopped: whether the run has met a target of ``stop``, which is then the reason.
     """
 
-    experiment: Experiment
+    experiment: PreparedExperiment
     rows: list[dict[str, float]] = field(default_factory=list, kw_only=True)
     optimum: dict | None = field(default=None, kw_only=True)
-    upload_bytes: int = field(default=0, kw_only=True)
-    download_bytes: int = field(default=0, kw_only=True)
     divergence_round: int = field(default=0, kw_only=True)
     divergence_reason: str = field(default="", kw_only=True)
     reason: str = field(default="", kw_only=True)
@@ -102,7 +100,8 @@ class RunHistory:
         Metrics of a shared model are left out if the run has no such model.
         """
         if not self.experiment.has_shared_model:
-            metrics = {name: value for name, value in metrics.items() if name.startswith(PERSONAL_PREFIX)}
+            kept = self.experiment.algorithm_metrics
+            metrics = {k: value for k, value in metrics.items() if k.startswith(PERSONAL_PREFIX) or k in kept}
         elif self.optimum is not None:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
         self.rows.append(counters | self.experiment.metrics.sort(metrics))
@@ -141,6 +140,8 @@ class Job(RunHistory):
 
     Attributes:
         with_pictures: whether the record gets pictures.
+        helper: the process that draws the pictures; None: this process.
+        message_bytes: the bytes of the messages of a round.
         end_status: the status in which the run ended, empty until then: as in status.json, "reused" for a finished
             record that was found, or "locked" for a folder that another process is computing.
         error: the error that made the run fail.
@@ -157,6 +158,8 @@ class Job(RunHistory):
 
     run_folder: RunFolder
     with_pictures: bool = False
+    helper: HelperProcess | None = None
+    message_bytes: MessageBytes | None = None
     end_status: str = ""
     error: BaseException | None = None
     setup_seconds: float = 0.0

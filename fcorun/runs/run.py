@@ -2,26 +2,24 @@
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import import_classes, numeric_fields
+from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine
-from fcorun.engine.estimates import broadcast_bytes, depends_on_seed, estimate_traffic, upload_bytes
+from fcorun.engine.estimates import depends_on_seed, estimate_traffic, message_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.convergence import NO_RANDOMNESS
-from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import prepare
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.row_requirements import ROWS_MEMORY_SHARE, check_round_memory
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.records.folder import RunFolder
@@ -34,75 +32,27 @@ from fcorun.runs.batching import check_devices, choose_devices, split_jobs
 from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.job import Job, Watcher
 from fcorun.system.background_import import PLOTTING_MODULES, import_in_background
+from fcorun.system.cache import Keyed
+from fcorun.system.helper_process import HelperProcess
 from fcorun.system.hosts import current_hosts
 from fcorun.system.interruption import check_interrupted, defer_interruption, wait_for_first
 from fcorun.system.machine import available_cores, compute_policy, memory_limit
 from fcorun.trackers.base import log_to_tracker
 
 
-def run(
-    config: Mapping[str, Any],
-    folder: str | Path | None = None,
+def run_experiments(
+    experiments: Sequence[PreparedExperiment],
+    folders: Sequence[str | Path | None],
     watch: Watcher | None = None,
-    trust: str | Path | None = None,
-) -> FittedRecord:
-    """Run one configuration to the end and return its record.
+    helper: HelperProcess | None = None,
+    pictures: bool = True,
+) -> list[FittedRecord]:
+    """Run experiments that are prepared, as ``run_grid`` runs configurations, in groups of equal ``batch_key``.
 
     Args:
-        config: plain values, as ``compose`` returns them or as a record's config.yaml holds them.
-        folder: the folder of the record; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
-            the same run, that record is returned; an interrupted run is resumed, with the numbers of an unbroken one.
-        watch: the callbacks that follow the run.
-        trust: the folder from which classes are imported that are neither fcorun's, nor those of an installed plug-in
-            package, nor imported by this program already. None: such classes are refused, because the configuration may
-            come from somebody else's record.
-
-    Raises UserError for errors that a user can fix. Other errors are recorded as failed and raised.
+        helper: a process that draws the pictures while this one computes; None: this process draws them.
+        pictures: whether the record of a single run gets pictures. A point of a grid gets none.
     """
-    return run_grid([config], [folder], watch, trust)[0]
-
-
-def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return the configurations of a grid: ``config`` with every combination of the axes' values.
-
-    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}.
-    """
-    configs = []
-    for values in itertools.product(*axes.values()):
-        point = deepcopy(dict(config))
-        for key, value in zip(axes, values, strict=True):
-            *sections, last = key.split(".")
-            section = point
-            for name in sections:
-                section = section[name]
-            section[last] = value
-        configs.append(point)
-    return configs
-
-
-def run_grid(
-    configs: Sequence[Mapping[str, Any]],
-    folders: Sequence[str | Path | None] | None = None,
-    watch: Watcher | None = None,
-    trust: str | Path | None = None,
-) -> list[FittedRecord]:
-    """Run configurations. Those that differ in numbers (rates, strengths) and seed only are one program.
-
-    Each run leaves the record that it would leave alone, up to rounding, and so does one that is resumed. Arguments and
-    errors are as for ``run``. An error of one configuration is raised after the others have run.
-    """
-    if not configs:
-        return []
-    if trust is not None:
-        for config in configs:
-            import_classes(config, trust)
-    return run_experiments([prepare(config) for config in configs], folders or [None] * len(configs), watch)
-
-
-def run_experiments(
-    experiments: Sequence[Experiment], folders: Sequence[str | Path | None], watch: Watcher | None = None
-) -> list[FittedRecord]:
-    """Run experiments that are prepared, as ``run_grid`` runs configurations, in groups of equal ``batch_key``."""
     paths = []
     for experiment, folder in zip(experiments, folders, strict=True):
         paths.append(Path(folder or experiment.default_folder))
@@ -112,10 +62,10 @@ def run_experiments(
     for path, experiment in zip(paths, experiments, strict=True):
         if experiment_of[path].identity != experiment.identity:
             raise UserError(f"{path} is given to two different runs; give each a folder of its own")
-    with_pictures = len(experiment_of) == 1  # a point of a grid gets no pictures
+    with_pictures = pictures and len(experiment_of) == 1
     groups: dict[str, list[Job]] = {}
     for path, experiment in experiment_of.items():
-        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures)
+        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures, helper)
         groups.setdefault(experiment.batch_key, []).append(job)
     errors: list[BaseException] = []
     for group in groups.values():
@@ -141,8 +91,6 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     Raises UserError if no job could be started: bad data, a folder that cannot be written or holds another run.
     """
     start = time.perf_counter()
-    if any(job.with_pictures for job in jobs):
-        import_in_background(*PLOTTING_MODULES)
     first = jobs[0].experiment
     check_devices([first])
     data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
@@ -165,6 +113,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
                 watch.on_end(job)
                 continue
             claimed.append(job)
+        _prepare_pictures(claimed)
         jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
             checkpoint = job.run_folder.load_checkpoint()
@@ -199,6 +148,15 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
                 log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
 
 
+def _prepare_pictures(jobs: list[Job]) -> None:
+    """Have the plotting library imported while the jobs run: by the helper process, or else in the background."""
+    for job in jobs:
+        if job.with_pictures and job.helper is None:
+            import_in_background(*PLOTTING_MODULES)
+        elif job.with_pictures and job.helper is not None:
+            job.helper.start()
+
+
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
     jobs = [job for job in jobs if _resolve(job, data, watch)]
@@ -209,25 +167,29 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
             run_baseline(job, data, watch)
         return
     settings = jobs[0].experiment.settings
-    engine = build.build_engine(jobs[0].experiment, data)
-    federation = engine.federation
+    experiment = jobs[0].experiment
+    if settings.debug or current_hosts() is not None:
+        engine = build.build_engine(experiment, data)
+    else:
+        engine = _build_engine_once(Keyed(experiment.batch_key, (experiment, data)))
+    federation, earlier_compile_seconds = engine.federation, engine.programs.compile_seconds
     with jax.enable_x64(federation.precision == "float64"):
         n_devices = 1 if federation.debug else choose_devices(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=n_devices)
         n_threads = 1
         if compute_policy().threaded_batches and not federation.debug and current_hosts() is None:
             n_threads = max(available_cores() // n_devices, 1)
-        if data.train.streamed:
+        if federation.fetches_rows:
             budget = int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / n_threads)
             engine = replace(engine, row_bytes_budget=budget)
-            if engine.federation.needs_whole_data and engine.federation.arrays[0] is None:
+            if federation.needs_whole_data:
                 check_round_memory(data, engine.federation.schedule, settings, full_batch=True)
         build_on_all_hosts(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if federation.debug else split_jobs(engine, jobs, n_threads)
         seeds = {job.experiment.settings.seed for job in jobs}
         _annotate(engine, jobs, several_seeds=len(seeds) > 1)
         traffic = {seed: estimate_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
-        context = BatchContext(engine, traffic, watch)
+        context = BatchContext(engine, traffic, watch, earlier_compile_seconds)
     if len(batches) > 1:
         _run_in_threads(context, batches, n_threads)
         return
@@ -236,13 +198,18 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         remaining = run_with_oom_retry(context, remaining, len(remaining))
 
 
+@lru_cache(maxsize=2)
+def _build_engine_once(request: Keyed[tuple[PreparedExperiment, FederatedData]]) -> Engine:
+    """Return the engine of a batch, whose compiled programs the next batch of the same key uses again."""
+    return build.build_engine(*request.value)
+
+
 def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
     """Set the fields of jobs that are known before they run, and warn if several seeds give the same numbers."""
     hosts = current_hosts()
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
-        job.upload_bytes = upload_bytes(engine.federation, job.experiment.algo)
-        job.download_bytes = broadcast_bytes(engine.federation, job.experiment.algo)
+        job.message_bytes = message_bytes(engine.federation, job.experiment.algo, job.experiment.uplink)
         job.depends_on_seed = depends_on_seed(engine.federation)
         job.n_devices = engine.devices
         job.n_hosts = hosts.count if hosts else 1

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from fcorun.errors import UserError, describe_error
 from fcorun.experiment.build import check_metric_measured
 from fcorun.records.record import Record, load_records
@@ -116,7 +118,9 @@ def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, w
     records = [Record(path) for path in folders if Record(path).status]
     settings = {name: getattr(options, name) for name in REPORT_KEYS}
     try:
-        write_sweep_report(folder, records, console=watch.console, algos=load_settings(folder).algos, **settings)
+        write_sweep_report(
+            folder, records, console=watch.console or Console(quiet=True), algos=load_settings(folder).algos, **settings
+        )
     except UserError as error:
         watch.show(f"fcorun: {error}")
         return 2

@@ -11,7 +11,7 @@ from typing import Literal
 
 from fcorun.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import CATALOGUE, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
@@ -36,7 +36,7 @@ class SweepPoint:
 
     overrides: str
     folder: Path
-    experiment: Experiment | None = None
+    experiment: PreparedExperiment | None = None
     folder_state: str = "new"
     end_status: str = ""
     error: BaseException | None = None
@@ -58,7 +58,7 @@ class SweepOptions:
     fail_fast: bool = False
     metric: str | None = None
     tail_rounds: Count = 100
-    x: CurveAxis = "rounds"
+    x: CurveAxis | str = "rounds"
     style: FigureStyle = "paper"
     verbose: bool = True
     executor: Literal["inline", "joblib", "submitit"] = "inline"

@@ -8,14 +8,16 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import check_classes
-from fcorun.engine.estimates import upload_bytes
+from fcorun.engine.estimates import message_bytes
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, resolve_auto
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.selection.folds import SubsetMasks, check_groups_within_clients
 
 
-def check_subsets(experiment: Experiment, data: FederatedData, subsets: Mapping[str, SubsetMasks], by: str) -> None:
+def check_subsets(
+    experiment: PreparedExperiment, data: FederatedData, subsets: Mapping[str, SubsetMasks], by: str
+) -> None:
     """Refuse subsets of rows, by the name of each, on which a run would fail later.
 
     Raises:
@@ -49,14 +51,14 @@ def check_subsets(experiment: Experiment, data: FederatedData, subsets: Mapping[
         if by == "clients":
             clients = [client for client, size in zip(data.client_names, sizes, strict=True) if size]
             try:
-                experiment.topology.assign_edges(clients)
+                experiment.topology.connect(clients)
             except UserError as error:
                 raise UserError(
                     f"{error} (by=clients leaves {n_clients} of {len(sizes)} clients; by=rows leaves all)"
                 ) from error
 
 
-def _refuse_absent_client(experiment: Experiment, client: str) -> None:
+def _refuse_absent_client(experiment: PreparedExperiment, client: str) -> None:
     """Raise UserError if the experiment needs every client, and a subset has no row of ``client``.
 
     A client is absent if its rows belong to few groups, or to one fold that the data mark.
@@ -66,7 +68,7 @@ def _refuse_absent_client(experiment: Experiment, client: str) -> None:
         f"algo={names['algo']} has a model for each client": experiment.algo.has_personal_models,
         f"algo={names['algo']} uses one client only": experiment.algo.picks_client,
         "reg.per_client has a value for each client": bool(experiment.reg.per_client),
-        f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
+        f"topology={names['topology']} links each client": experiment.topology.connects_clients,
     }
     for reason, applies in needs_all_clients.items():
         if applies:
@@ -106,17 +108,18 @@ def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
             )
 
 
-def has_global_model(experiment: Experiment, data: FederatedData) -> bool:
+def has_global_model(experiment: PreparedExperiment, data: FederatedData) -> bool:
     """Return whether the algorithm trains a model of all clients. Personal models alone upload nothing."""
     if not experiment.algo.has_personal_models:
         return True
     experiment = resolve_auto(experiment, data)[0]
     assert isinstance(experiment.algo, Algorithm)
     with jax.enable_x64(experiment.settings.precision == "float64"):
-        return upload_bytes(build_engine(experiment, data).federation, experiment.algo) > 0
+        federation = build_engine(experiment, data).federation
+        return sum(message_bytes(federation, experiment.algo, experiment.uplink).uploads) > 0
 
 
-def check_global_model(experiment: Experiment, data: FederatedData, need: str) -> None:
+def check_global_model(experiment: PreparedExperiment, data: FederatedData, need: str) -> None:
     """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
     if not has_global_model(experiment, data):
         raise UserError(f"algo={experiment.names['algo']} trains personal models and no shared one, and {need}")

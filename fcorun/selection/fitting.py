@@ -24,11 +24,11 @@ from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import RowSubset, SubsetDataset
 from fcorun.engine.arrays import SubsetView, targets_to_device, to_device
 from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot
-from fcorun.engine.estimates import broadcast_bytes, estimate_traffic, program_key, subset_bytes, upload_bytes
+from fcorun.engine.estimates import estimate_traffic, message_bytes, program_key, subset_bytes
 from fcorun.engine.evaluate import Evaluation, objective_weights
 from fcorun.experiment import build
 from fcorun.experiment.convergence import measure_remaining_descent
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import aggregate
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
@@ -105,7 +105,7 @@ class PathFitter:
         stop_requested: tells the threads to stop.
     """
 
-    experiment: Experiment
+    experiment: PreparedExperiment
     data: FederatedData
     param_name: str
     values: np.ndarray
@@ -151,7 +151,7 @@ class PathFitter:
             x = self._shared["x"] if subset.x is self.data.train.x else to_device(subset.x, precision)
             return SubsetView(x, self._shared["y"], subset.train_rows, subset.validation_rows, self.max_client_rows)
 
-    def _run_path(self, experiment: Experiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
+    def _run_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Run the path of an algorithm, in one batch or in as many as fit into memory."""
         experiment = build.resolve_auto(experiment, data)[0]
         engine = build.build_engine(experiment, data, view)
@@ -178,7 +178,7 @@ class PathFitter:
             results += runs.results()
         return results
 
-    def _point(self, experiment: Experiment, data: FederatedData, value: float) -> dict:
+    def _point(self, experiment: PreparedExperiment, data: FederatedData, value: float) -> dict:
         """Return the numbers of the run with this value of the path."""
         point = experiment.numbers() | {"reg": numeric_fields(experiment.reg.with_value(self.param_name, value))}
         if experiment.algo.curvature_alternatives:
@@ -186,7 +186,7 @@ class PathFitter:
             point["curvature"] = {"least": least, "most": most}
         return point
 
-    def _solve_path(self, experiment: Experiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
+    def _solve_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Solve the path of a baseline; each solution starts from the one before."""
         settings, algo = experiment.settings, experiment.algo
         assert isinstance(algo, Baseline)
@@ -235,14 +235,10 @@ class PathFitter:
 class _BatchHistory:
     """The histories of the runs of a batch, evaluated like the run of a record."""
 
-    def __init__(self, experiment: Experiment, engine: Engine, n_runs: int):
+    def __init__(self, experiment: PreparedExperiment, engine: Engine, n_runs: int):
         assert isinstance(experiment.algo, Algorithm)
-        self.upload_bytes = upload_bytes(engine.federation, experiment.algo)
-        self.download_bytes = broadcast_bytes(engine.federation, experiment.algo)
-        self.runs = [
-            RunHistory(experiment, upload_bytes=self.upload_bytes, download_bytes=self.download_bytes)
-            for _ in range(n_runs)
-        ]
+        self.message_bytes = message_bytes(engine.federation, experiment.algo, experiment.uplink)
+        self.runs = [RunHistory(experiment) for _ in range(n_runs)]
         self.traffic = estimate_traffic(engine.federation, engine.rounds, experiment.settings.seed)
         self.solutions_at_target: dict[int, dict[str, np.ndarray]] = {}  # by the position of the run
         self.last: Snapshot | None = None
@@ -250,7 +246,7 @@ class _BatchHistory:
     def add_snapshot(self, snapshot: Snapshot) -> bool:
         """Add a row of metrics to each run; return whether any run continues."""
         self.last = snapshot
-        sent = self.traffic.bytes_after(snapshot.round, self.upload_bytes, self.download_bytes)
+        sent = self.traffic.bytes_after(snapshot.round, self.message_bytes)
         for g, run in enumerate(self.runs):
             if run.stopped or run.divergence_round:
                 continue

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.tables.splits import DEFAULT_VALIDATION, draw_uniform_per_group
 
 Mask = Bool[np.ndarray, " N"]
@@ -188,7 +188,7 @@ def count_rows(data: FederatedData) -> dict[str, int]:
     return {name: 0 if rows is None else len(rows) for name, rows in splits.items()}
 
 
-def describe_rows(experiment: Experiment, data: FederatedData, use: str) -> str:
+def describe_rows(experiment: PreparedExperiment, data: FederatedData, use: str) -> str:
     """Describe the training rows, which a study divides, and the rows left aside, with their ``use``."""
     rows = count_rows(data)
     left_aside = []
@@ -215,7 +215,7 @@ def warn_filled_gaps(data: FederatedData) -> list[str]:
     ]
 
 
-def _find_split_option(experiment: Experiment, name: str) -> str:
+def _find_split_option(experiment: PreparedExperiment, name: str) -> str:
     """Return the option, as KEY=VALUE, that leaves the ``name`` rows aside; empty if it is not known."""
     dataset = experiment.data
     if getattr(dataset, "split", None) is not None:

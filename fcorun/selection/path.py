@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 from fcorun.experiment import reference
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.convergence import IGNORES_PSI
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import are_convex
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
@@ -40,7 +40,7 @@ class RegularizationPath:
     begins_at_zero: bool
 
 
-def find_path_parameter(experiment: Experiment) -> str:
+def find_path_parameter(experiment: PreparedExperiment) -> str:
     """Return the field of the regularizer that a path varies, "strength" or "radius".
 
     Raises:
@@ -67,7 +67,7 @@ def find_path_parameter(experiment: Experiment) -> str:
 
 
 def build_path(
-    experiment: Experiment,
+    experiment: PreparedExperiment,
     data: FederatedData,
     points: int,
     value_range: list[float] | None,
@@ -102,7 +102,7 @@ def build_path(
     return RegularizationPath(param_name, values, description, begins_at_zero)
 
 
-def _largest_value(experiment: Experiment, data: FederatedData, param_name: str) -> tuple[float, str]:
+def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_name: str) -> tuple[float, str]:
     """Return the largest value of a path by default, and its description."""
     reg, name = experiment.reg, experiment.names["reg"]
     advice = f"give range=[LOW,HIGH], the least {param_name} and the largest"
@@ -128,7 +128,7 @@ def _largest_value(experiment: Experiment, data: FederatedData, param_name: str)
     return strength, description
 
 
-def _unconstrained_radius(experiment: Experiment, data: FederatedData) -> float:
+def _unconstrained_radius(experiment: PreparedExperiment, data: FederatedData) -> float:
     """Return the radius of the smallest ball that holds the unconstrained solution, to the tolerance of the solver."""
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.style import pt
 from fcorun.selection.path import RegularizationPath
@@ -14,7 +14,7 @@ PARAMETER_LABELS = {"strength": "strength λ of ψ", "radius": "radius r"}
 _MAX_LETTERS = 18  # of a name in the margin
 
 
-def format_title(experiment: Experiment) -> str:
+def format_title(experiment: PreparedExperiment) -> str:
     """Return the method, the data and psi as the title of a picture."""
     names = experiment.names
     method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()

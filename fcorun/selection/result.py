@@ -9,7 +9,7 @@ from typing import Any
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.convergence import MIN_EVALUATIONS
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.records.formats import json_text
 from fcorun.selection.fitting import PathFit, find_runs
 from fcorun.selection.folds import count_rows
@@ -18,7 +18,7 @@ from fcorun.selection.study import Study
 from fcorun.system.files import write_atomically
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StudyResult:
     """Result of a study.
 
@@ -34,12 +34,15 @@ class StudyResult:
     fits: Mapping[str, PathFit]
     warnings: Sequence[str]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.folder}')"
+
     @property
     def folder(self) -> Path:
         return self.study.folder
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> PreparedExperiment:
         return self.study.experiment
 
     @property
@@ -91,7 +94,7 @@ def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: in
     return warnings
 
 
-def warn_few_evaluations(experiment: Experiment) -> list[str]:
+def warn_few_evaluations(experiment: PreparedExperiment) -> list[str]:
     """Return a warning if runs have too few evaluations for a judgement of their convergence."""
     settings = experiment.settings
     evaluations = -(-settings.rounds // settings.eval_every) + 1

@@ -25,8 +25,7 @@ from fcorun.datasets.subset import RowSubset, take_subset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.errors import UserError
 from fcorun.experiment.build import bind_objective, load_data
-from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import prepare
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import solver
 from fcorun.records import locks
@@ -42,15 +41,14 @@ Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
 
 
-def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, str]:
-    """Return the experiment of a configuration, its data, and the experiment's identity without the strength.
+def prepare_study(experiment: PreparedExperiment, command: str) -> tuple[PreparedExperiment, FederatedData, str]:
+    """Return the experiment of a study, its data, and the experiment's identity without the strength.
 
     The path of a study replaces ``reg.strength``, so that the identity is that of the experiment at strength 1.
 
     Raises:
-        UserError: the rows cannot be divided, or the machine has fewer devices than the configuration wants.
+        UserError: the rows cannot be divided, or the machine has fewer devices than the experiment wants.
     """
-    experiment = prepare(config)
     check_devices([experiment])
     settings = experiment.settings
     parameter = find_path_parameter(experiment)
@@ -68,16 +66,9 @@ def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, 
             "give stop={change:1e-5}, or null"
         )
     data = load_data(experiment)
-    if data.train.n_generated_clients:
-        raise UserError(
-            f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
-            "clients: choose a smaller data set"
-        )
-    if data.train.streamed:
-        raise UserError(
-            f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
-            "disk: give data.resident=true where they fit, or fewer rows"
-        )
+    reason = data.train.why_not_in_memory
+    if reason:
+        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} {reason}")
     identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
     experiment = bind_objective(experiment, data)
     return experiment.with_resolved(settings=replace(settings, reference=False)), data, identity
@@ -95,7 +86,7 @@ class Study:
         label: the command and its choices, for messages.
     """
 
-    experiment: Experiment
+    experiment: PreparedExperiment
     data: FederatedData
     path: RegularizationPath
     subsets: Mapping[str, SubsetMasks]
@@ -108,7 +99,7 @@ class Study:
     def create(
         cls,
         command: str,
-        experiment: Experiment,
+        experiment: PreparedExperiment,
         data: FederatedData,
         path: RegularizationPath,
         subsets: Mapping[str, SubsetMasks],

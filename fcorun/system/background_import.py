@@ -10,6 +10,7 @@ PLOTTING_MODULES = (
     "matplotlib.ticker",
 )
 TABLE_MODULES = ("pandas",)
+DRAWING_MODULES = (*PLOTTING_MODULES, "fcorun.reports.pictures.run_curves", "fcorun.reports.pictures.coefficients")
 
 
 def import_in_background(*modules: str) -> None:

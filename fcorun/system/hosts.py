@@ -238,7 +238,9 @@ def _run_later(seconds: float, function: Callable, *arguments: Any) -> None:
     timer.start()
 
 
-_CURRENT: list[Hosts] = []  # the hosts of this process: none or one
+# The hosts of this process: none or one. This is a fact of the process, as JAX's group of processes is, which cannot be
+# left and joined again. An argument would pass through all functions between the command and each collective step.
+_CURRENT: list[Hosts] = []
 
 
 def current_hosts() -> Hosts | None:

@@ -1,11 +1,13 @@
-"""The resources of the machine, cores and free memory, and how JAX is configured on it."""
+"""The resources of the machine, cores and free memory, and how JAX is configured on it.
+
+JAX is imported in the functions that use it, so that data sets can be loaded before that.
+"""
 
 import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import psutil
 
 from fcorun.errors import UserError
@@ -59,6 +61,8 @@ _GPU_POLICY = ComputePolicy(
 
 def compute_policy() -> ComputePolicy:
     """Return how fcorun computes on the devices that JAX has found."""
+    import jax
+
     return _CPU_POLICY if jax.default_backend() == "cpu" else _GPU_POLICY
 
 
@@ -73,6 +77,8 @@ def available_cores() -> int:
 
 def free_device_memory() -> int:
     """Return the free bytes of the memory in which JAX computes."""
+    import jax
+
     stats = jax.devices()[0].memory_stats() if compute_policy().has_device_memory else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -125,6 +131,8 @@ def use_cores_as_devices(at_least: int = 1) -> None:
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
+    import jax
+
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", max(available_cores(), at_least))
 
@@ -134,6 +142,8 @@ def set_up_jax(devices: int = 1) -> None:
 
     With programs on disk, the second start of the same kind of run does not compile.
     """
+    import jax
+
     use_cores_as_devices(devices)
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -54,6 +54,8 @@ class ColumnRoles:
             for other, name in (("target", self.target), ("client", self.client)):
                 if column == name:
                     raise UserError(f"data.{option}={column} is data.{other} too: name another column")
+        if self.weight is not None and self.weight == self.offset:
+            raise UserError(f"data.offset={self.offset} is data.weight too: name two different columns")
         for name in self.ignore or ():
             if name in (self.only or ()):
                 raise UserError(f"data.ignore and data.only both name '{name}': name it in one of them")
@@ -162,7 +164,7 @@ def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> t
 
     The values are float64 arrays (N,) under the keys "weight" and "offset". ``path`` is the file, for errors.
 
-    Raises UserError for a missing column, one that is both, missing or infinite values, and negative weights.
+    Raises UserError for a missing column, missing or infinite values, and negative weights.
     """
     weight, offset = roles.weight, roles.offset
     values = {}
@@ -181,8 +183,6 @@ def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> t
         if not finite.all():
             row = int((~finite).argmax()) + 1
             raise UserError(f"data.{option}={column} is missing or infinite in row {row}: fill it in or drop the row")
-    if weight is not None and weight == offset:
-        raise UserError(f"data.offset={offset} is data.weight too: name two different columns")
     if weight is not None and values["weight"].min() < 0:
         row = int((values["weight"] < 0).argmax())
         raise UserError(

@@ -150,6 +150,15 @@ def _read_frame(
     """Read the rows of a file with named columns into memory."""
     where = f"data.path={path}"
     table, warnings = read_named_columns(file, ending, roles.target, roles.client, where=where, kinds=kinds)
+    return parse_columns(table, path, roles, warnings)
+
+
+def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: Sequence[str] = ()) -> ParsedRows:
+    """Return the rows of a table with named columns; ``warnings`` are those on how its file was read.
+
+    Raises UserError for columns that are missing or cannot be read, and for targets and clients with gaps.
+    """
+    where = f"data.path={path}"
     frame = table.frame
     features = roles.select_features(frame, path)
     rows = roles.split_columns(frame, path, features)
@@ -158,7 +167,7 @@ def _read_frame(
         if name in used:
             raise UserError(f"{where}: {reason}")
     tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in (*used, roles.target)}
-    warnings += warn_missing_tokens(tokens, frame)
+    warnings = [*warnings, *warn_missing_tokens(tokens, frame)]
     if roles.group is None:
         left_out = [name for name in frame.columns if name not in (*used, roles.target, roles.client)]
         warnings += suggest_group_columns(frame, left_out, roles.client)

@@ -2,12 +2,25 @@
 
 import json
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import FCORUN, RATES, in_threads, make_engine, run_command, with_rates
+
+
+def start_up() -> Iterator[str]:
+    """Measure the import of fcorun, and the help of the command."""
+    commands = {"import fcorun": [sys.executable, "-c", "import fcorun"], "fcorun --help": [*FCORUN, "--help"]}
+    with tempfile.TemporaryDirectory() as top:
+        seconds = dict.fromkeys(commands, float("inf"))
+        for _ in range(10):
+            for name, command in commands.items():
+                seconds[name] = min(seconds[name], run_command(command, Path(top), Path(top, "cache"))[0])
+        for name in commands:
+            yield f"| `{name}` | {seconds[name]:.2f} s | |"
 
 
 def one_run() -> Iterator[str]:

@@ -87,6 +87,7 @@ def run_command(command: list[str], folder: Path, cache: Path) -> tuple[float, f
 def measure_command(command: list[str], folder: Path, cache: Path) -> tuple[float, float, float]:
     """Run a command; return its seconds, the peak memory in MiB of its largest process, and processor seconds."""
     environment = os.environ | {"FCORUN_CACHE": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Python compiles modules once
     measured = [sys.executable, "-S", "-c", MEASURE, *command]
     completed = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=True)
     seconds, memory, processor = map(float, completed.stdout.split())

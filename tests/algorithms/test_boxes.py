@@ -38,6 +38,8 @@ def test_the_optima_are_stationary():
         ("feddr", {"eta": STEP}),
         ("feddr", {"eta": STEP, "alpha": 1.9, "cohorts": COHORTS}),
         ("fedadmm", {"rho": 3.0}),
+        ("dane", {"mu": LARGEST}),
+        ("edsl", {"mu": LARGEST}),
         ("zhang", {"eta": 0.2 / LARGEST, "eta_g": 2.0, "steps": 5}),
     ],
 )
@@ -57,6 +59,9 @@ def test_exact_algorithms_reach_the_smooth_optimum(name, options):
         ("feddr", {"eta": STEP, "alpha": 1.9}),
         ("feddr", {"eta": STEP, "cohorts": COHORTS}),
         ("feddr", {"eta": STEP, "alpha": 1.9, "cohorts": COHORTS}),
+        ("dane", {"mu": LARGEST}),
+        ("dane", {"mu": LARGEST, "eta": 0.7}),
+        ("edsl", {"mu": LARGEST, "client": 3}),
         ("fedadmm", {"rho": 3.0}),
         ("fedadmm", {"rho": 3.0, "cohorts": COHORTS}),
         ("proxskip", {"gamma": 1 / LARGEST, "probability": 0.25, "steps": LOCAL_STEPS}),

@@ -11,6 +11,7 @@ from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum
 
 STEPS = ("local_epochs=null", "local_steps=4")
 ALL, SOME = "clients_per_round=null", "clients_per_round=2"
+SOLVED = "algo.tolerance=1e-13"
 
 
 # ---------------------------------------------------------------- the boxes
@@ -56,6 +57,10 @@ BOXES = {
         (SOME,),
         lambda q: q.box("fedadmm", rho=1 / q.step, psi_prox=q.psi, cohorts=q.drawn.cohort),
     ),
+    "dane": ((SOLVED,), lambda q: q.box("dane", mu=q.pooled_L - q.l, psi_prox=q.psi)),
+    "dane algo.mu=2 algo.eta=0.7": ((SOLVED,), lambda q: q.box("dane", mu=2.0, eta=0.7, psi_prox=q.psi)),
+    "edsl": ((SOLVED,), lambda q: q.box("edsl", mu=q.pooled_L - q.l, psi_prox=q.psi)),
+    "edsl algo.client=2 algo.mu=2": ((SOLVED,), lambda q: q.box("edsl", mu=2.0, client=2, psi_prox=q.psi)),
     "fast_fedda": (STEPS, lambda q: q.box("fast_fedda", gamma=2 * q.L, mu=q.l, steps=4, psi_prox=q.psi)),
     "fedcomposite": (STEPS, lambda q: q.box("zhang", eta=0.02, eta_g=0.7, steps=4, psi_prox=q.psi)),
 }
@@ -95,9 +100,10 @@ def test_exact_algorithms_reach_the_optimum(name):
 def test_known_exact_algorithms_have_the_trait():
     assert set(EXACT) >= {
         *("fedgd", "fedsplit", "feddyn", "fedpd", "scaffold", "proxskip", "feddr", "fedadmm", "fedcomposite"),
+        *("dane", "edsl"),
     }
     composite = {name for name, case in EXACT.items() if case.traits.exact == "composite"}
-    assert composite >= {"fedsplit", "proxskip", "feddr", "fedadmm", "fedcomposite"}
+    assert composite >= {"fedsplit", "proxskip", "feddr", "fedadmm", "fedcomposite", "dane", "edsl"}
     partly = {name for name, case in EXACT.items() if case.traits.partial}
     assert partly >= {"feddyn", "scaffold", "feddr", "fedadmm"}
 

@@ -18,6 +18,7 @@ import numpy as np
 from fcorun.algorithms import Algorithm, Traits
 from fcorun.config import Index, Positive
 from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.metrics import Metric
 from fcorun.rows.rows import Rows
 from fcorun.system.random_streams import random_stream
 from fcorun.mirror_maps import Euclidean
@@ -90,6 +91,19 @@ class Unlike(Mine):
         return super().local(problem, server, client, data)[0], server
 
 
+class Rising(Mine):
+    declared_metrics = (Metric("cost", monotone=True),)
+    sign = 1.0
+
+    def metrics(self, problem, server, clients):
+        return {"cost": self.sign * server.norm()}
+
+
+class Falling(Rising):
+    declared_metrics = (Metric("cost", monotone=True),)
+    sign = -1.0
+
+
 KEY = jax.random.PRNGKey(3)
 
 
@@ -153,6 +167,9 @@ def case(user_module, tmp_path):
         ("Half", algorithms.check_float64, "should be in float64, and some are in float32"),
         ("Unlike", algorithms.check_contract, "the client's new state must be like that of init(), None"),
         ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
+        ("Rising", algorithms.check_declared_metrics, ""),
+        ("Rising", algorithms.check_grid_equals_single_runs, ""),
+        ("Falling", algorithms.check_declared_metrics, "'cost' is declared monotone and should never fall, and is"),
     ],
 )
 def test_a_violated_law_of_an_algorithm_is_named(case, name, law, sentence):

@@ -69,7 +69,7 @@ def test_each_entry_occurs_once_with_its_reasons(cite):
         "% data=lasso: section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
     ]
     assert load_catalogue()["yuan2021"].text in text
-    assert rest == "% topology=star: no entry (textbook)"
+    assert rest == "% topology=star: no entry (textbook)\n% uplink=identity: no entry (textbook)"
 
 
 @pytest.mark.slow
@@ -80,7 +80,8 @@ def test_the_record_of_a_run_is_cited(cite):
     assert entries["fcorun"] == ["% fcorun, which made this record"]
     assert f"note   = {{Version {record.summary['versions']['fcorun']}" in text
     assert rest.splitlines() == [
-        f"% {key}: no entry (textbook)" for key in ("objective=least_squares", "mirror=euclidean", "topology=star")
+        f"% {key}: no entry (textbook)"
+        for key in ("objective=least_squares", "mirror=euclidean", "topology=star", "uplink=identity")
     ]
 
 
@@ -96,7 +97,7 @@ def test_a_users_plugin_is_cited(cite, user_module):
         == entries["mcmahan2017"]
         == ["% algo=mine: algorithm 2 of Me (2026), after McMahan et al. (2017)"]
     )
-    assert "% algo=silent: no entry (its class does not say where it comes from)" in rest
+    assert "% algo=silent: no entry (its class names no source)" in rest
     assert (
         "% algo=gone: no entry (no run has ended, and a run stores the sources of the user's plug-ins when it ends)"
         in rest

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from helpers import SMALL, choice_names, rows_of, small
 
 from fcorun import Record, load_records, run
 from fcorun.cli import main
+from fcorun.cli.usage import help_text, read_headings
+from fcorun.config import Settings
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.datasets import table
 from fcorun.experiment import prepare
@@ -34,6 +37,17 @@ def test_help_lists_every_group_and_choice(fcorun):
     for group in GROUPS:
         (line,) = [line for line in out.splitlines() if line.startswith(f"{group}: ")]
         assert line.split(": ")[1].split(", ") == choice_names(group)
+
+
+def test_help_lists_every_root_key_below_a_heading():
+    headings = read_headings()
+    keys = [key for group in headings.values() for key in group]
+    assert sorted(keys) == sorted({*(field.name for field in fields(Settings)), "figure"})
+    text = help_text()
+    assert max(map(len, text.partition("Most used keys")[2].splitlines())) <= 120
+    for heading, meanings in headings.items():
+        shown = text.partition(f"\n{heading}:\n\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in shown] == list(meanings)
 
 
 def test_version(fcorun):

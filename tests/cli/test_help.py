@@ -7,8 +7,8 @@ import yaml
 from helpers import choice_names
 
 from fcorun.cli.commands import main
-from fcorun.cli.key_docs import GROUPS, read_choice, read_root_keys
 from fcorun.config import SECTIONS
+from fcorun.configuration.key_docs import GROUPS, read_choice, read_root_keys
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def help_lines(capsys):
                             "default: the value of data.natural.client_lr, else auto"]),
         ("reg.strength", ["the strength of psi (a number, non-negative)", "of reg=l1, "]),
         ("data.validation", ["a fraction of each client's rows", "default: null", "of data=table"]),
-        ("rounds", ["of communication (a whole number, non-negative)", "default: 500"]),
-        ("precision", ["precision: float32 | float64", "default: float32"]),
+        ("rounds", ["of communication; auto: as the data say", "(a whole number, non-negative)", "default: auto"]),
+        ("precision", ["precision: float32 | float64", "default: auto"]),
         ("reg.apply_to", ["the parameters that psi acts on", "a list of texts or null"]),
         ("data.missing", ["missing values of features: refuse", "gets no level)\n", "default: refuse"]),
         ("data.ignore", ["(a list of texts or null)", "default: null"]),
@@ -91,7 +91,7 @@ def test_the_section_of_a_figure_is_explained(help_lines):
 def test_without_a_key_groups_and_keys_are_listed(help_lines):
     lines = help_lines()
     assert "  algo=feddualavg" in lines
-    assert any(line.startswith("  rounds=500: ") for line in lines)
+    assert any(line.startswith("  rounds=auto: ") for line in lines)
 
 
 @pytest.mark.parametrize("group", [name for name in SECTIONS if name != "tracker"])

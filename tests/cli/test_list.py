@@ -33,7 +33,7 @@ def test_every_choice_is_a_line(list_lines, group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["algo", "reg", "mirror", "objective", "topology"])
+@pytest.mark.parametrize("group", ["algo", "reg", "mirror", "objective", "topology", "uplink"])
 def test_a_line_ends_in_the_source(list_lines, group):
     lines = {line.split()[0]: line for line in list_lines(group)[1:]}
     for name in choice_names(group):
@@ -137,6 +137,7 @@ def test_the_first_word_is_a_command_or_a_key(complete):
     [
         ("fcorun list mi", ["mirror"]),
         ("fcorun list mirror to", ["topology"]),
+        ("fcorun list up", ["uplink"]),
         ("fcorun help algo=fedm", ["algo=fedmid", "algo=fedmid_osp"]),
         ("fcorun help local_", ["local_epochs", "local_steps"]),
         ("fcorun figure fedsplit_fig2", ["fedsplit_fig2a", "fedsplit_fig2b"]),

@@ -67,7 +67,7 @@ def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
         assert "12 runs of feddualavg and fedmid on lasso" in text
         assert "0 of 1 claims hold</h2>" in text
         assert '<p class="overline">Figure fco_fig3a</p>\n<h1>A title</h1>' in text
-        assert "<p>What it is.</p><p>This is not the figure as its file has it, but: with metric=a.</p>" in text
+        assert "<p>What it is.</p><p>The figure differs from its file: with metric=a.</p>" in text
         assert "fcorun&#x27;s own choice" in text
         assert 'it is the best <span class="result">does not hold</span>' in text
         assert "<figcaption>How it is drawn.</figcaption>" in text

@@ -4,15 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import choice_names, fails, not_none, plugin_class, ragged, rows_of, small_for, traits_of
+import ring_topology
+from helpers import choice_names, fails, not_none, plugin_class, ragged, rows_of, small_for, traits_of, write_choice
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import compose, run, run_grid
 from fcorun.algorithms import Algorithm
+from fcorun.checks import communication
+from fcorun.configuration.search_path import use_config_dir
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 
 TREE = "topology=tree"
+STAR_CASE = communication.CommunicationCase("topology", "star")
+TREE_CASE = communication.CommunicationCase("topology", "tree", ("topology.edges=2", "topology.rounds=2"))
 KINDS = {name: plugin_class("algo", name) for name in choice_names("algo")}
 ON_TREES = [name for name, kind in KINDS.items() if issubclass(kind, Algorithm) and traits_of(name).hierarchy]
 
@@ -153,7 +158,7 @@ def test_edges_are_read_from_a_file(tmp_path):
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
     config = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/edges.csv")
     experiment = prepare(config)
-    assert not_none(experiment.topology.assign_edges(load_data(experiment).client_names)).tolist() == [1, 0, 0]
+    assert not_none(experiment.topology.connect(load_data(experiment).client_names)).tolist() == [1, 0, 0]
     before = experiment.identity
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,south\n")
     assert prepare(config).identity != before
@@ -179,7 +184,7 @@ def test_invalid_trees_are_refused(overrides, words, tmp_path):
     Path("twice.csv").write_text("client,edge\n0,a\n1,a\n2,b\n0,b\n")
     with fails(*words):
         experiment = prepare(ragged(tmp_path, "algo=fedavg", TREE, *overrides))
-        experiment.topology.assign_edges(load_data(experiment).client_names)
+        experiment.topology.connect(load_data(experiment).client_names)
         _ = experiment.identity
 
 
@@ -191,3 +196,65 @@ def test_keys_of_a_tree_without_a_tree_are_refused():
 def test_an_algorithm_of_edges_without_a_tree_is_refused(tmp_path):
     with fails("algo=pfedmac_sh", "topology=tree"):
         prepare(ragged(tmp_path, "algo=pfedmac_sh"))
+
+
+# ---------------------------------------------------------------- the laws of every topology
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
+def test_a_tree_obeys_the_laws(check):
+    if not check.skip_reason(TREE_CASE):  # several devices are in tests/engine/test_devices.py
+        check.run(TREE_CASE)
+
+
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS[:2], ids=lambda check: check.name)
+def test_a_star_obeys_its_laws(check):
+    """The laws of runs are those of every algorithm, which all run on a star."""
+    check.run(STAR_CASE)
+
+
+@pytest.fixture
+def ring(user_module, tmp_path):
+    """The folder of a user's topology, ``topology=ring``."""
+    user_module("ring", Path(ring_topology.__file__).read_text())
+    write_choice(tmp_path / "conf", "topology", "ring", "class: ring.Ring\nown: 0.5")
+    with use_config_dir(tmp_path / "conf"):
+        yield tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
+def test_a_topology_of_a_user_obeys_the_laws(ring, check):
+    case = communication.CommunicationCase("topology", "ring")
+    if not check.skip_reason(case):
+        check.run(case)
+
+
+@pytest.mark.slow
+def test_a_graph_without_a_server_is_gossip(ring, tmp_path):
+    """A client's model is the mean of its neighbours' models after their steps, and the model of a run their mean."""
+    overrides = ["algo=fedavg", "algo.client_lr=0.03", "algo.server_lr=1", "topology=ring", "rounds=5"]
+    outputs = outputs_by_round(ragged(tmp_path, *overrides, "local_epochs=null", "local_steps=2", sizes=SIZES))
+    q = Quadratics(ragged(tmp_path, sizes=SIZES))
+    mixing = np.array([[0.5, 0.25, 0, 0.25], [0.25, 0.5, 0.25, 0], [0, 0.25, 0.5, 0.25], [0.25, 0, 0.25, 0.5]])
+    models, expected = np.zeros((4, 7)), []
+    for _ in range(5):
+        moved = models.copy()
+        for _ in range(2):
+            moved = np.array([w - 0.03 * (q.H[m] @ w - q.c[m]) for m, w in enumerate(moved)])
+        models = mixing @ moved
+        expected.append(models.mean(axis=0))
+    np.testing.assert_allclose(outputs, expected, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_graph_counts_its_bytes_and_refuses_what_it_lacks(ring, tmp_path):
+    config = ragged(tmp_path, "algo=fedavg", "topology=ring", "rounds=2", sizes=SIZES)
+    record = run(config, "ring")
+    assert record.metrics["bytes_up"].tolist() == [round_ * 2 * 4 * 7 * 8 for round_ in (0, 1, 2)]
+    assert record.metrics["bytes_down"].tolist() == [0, 0, 0]
+    with fails("topology=ring has no server that draws cohorts"):
+        prepare(config | {"clients_per_round": 2})
+    with fails("algo=pfedmac_sh", "topology=tree"):
+        prepare(ragged(tmp_path, "algo=pfedmac_sh", "topology=ring"))

@@ -8,19 +8,19 @@ from helpers import fails, not_none, snapshots
 
 from fcorun import compose
 from fcorun.config import build
-from fcorun.datasets.least_squares import LeastSquares
+from fcorun.datasets.least_squares import RandomLeastSquares
 from fcorun.datasets.logistic_synthetic import LogisticSynthetic
 from fcorun.experiment.prepare import prepare
 
 SMALL = {"clients": 3, "samples": 12, "features": 5}
-BOTH = [LeastSquares, LogisticSynthetic]
+BOTH = [RandomLeastSquares, LogisticSynthetic]
 
 
 def by_client(array: np.ndarray, clients: int) -> np.ndarray:
     return array.reshape(clients, -1, *array.shape[1:])
 
 
-def spectra(data: LeastSquares) -> np.ndarray:
+def spectra(data: RandomLeastSquares) -> np.ndarray:
     """The eigenvalues of A_j'A_j / n of each client, and of their mean."""
     x = by_client(data.load().train.x, data.clients)
     gram = x.mT @ x / data.samples
@@ -48,9 +48,9 @@ def test_shapes_and_truth(kind):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (LeastSquares, {}),
-        (LeastSquares, {"condition": 10.0}),
-        (LeastSquares, {"condition": 10.0, "basis": "own", "heterogeneity": 1.0}),
+        (RandomLeastSquares, {}),
+        (RandomLeastSquares, {"condition": 10.0}),
+        (RandomLeastSquares, {"condition": 10.0, "basis": "own", "heterogeneity": 1.0}),
         (LogisticSynthetic, {}),
         (LogisticSynthetic, {"heterogeneity": 1.0}),
     ],
@@ -101,14 +101,14 @@ def test_fedavg_converges_as_configured(name, fewer):
 
 def test_least_squares_default_is_the_papers():
     data = prepare(compose(["data=least_squares"])).data
-    assert isinstance(data, LeastSquares)
-    assert data == LeastSquares()
+    assert isinstance(data, RandomLeastSquares)
+    assert data == RandomLeastSquares()
     assert (data.clients, data.samples, data.features, data.noise**2) == (25, 5000, 100, 0.25)
 
 
 @pytest.mark.parametrize("heterogeneity", [0.0, 0.5])
 def test_least_squares_law(heterogeneity):
-    data = LeastSquares(
+    data = RandomLeastSquares(
         clients=200, samples=400, features=8, heterogeneity=heterogeneity, validation_samples=100
     ).load()
     x, y = by_client(data.train.x, 200), by_client(data.train.y, 200)
@@ -128,7 +128,7 @@ def test_least_squares_law(heterogeneity):
 @pytest.mark.parametrize("basis", ["common", "own"])
 @pytest.mark.parametrize("condition", [1.0, 10.0, 1e4])
 def test_condition_is_exact(condition, basis):
-    data = LeastSquares(clients=4, samples=40, features=30, condition=condition, basis=basis)
+    data = RandomLeastSquares(clients=4, samples=40, features=30, condition=condition, basis=basis)
     *clients, mean = spectra(data)
     for found in clients:
         assert found[0] == pytest.approx(1, rel=1e-9)
@@ -145,7 +145,7 @@ def test_condition_is_exact(condition, basis):
 
 def test_basis_is_common_or_own():
     def top(basis: Literal["common", "own"]) -> np.ndarray:
-        x = by_client(LeastSquares(**SMALL, condition=100.0, basis=basis).load().train.x, 3)
+        x = by_client(RandomLeastSquares(**SMALL, condition=100.0, basis=basis).load().train.x, 3)
         return np.linalg.eigh(x.mT @ x)[1][..., -1]
 
     common, own = top("common"), top("own")
@@ -154,7 +154,7 @@ def test_basis_is_common_or_own():
 
 
 def test_conditioned_validation_rows_have_the_same_covariance():
-    data = LeastSquares(
+    data = RandomLeastSquares(
         clients=2, samples=50, features=4, condition=9.0, basis="own", validation_samples=100_000
     ).load()
     x, x_val = by_client(data.train.x, 2), by_client(not_none(data.validation).x, 2)
@@ -163,17 +163,17 @@ def test_conditioned_validation_rows_have_the_same_covariance():
 
 def test_least_squares_mistakes():
     with fails("data.condition=0.5", "less than 1"):
-        LeastSquares(condition=0.5)
+        RandomLeastSquares(condition=0.5)
     with fails("data.samples=99", "data.features=100", "at least 100"):
-        LeastSquares(samples=99, condition=10.0)
+        RandomLeastSquares(samples=99, condition=10.0)
     with fails("data.features=1", "data.condition=10.0", "at least 2"):
-        LeastSquares(features=1, condition=10.0)
+        RandomLeastSquares(features=1, condition=10.0)
     with fails("data.condition=-1", "positive"):
-        build(LeastSquares, {"condition": -1}, "data")
+        build(RandomLeastSquares, {"condition": -1}, "data")
     with fails("data.basis=shared", "common"):
-        build(LeastSquares, {"basis": "shared"}, "data")
+        build(RandomLeastSquares, {"basis": "shared"}, "data")
     with fails("data.noise=-0.5", "non-negative"):
-        build(LeastSquares, {"noise": -0.5}, "data")
+        build(RandomLeastSquares, {"noise": -0.5}, "data")
 
 
 # ---------------------------------------------------------------- logistic

@@ -45,6 +45,7 @@ def typed(fcorun, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_a_page_can_be_typed(page, typed, capsys, tmp_path, monkeypatch):
     namespace, modules = {}, set(sys.modules)

@@ -11,7 +11,7 @@ from helpers import choice_names, plugin_class
 from markdown_blocks import alike
 
 from fcorun.cli.commands import COMMANDS
-from fcorun.cli.key_docs import GROUPS, read_root_keys
+from fcorun.configuration.key_docs import GROUPS, read_root_keys
 from fcorun.sources.catalogue import load_catalogue
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -62,7 +62,7 @@ def loads_nothing_from_elsewhere(site: Path) -> None:
 
 def test_the_guide_names_every_choice():
     told = (DOCS / "guide" / "choices.md").read_text(encoding="utf-8")
-    groups = ("algo", "topology", "data", "objective", "reg", "mirror")
+    groups = ("algo", "topology", "uplink", "data", "objective", "reg", "mirror")
     assert [name for group in groups for name in choice_names(group) if f"`{name}`" not in told] == []
 
 

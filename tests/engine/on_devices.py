@@ -8,9 +8,13 @@ import json
 import sys
 
 import jax
-import svrg  # noqa: F401 - a class of the user's own that configurations name
+import partial_channel  # noqa: F401 - classes of the user's own that configurations name
+import ring_topology  # noqa: F401
+import svrg  # noqa: F401
+import timed_fedavg  # noqa: F401
+from fast_compilation import speed_up_compilation
 
-from fcorun.checks.algorithms import compare_devices
+from fcorun.checks.devices import compare_devices
 from fcorun.system.machine import set_up_jax
 
 
@@ -23,4 +27,5 @@ def main() -> None:
 if __name__ == "__main__":
     jax.config.update("jax_numpy_rank_promotion", "raise")
     set_up_jax()
+    speed_up_compilation()
     main()

@@ -14,7 +14,7 @@ from fcorun.algorithms import Algorithm
 ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 OWN = "clients_per_round=null"  # six clients, which eight devices share
 ALL = "FCORUN_ALL_DEVICES" in os.environ  # every algorithm on 2, 4 and 8 in both precisions, which takes minutes
-SOLVED = ("mixture", "pfedmac", "pfedmac_s", "pfedme")  # whose float32 is that of a solver's tolerance, or of a power
+SOLVED = ("gram", "mixture", "newton", "pfedmac", "pfedmac_s", "pfedme")  # which a solver's tolerance ends, or a power
 
 
 def of(name: str, precision: str = "float64") -> dict:
@@ -22,16 +22,33 @@ def of(name: str, precision: str = "float64") -> dict:
     return small_for(name, f"precision={precision}", "clients_per_round=5" if traits_of(name).partial else OWN)
 
 
+def of_graph(name: str) -> dict:
+    """A run of an algorithm on a user's graph without a server, by all clients."""
+    return small_for(name, "precision=float64", OWN) | {"topology": {"class": "ring_topology.Ring", "name": "ring"}}
+
+
+def counts_of_devices(index: int, name: str) -> list[int]:
+    """Return two or four devices in turn, and all counts for SCAFFOLD, whose clients have states."""
+    return [2, 4, 8] if ALL or name == "scaffold" else [2 + 2 * (index % 2)]
+
+
 def cases() -> dict:
     """Return the configuration, the numbers of devices, the number of runs and the seeds of each case."""
     return {
-        **{name: (of(name), [2, 4, 8] if ALL else [2 + 2 * (i % 2)], 1, []) for i, name in enumerate(ALGORITHMS)},
+        **{name: (of(name), counts_of_devices(i, name), 1, []) for i, name in enumerate(ALGORITHMS)},
         **{f"{name} in float32": (of(name, "float32"), [2, 4, 8], 1, []) for name in ALGORITHMS if ALL},
-        "states": (small("algo=scaffold", "precision=float64", "clients_per_round=5"), [2, 4, 8], 1, []),
-        "float32": (small("algo=scaffold", "clients_per_round=5"), [2, 4, 8], 1, []),
+        "float32": (small("algo=scaffold", "clients_per_round=5"), [4], 1, []),
         "chunks": (small("algo=feddyn", "precision=float64", OWN, "clients_at_once=2"), [2, 4], 1, []),
         "whole data": (small("algo=fedavg", "algo.class=svrg.SVRG", "precision=float64"), [2], 1, []),
+        "numbers of clients": (
+            small("algo=fedavg", "algo.class=timed_fedavg.TimedFedAvg", "precision=float64", "~algo.server_lr"),
+            [4],
+            1,
+            [],
+        ),
         "a tree": (small("precision=float64", "topology=tree", "topology.edges=2", "topology.rounds=2"), [4], 1, []),
+        "a channel": (of("fedavg") | {"uplink": {"class": "partial_channel.Partial", "name": "partial"}}, [4], 1, []),
+        "a graph": (of_graph("fedavg"), [4], 1, []),
         "runs": (small("precision=float64"), [2, 4], 4, []),
         "runs of own seeds": (small("algo=scaffold", "precision=float64"), [2], 4, [0, 1, 2, 3]),
         "more runs than devices": (small("precision=float64"), [2], 3, []),

@@ -101,7 +101,7 @@ def test_nothing_is_measured_of_a_model_that_nobody_has():
     counters = set(COUNTERS) & {*alone.metrics}
     assert all(name.startswith("personal_") for name in {*alone.metrics} - counters)
     scores = csv.DictReader((alone.folder / "scores.csv").read_text().splitlines())
-    assert {row["model"] for row in scores} == {"own"}
+    assert {row["model"] for row in scores} == {"personal"}
     with fails("objective", "makes no model for all clients"):
         prepare(compose([*HETEROGENEOUS, "algo=local", "stop={objective:1}"]))
     run(compose([*HETEROGENEOUS, "algo=fedavg", "rounds=1"]), "shared")

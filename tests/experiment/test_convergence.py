@@ -72,7 +72,7 @@ def test_a_fall_is_seen_through_noise():
     assert np.mean(seen) > 0.98
 
 
-def test_clients_with_own_models_are_judged_by_these():
+def test_clients_with_personal_models_are_judged_by_these():
     table = [row | {"objective": 1.0} for row in rows(2 - T, "personal_train_loss")]
     descent = measure_remaining_descent(table)
     assert descent is not None

@@ -6,6 +6,7 @@ import pytest
 from helpers import fails, small
 
 from fcorun import compose, run
+from fcorun.datasets import loading
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
 from fcorun.runs import batching
@@ -34,7 +35,7 @@ def test_the_bound_is_one_and_more_memory_may_be_given(monkeypatch):
     config = small("data.seed=77")
     needed, _ = prepare(config).data.memory_needed()
     assert build.load_data(prepare(small("data.seed=78"))).train.x.nbytes < needed
-    monkeypatch.setattr(build, "free_host_memory", lambda: needed - 1)
+    monkeypatch.setattr(loading, "free_host_memory", lambda: needed - 1)
     with fails("data.clients=6, data.samples=12, data.validation_samples=4, data.features=20 needs at least"):
         build.load_data(prepare(config))
     assert len(build.load_data(prepare(config | {"memory": 1.0})).train.y) == 72

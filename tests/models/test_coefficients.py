@@ -177,5 +177,5 @@ def test_several_runs_by_a_plain_loop():
     over, keys = summarize_coefficients(records, ["reg.strength"])
     assert keys == []
     assert (over["runs"] == 6).all()
-    with fails("--over rounds", "the same in all"):
+    with fails("--over rounds", "does not vary"):
         summarize_coefficients(records, ["rounds"])

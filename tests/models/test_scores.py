@@ -76,11 +76,11 @@ def test_own_models(more):
     record = run(compose(config))
     last = record.metrics.iloc[-1]
     for part, name in (("train", "train"), ("validation", "val")):
-        shared, personal = row(record, part), row(record, part, model="own")
+        shared, personal = row(record, part), row(record, part, model="personal")
         assert shared.loss == pytest.approx(last[f"{name}_loss"], rel=1e-9)
         assert personal.loss == pytest.approx(last[f"personal_{name}_loss"], rel=1e-9)
         assert personal.accuracy == pytest.approx(last[f"personal_{name}_accuracy"])
-        client_losses = [row(record, part, f"client{m}", "own").loss for m in range(6)]
+        client_losses = [row(record, part, f"client{m}", "personal").loss for m in range(6)]
         assert np.mean(client_losses) == pytest.approx(personal.loss)
 
 

@@ -64,6 +64,6 @@ def test_cores_are_devices_unless_told_otherwise(flags, expected, monkeypatch):
     updates = {}
     monkeypatch.setenv("FCORUN_CORES", "5")
     monkeypatch.setenv("XLA_FLAGS", flags and "--xla_force_host_platform_device_count=3")
-    monkeypatch.setattr(machine.jax.config, "update", updates.__setitem__)
+    monkeypatch.setattr(jax.config, "update", updates.__setitem__)
     machine.use_cores_as_devices()
     assert updates == expected

@@ -4,8 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import FILES, SMALL, Count, Stop, flat, rows_of, small
+from warm_processes import start_command
 
 from fcorun import Record, UserError, Watcher, run
 from fcorun.records.folder import RunFolder
@@ -58,14 +57,6 @@ def test_a_target_that_was_met_before_an_interruption_ends_the_run():
 LONG = [*SMALL, "rounds=600", "eval_every=2", "checkpoint_every=0", "hydra.run.dir=broken"]
 
 
-def start(arguments):
-    for kind in (signal.SIGINT, signal.SIGHUP):  # ignored in a job in the background or under nohup, and by children
-        signal.signal(kind, signal.default_int_handler)
-    return subprocess.Popen(
-        [sys.executable, "-m", "fcorun", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def wait_for_rounds(folder, process, seconds=60):
     """Until a checkpoint has been replaced: the first one is of round 0."""
     end, stamps = time.monotonic() + seconds, set()
@@ -80,7 +71,7 @@ def wait_for_rounds(folder, process, seconds=60):
 def undisturbed(session_cache, tmp_path_factory):
     """The record of a process that was let be: other processes have the very same numbers."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    process = start([*LONG, f"hydra.run.dir={folder}"])
+    process = start_command([*LONG, f"hydra.run.dir={folder}"])
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
     return Record(folder)
@@ -90,7 +81,7 @@ def undisturbed(session_cache, tmp_path_factory):
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGHUP])
 def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     broken, whole = Path("broken"), undisturbed
-    process = start(LONG)
+    process = start_command(LONG)
     wait_for_rounds(broken, process)
     with pytest.raises(UserError, match="another process"):
         run(small("rounds=600"), broken)
@@ -106,7 +97,7 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
         assert status["status"] == "interrupted"
         assert len(error.strip().splitlines()) == 1
     assert not (broken / "metrics.csv").exists() or len(Record(broken).metrics) < 301
-    process = start(LONG)
+    process = start_command(LONG)
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
     assert "resumes after round" in out

@@ -316,7 +316,7 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
 def test_an_untrained_shared_model_gives_a_warning(capsys):
     axes = ("algo=local,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
     assert run_sweep_command(*axes, "metric=val_loss") == 0
-    assert "local: clients send nothing, so val_loss is that of the model all started from" in capsys.readouterr().out
+    assert "local: clients send nothing, so val_loss is measured on the initial model" in capsys.readouterr().out
     assert main(["results", "s", "--metric", "personal_val_loss"]) == 0
     assert "send nothing" not in capsys.readouterr().out
 

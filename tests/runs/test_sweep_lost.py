@@ -2,12 +2,13 @@
 
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from sweeps import COMMAND, RATES, assert_same_results, read_results, run_sweep_command
+from helpers import SMALL
+from sweeps import RATES, assert_same_results, read_results, run_sweep_command
+from warm_processes import start_command
 
 from fcorun import load_records
 from fcorun.cli import console
@@ -108,13 +109,14 @@ def test_killed_sweeps_end_as_an_undisturbed_one():
     dice = random.Random(0)
     for _ in range(2):
         begun = time.time()
-        process = subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.DEVNULL)
+        process = start_command(["-m", *SMALL, *LONG])
         while not [path for path in Path("s").rglob(".checkpoint.npz") if path.stat().st_mtime > begun]:
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(dice.uniform(0, 0.3))
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL  # it was on its way
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL  # it was on its way
         for record in load_records("s") if Path("s").exists() else []:
             if record.finished:
                 assert max(record.metrics["round"]) == 400
@@ -128,7 +130,7 @@ def test_killed_sweeps_end_as_an_undisturbed_one():
 
 @pytest.mark.slow
 def test_two_sweeps_at_once_do_each_run_once():
-    processes = [subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [start_command(["-m", *SMALL, *LONG]) for _ in range(2)]
     outputs = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     for record in load_records("s"):

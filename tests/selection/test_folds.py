@@ -112,7 +112,7 @@ def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     standard_error = np.sqrt(4 / 3 * share**2 @ (difference - share @ difference) ** 2)
     summary = json.loads(Path("out/selection.json").read_text())
     assert (summary["fold_weights"], summary["one_standard_error_of"]) == ("rows", "the paired differences")
-    assert list(summary["fold_weight"].values()) == [len(test) for _, test in splits]
+    assert list(summary["weight_of_fold"].values()) == [len(test) for _, test in splits]
     curve = pd.read_csv("out/curve.csv")
     np.testing.assert_allclose(curve["val_loss_mean"], mean, rtol=1e-5)
     np.testing.assert_allclose(curve["val_loss_difference_standard_error"], standard_error, atol=1e-5)
@@ -154,7 +154,7 @@ def test_folds_of_a_column_equal_scikit_learn():
     summary = json.loads(Path("out/selection.json").read_text())
     assert (summary["by"], summary["fold_weights"], summary["folds"]) == ("data.fold", "rows", 3)
     assert summary["fold_values"] == {"fold1": "early", "fold2": "late", "fold3": "middle"}
-    assert list(summary["fold_weight"].values()) == np.bincount(fold).tolist()
+    assert list(summary["weight_of_fold"].values()) == np.bincount(fold).tolist()
     for options, words in (
         (SelectOptions(by="clients"), "leave by=clients out, or data.fold"),
         (SelectOptions(folds=5), "folds=5: data.fold marks 3 folds"),

@@ -9,7 +9,7 @@ from fcorun.config import build, identity_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.heterogeneous import Heterogeneous
 from fcorun.datasets.lasso import Lasso
-from fcorun.datasets.least_squares import LeastSquares
+from fcorun.datasets.least_squares import RandomLeastSquares
 from fcorun.datasets.logistic_synthetic import LogisticSynthetic
 from fcorun.datasets.lowrank import LowRank
 from fcorun.datasets.table import Table
@@ -124,7 +124,7 @@ def test_names_of_clients_are_as_many_as_the_test_rows():
         FederatedData(Rows(X, Y, np.zeros(6, int)), test=Rows(X[:2], Y[:2], np.zeros(1, int))).validate()
 
 
-@pytest.mark.parametrize("kind", [Heterogeneous, Lasso, LeastSquares, LogisticSynthetic, LowRank])
+@pytest.mark.parametrize("kind", [Heterogeneous, Lasso, RandomLeastSquares, LogisticSynthetic, LowRank])
 def test_synthetic_data_draw_test_rows_without_a_change_of_the_others(kind):
     with_, without = (kind(clients=3, samples=5, test_samples=n).load() for n in (4, 0))
     assert not_none(with_.test).y.shape == (12,)

@@ -9,16 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fcorun.cli import html_report
 from fcorun.cli.commands.common import CommandParser, make_console
 from fcorun.cli.hydra_app import run_sweep_command
 from fcorun.configuration.compose import compose
 from fcorun.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
 from fcorun.errors import UserError
 from fcorun.figures.comparison import UNCLEAR
-from fcorun.figures.reproduce import reproduce
+from fcorun.figures.reproduce import FigureResult, reproduce
 from fcorun.figures.spec import find_figure, list_figures, load_figure
 from fcorun.records.formats import frame_csv
+from fcorun.reports.page import write as html_report
 from fcorun.system.cluster import require_single_host
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import set_up_jax
@@ -53,6 +53,24 @@ def run(argv: Sequence[str]) -> int:
         warn_overridden()
         set_up_jax()
         return _make_figures(names, arguments.out, arguments.fast, overrides)
+
+
+def make_figure(
+    name: str, folder: str | Path = "outputs/figures", *, fast: bool = False, overrides: Sequence[str] = ()
+) -> FigureResult:
+    """Run what a figure lacks, draw it into FOLDER/NAME, and check what is claimed of it, as ``fcorun figure`` does.
+
+    Args:
+        name: a file of the folder experiment, as ``fcorun figure`` lists them.
+        fast: whether to make the smaller version, which is marked so.
+        overrides: KEY=VALUE texts for every run.
+
+    Returns the folder, the claims as rows, warnings, and the records. Raises UserError for an unknown figure, and for
+    runs that cannot be made.
+    """
+    find_figure(name)
+    set_up_jax()
+    return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
 
 
 def _print_list(out: Console) -> None:

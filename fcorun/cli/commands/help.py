@@ -8,7 +8,8 @@ from rich.markup import escape
 
 from fcorun.cli.commands import COMMANDS
 from fcorun.cli.commands.common import CommandParser, make_console
-from fcorun.cli.key_docs import (
+from fcorun.config import LABEL_KEYS
+from fcorun.configuration.key_docs import (
     GROUPS,
     ChoiceDoc,
     KeyDoc,
@@ -18,7 +19,6 @@ from fcorun.cli.key_docs import (
     read_root_keys,
     source_text,
 )
-from fcorun.config import LABEL_KEYS
 from fcorun.configuration.search_path import find_choices, use_config_dir
 from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Claim, Figure

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fcorun.cli.capabilities import LEGENDS, capabilities
 from fcorun.cli.commands.common import CommandParser, make_console
-from fcorun.cli.key_docs import GROUPS, read_choice, read_default_choices, source_text
+from fcorun.configuration.key_docs import GROUPS, read_choice, read_default_choices, source_text
 from fcorun.configuration.search_path import find_choices, use_config_dir
 from fcorun.errors import UserError, suggest_name
 from fcorun.reports.sweep_report import print_full_width

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fcorun.cli.commands.common import CommandParser, load_records_in, make_console, select_latest
 from fcorun.config import CurveAxis, FigureStyle
-from fcorun.errors import UserError, WriteError
+from fcorun.errors import UserError, WriteError, suggest_name
 from fcorun.metrics import from_summaries
 from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
@@ -31,13 +31,14 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--style", choices=get_args(FigureStyle), help="size and style of the pictures (default: that of the runs)"
     )
-    parser.add_argument(
-        "--x", choices=get_args(CurveAxis), help="horizontal axis of the curves (default: that of the runs)"
-    )
+    axes = ", ".join(get_args(CurveAxis))
+    help_text = f"horizontal axis of the curves: {axes}, or a monotone metric (default: that of the runs)"
+    parser.add_argument("--x", metavar="AXIS", help=help_text)
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
     parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
     arguments = parser.parse_args(argv)
     all_records = load_records_in(arguments.folders)
+    _check_axis(arguments.x, all_records)
     out = make_console()
     if arguments.out is not None:
         for path in _draw_all(arguments.out, select_latest(all_records, out), arguments):
@@ -67,6 +68,15 @@ def _parse_format(text: str) -> str:
         raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "
                         "separate files. Give pdf, with embedded fonts, or svg")  # fmt: skip
     return text
+
+
+def _check_axis(x: str | None, records: Sequence[Record]) -> None:
+    """Refuse an axis of curves that is neither a counter nor a monotone metric of some record. Raises UserError."""
+    if x is None or x in get_args(CurveAxis):
+        return
+    axes = [*get_args(CurveAxis), *from_summaries(record.summary for record in records).axes]
+    if x not in axes:
+        raise UserError(f"--x {x} is not a choice: {suggest_name(x, axes)}")
 
 
 def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> list[Path]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.markup import escape
 
 from fcorun.cli.commands.common import CommandParser, check_output_file, make_console, select_latest
-from fcorun.cli.html_report import REPORT_FILE, key_comments
 from fcorun.configuration.search_path import use_config_dir
 from fcorun.errors import UserError
 from fcorun.records.record import load_records
+from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.system.files import write_atomically
 
 

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 from rich.markup import escape
 
-from fcorun.cli import html_report
 from fcorun.cli.commands.common import CommandParser, make_console
 from fcorun.config import build
 from fcorun.configuration.compose import compose
 from fcorun.configuration.search_path import use_config_dir, warn_overridden
 from fcorun.errors import UserError
+from fcorun.reports.page import write as html_report
 
 T = TypeVar("T")
 

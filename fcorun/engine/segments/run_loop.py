@@ -56,7 +56,6 @@ class RunLoop:
         started: the time at which the runs would have started, had they never paused.
     """
 
-    devices: Devices
     numbers: Any
     rows: Any
     evaluation_rows: tuple
@@ -64,6 +63,11 @@ class RunLoop:
     compile_for: Callable[..., Callable]
     started: float = 0.0
     buffers: DoubleBuffer = field(default_factory=DoubleBuffer)
+
+    @property
+    def devices(self) -> Devices:
+        """Return the devices that compute the rounds."""
+        return self.segments.devices
 
     def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
         """Evaluate the runs after ``rounds_done`` rounds; a loss that is not finite counts as divergence."""
@@ -104,11 +108,12 @@ class RunLoop:
     def evaluate(self, state: PyTree, only_compile: bool = False) -> Any:
         """Compute ``Federation.evaluate``. Rows on disk are read in blocks while the device computes."""
         federation, states = self.segments.federation, self.segments.states
-        if states is not None and federation.algorithm.has_personal_models:
+        algorithm = federation.algorithm
+        if states is not None and (algorithm.has_personal_models or algorithm.declared_metrics):
             clients = np.arange(len(federation.data.train.sizes))
             state = self.devices.shard_by_run(self.segments.with_client_states(state, [clients] * len(states)))
         rows = self.evaluation_rows
-        if not federation.data.train.all_on_device:
+        if federation.evaluation.sums_over_parts:
             if only_compile:
                 return None
             state, rows = state | {"sums": self.split_sums(state)}, (None, None, rows[-1])
@@ -120,19 +125,19 @@ class RunLoop:
         """Compute for each run the sums over the rows of each split. Every host must call it where rows are sharded."""
         federation, devices = self.segments.federation, self.devices
         numbers, server = devices.first_shard((self.numbers, state["server"]))
-        if federation.data.train.streamed:
+        if federation.evaluates_blocks:
             sums = self._sum_blocks(numbers, {"server": server})
         else:
             arguments = (numbers, {"server": server}, *self.evaluation_rows)
             sums = self.compile_untimed(devices.map_evaluate(federation.split_sums), *arguments)(*arguments)
-        if federation.data.train.n_hosts == 1:
+        if not devices.sharded_rows:
             return sums
         sums = devices.shard_by_host(sums)
-        return self.compile_untimed(devices.sum_over_hosts(self.segments.devices_per_host), sums)(sums)
+        return self.compile_untimed(devices.sum_over_hosts, sums)(sums)
 
     def contribute_sums(self, state: PyTree) -> None:
         """Compute this follower's part of the leader's evaluation, where rows are sharded."""
-        if self.segments.federation.data.train.n_hosts > 1:
+        if self.devices.sharded_rows:
             self.split_sums(state)
 
     def _sum_blocks(self, numbers: Any, state: PyTree) -> dict[str, dict[str, jax.Array]]:
@@ -157,7 +162,6 @@ class RunLoop:
     ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
         """Run segments until the next evaluation. Returns the runs, the next segment, the work and the rounds done."""
         federation, devices, segments = self.segments.federation, self.devices, self.segments
-        n_hosts = federation.data.train.n_hosts
         while segment is not None:
             _check_interrupted()
             loaded = devices.shard_by_run(segments.load_client_states(state, segment))
@@ -166,11 +170,11 @@ class RunLoop:
             arguments = (
                 self.numbers,
                 loaded,
-                self.rows if segment.rows is None else devices.place_rows(segment.rows, n_hosts),
+                self.rows if segment.rows is None else devices.place_rows(segment.rows),
                 devices.place_rounds(segment.rounds),
                 devices.replicate(np.int32(rounds_done)),
             )
-            advance = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2, n_hosts > 1)
+            advance = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2)
             advanced, client_work = self.compile_untimed(advance, *arguments)(*arguments)
             rounds_done += segment.n_rounds
             # the call returns before the device has finished, so that the next rounds are drawn, and read, meanwhile

@@ -14,6 +14,7 @@ import numpy as np
 
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.arrays import DeviceRows
+from fcorun.engine.devices import SINGLE_DEVICE, Devices
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments.client_assignment import assign_clients
@@ -50,7 +51,6 @@ class Segments:
         states: the clients' states of each run; None: all states are on the device.
         row_bytes_budget: the bytes that the rows of two segments may take, the running one and the next; None: as many
             as are useful.
-        devices_per_host: the number of devices of each host.
         assignment_widths: the widths of the assignments of earlier segments, where rows are sharded.
     """
 
@@ -59,8 +59,8 @@ class Segments:
     states: Sequence[RemoteStates] | None
     rounds: int
     eval_every: int
+    devices: Devices = SINGLE_DEVICE
     row_bytes_budget: int | None = None
-    devices_per_host: int = 1
     buffers: DoubleBuffer = field(default_factory=DoubleBuffer)
     assignment_widths: list[int] = field(default_factory=list)
 
@@ -71,17 +71,17 @@ class Segments:
             return None
         federation, distinct_seeds = self.federation, list(dict.fromkeys(self.seeds))
         n_rounds = min(rounds_left, self._max_rounds)
-        drawn = [federation.schedule.with_seed(seed).draw_rounds(rounds_done, n_rounds) for seed in distinct_seeds]
+        drawn = [federation.draw_rounds(seed, rounds_done, n_rounds) for seed in distinct_seeds]
         rounds = drawn[0] if len(drawn) == 1 else jax.tree.map(lambda *by_seed: np.stack(by_seed), *drawn)
         rows, clients = None, None
-        if federation.data.train.n_hosts > 1:
+        if self.devices.sharded_rows:
             # as wide as earlier assignments, whose programs are compiled
             min_width = max(self.assignment_widths, default=0)
             host_of_client = federation.data.train.host_of_client
-            assignment = assign_clients(rounds.cohort, host_of_client, self.devices_per_host, min_width)
+            assignment = assign_clients(rounds.cohort, host_of_client, self.devices.per_shard, min_width)
             self.assignment_widths.append(assignment.shape[-1])
             rounds = rounds._replace(assignment=assignment)
-        if self._streamed:  # once for all runs of a seed
+        if federation.fetches_rows:  # once for all runs of a seed
             rows, rounds = fetch_rows(
                 federation.data,
                 federation.schedule,
@@ -89,7 +89,7 @@ class Segments:
                 whole=federation.needs_whole_data,
                 dtype=federation.precision,
                 buffers=self.buffers,
-                devices_per_host=self.devices_per_host,
+                devices_per_host=self.devices.per_shard,
             )
         if len(distinct_seeds) > 1:
             seed_of_run = np.array([distinct_seeds.index(seed) for seed in self.seeds])
@@ -97,11 +97,6 @@ class Segments:
         if self.states is not None:
             rounds, clients = _index_states(rounds, len(self.seeds))
         return Segment(n_rounds, rounds, rows, clients)
-
-    @property
-    def _streamed(self) -> bool:
-        """Return whether rows stay on disk and are needed."""
-        return self.federation.data.train.streamed and self.federation.arrays[0] is None
 
     @cached_property
     def _max_rounds(self) -> int:
@@ -111,7 +106,7 @@ class Segments:
         """
         federation, interval = self.federation, min(self.eval_every, self.rounds)
         most = interval
-        if self._streamed:
+        if federation.fetches_rows:
             whole = federation.needs_whole_data
             row_bytes = bytes_per_round(federation.data, federation.schedule, federation.precision, whole)
             row_bytes *= len(set(self.seeds))

@@ -16,7 +16,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, build_problem, load_data
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gather_rows
 from fcorun.figures.comparison import UNCLEAR
@@ -53,7 +53,7 @@ class BoundConstants:
     gradient: float
 
 
-def compute_constants(experiment: Experiment, data: FederatedData) -> BoundConstants:
+def compute_constants(experiment: PreparedExperiment, data: FederatedData) -> BoundConstants:
     """Compute the constants of a least-squares problem. Raises UserError for any other problem."""
     if experiment.names["objective"] != "least_squares" or experiment.settings.clients_per_round is not None:
         raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")

@@ -87,7 +87,7 @@ def build_page(
         page.add_section("configuration", "Configuration", provenance.configuration_table(records, comments or {}))
         page.add_section("versions", "Versions", bullet_list(provenance.describe_versions(records)))
         bibtex = f'<pre tabindex="0">{escape(build_bibliography(records))}</pre>'
-        page.add_section("cite", "BibTeX of what was run", bibtex, collapsed=True)
+        page.add_section("cite", "BibTeX of the plug-ins", bibtex, collapsed=True)
     if single_figure:
         open_sections = ("figure", "best", "configuration", "versions")
         page.sections = [

@@ -75,6 +75,7 @@ def collect_curves(
         left_out.append(f"curves of {more} runs are left out, none of them a best point")
     return {
         "metrics": labels,
+        "axes": {name: labels[name]["label"] for name in metrics if runs.metrics[name].monotone},
         "usual_metrics": [name for name in choose_sweep_panels(metrics, metric) if name in metrics] or metrics[:1],
         "problems": list(problems),
         "arrays": list(arrays),

@@ -78,7 +78,7 @@ def _add_bar_chart(page: Page, caption: str, rows: Sequence[dict[str, Any]], cla
 
 
 def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
-    """Return a table of the scores of these runs for all clients, and for a single run one by client; [] without."""
+    """Return a table of the scores for all clients, and for a single run a table by client; [] without scores."""
     scores = [(name, row) for name, record in records for row in read_csv(record.folder / "scores.csv")]
     overall = [(name, row) for name, row in scores if not row["client"]]
     if not overall:
@@ -111,7 +111,7 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
 
 
 def parse_float(value: Any) -> float:
-    """Return a value of a file as a number, nan if it is none."""
+    """Return a value of a file as a number, nan for other text."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -119,7 +119,7 @@ def parse_float(value: Any) -> float:
 
 
 def parse_cell(text: str) -> Any:
-    """Return a cell of a CSV as a number if it is one, else as text."""
+    """Return a cell of a CSV as a number if possible, else as text."""
     try:
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     except ValueError:

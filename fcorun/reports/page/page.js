@@ -6,7 +6,7 @@
   const curves = data.curves;
   const state = { x: "rounds", xscale: "linear", yscale: "auto", metric: "usual", show: "best", problem: "0" };
   const AXES = { rounds: "communication round", bytes: "communication, up and down (B)",
-                 grad_evals: "gradient evaluations", seconds: "time (s)" };
+                 grad_evals: "gradient evaluations", seconds: "time (s)", ...(curves ? curves.axes : {}) };
   const errors = [];
   const reportError = text => { errors.push(text); root.dataset.errors = errors.length; };
   addEventListener("error", event => reportError(event.message));
@@ -151,7 +151,7 @@
     document.getElementById("curve-note").textContent = [
       runs.length ? `${runs.length} of ${curves.runs.length} curves, a line a run` : "no run to show",
       runs.some(run => run.diverged) ? "what diverged may leave the frame" : "",
-      mostMissing ? `${mostMissing} runs did not count ${AXES[state.x]}, and are not drawn` : "",
+      mostMissing ? `${mostMissing} runs did not count ${state.x}, and are not drawn` : "",
       hasLevelLines ? "a level line is the solution of a baseline, which has no rounds" : "",
     ].filter(Boolean).join("; ") + ".";
     root.dataset.x = state.x;

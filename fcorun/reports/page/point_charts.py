@@ -287,7 +287,7 @@ def add_structure_chart(page: Page, view: ProblemView) -> str:
 
 
 def _describe_diverged(diverged: Sequence[float], done: Sequence[float]) -> str:
-    """Return at which values of a number runs diverged, or ""."""
+    """Return the values of a number at which runs diverged, as text."""
     if not diverged:
         return ""
     if done and min(diverged) > max(done):

@@ -109,7 +109,7 @@ def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
 
 
 def result_table(record: Record, runs: RunTable) -> str:
-    """Return a row for each metric of a single run: its last value, its best one, and the mean of the tail."""
+    """Return a row for each metric of a single run: its last value, its best value, and the mean of the tail."""
     summary = read_summary(record.folder)
     final, best, tail = (summary.get(kind) or {} for kind in ("final", "best", "tail"))
     rows = []

@@ -87,7 +87,7 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
     changed = about.get("changed")
     return [
         str(about.get("about") or ""),
-        f"This is not the figure as its file has it, but: {changed}." if changed else "",
+        f"The figure differs from its file: {changed}." if changed else "",
     ]
 
 

@@ -106,7 +106,7 @@ def choose_sweep_panels(names: Sequence[str], metric: str) -> list[str]:
         panels += [name for name in structure_metrics(PERSONAL_PREFIX) if name in names]
     else:
         panels += [name for name in ("support_f1", *structure_metrics("")) if name in names]
-    if metric in names and metric not in CATALOGUE:  # declared by a user's objective
+    if metric in names and metric not in CATALOGUE:  # declared by a plug-in
         panels.append(metric)
     return list(dict.fromkeys(panels))
 

@@ -18,7 +18,7 @@ _ROW_HEIGHT, _LABEL_HEIGHT = 1.25, 0.16  # inches, of a row and of the line abov
 def draw_brain(coefficients: Coefficients, label: str) -> Any:
     """Return the figure of brain.png: axial slices through the weights over the mask in grey.
 
-    The slices are those that nilearn finds to have the largest weights. Of several outputs, the first four have a row
+    nilearn chooses the slices with the largest weights. Of several outputs, the first four have a row
     each. A glass brain is left out: it is right for images in MNI space only. ``coefficients`` must have a grid.
     """
     grid = coefficients.grid

@@ -69,7 +69,7 @@ def _format_rate(rate: float | None) -> str:
 
 
 def label_missing_rates(ax: Any, points: BestByRates, records: Sequence[Record]) -> None:
-    """Label the axis of a rate that an algorithm has no number of: it has no such rate, or the rate is auto."""
+    """Label the axis of a rate without numbers: the algorithm has no such rate, or the rate is auto."""
     rates, row = next(iter(points.items()))
     config = records[row["rows"][0]].flat_config
     for axis, key, value in zip((ax.xaxis, ax.yaxis), (CLIENT_LR, SERVER_LR), rates, strict=True):

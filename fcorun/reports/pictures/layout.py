@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from fcorun.config import CurveAxis
 from fcorun.errors import UserError
+from fcorun.metrics import CATALOGUE, MetricCatalogue
 from fcorun.reports.pictures.style import current_style, pt
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; dashes tell lines apart in print without colours.
@@ -171,12 +172,20 @@ def x_values(rows: Sequence[dict[str, float]], x: str, run: str) -> list[float]:
     column = "round" if x in ("rounds", "iterations") else x
     if rows and column not in rows[0]:
         others = ", ".join(name for name in get_args(CurveAxis) if name != x)
-        raise UserError(f"x={x} was not counted in {run}; choose x as one of {others}, or run it again with force=true")
+        advice = f"choose x as one of {others}"
+        if x in get_args(CurveAxis):
+            advice += ", or run it again with force=true"
+        raise UserError(f"x={x} was not counted in {run}; {advice}")
     return [row[column] for row in rows]
 
 
-def choose_unit(x: str, largest: float) -> tuple[float, str]:
-    """Return the factor to divide values up to ``largest`` by for short tick labels, and the label of the axis."""
+def choose_unit(x: str, largest: float, metrics: MetricCatalogue = CATALOGUE) -> tuple[float, str]:
+    """Return the factor to divide values up to ``largest`` by for short tick labels, and the label of the axis.
+
+    An axis that is a metric has the label of ``metrics``.
+    """
+    if x not in _LABELS:
+        return 1.0, metrics[x].axis_label(None)
     prefixes = _PREFIXES.get(x, ("",))
     power = max(i for i in range(len(prefixes)) if i == 0 or largest >= 1000**i)
     return 1000.0**power, _LABELS[x].format(prefixes[power])

@@ -50,8 +50,8 @@ def draw(view: ProblemView) -> Any | None:
 def best_by_rates(points: DataFrame, algo: str, higher_is_better: bool, rates: list[str]) -> BestByRates:
     """Return for each value of ``rates`` the best point of an algorithm there, a row of ``RunTable.fold_seeds``.
 
-    If no point is done there, a diverged one is returned. Values where nothing has ended are left out, and so are
-    points without a number of a rate that other points have a number of.
+    If no point is done there, a diverged point is returned. Values where no run has ended are left out. So are points
+    that lack a rate which other points have.
     """
     sign = -1 if higher_is_better else 1
     points = points[points["algo"] == algo]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.metrics import CATALOGUE, PERSONAL_PREFIX, Metric, MetricCatalogue, is_baseline_row
+from fcorun.metrics import CATALOGUE, PERSONAL_PREFIX, SPLIT_PREFIXES, Metric, MetricCatalogue, is_baseline_row
 from fcorun.reports.pictures.layout import (
     choose_unit,
     count_panel_columns,
@@ -48,7 +48,7 @@ def draw(rows: Evaluations, label: str, cutoff: float, x: str, metrics: MetricCa
     if is_baseline and not rows[-1].get(x):
         x = "iterations"
     xs = x_values(rows, x, label)
-    factor, x_label = choose_unit(x, max(xs, default=0))
+    factor, x_label = choose_unit(x, max(xs, default=0), metrics)
     panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], cutoff, metrics)
     across = count_panel_columns(len(panels))
     label_height = 0.58 if "(" in x_label else 0.45
@@ -102,11 +102,12 @@ def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalo
     score = "accuracy" if has_accuracy else "loss"
     if PERSONAL_PREFIX + "train_loss" in names:
         shared, personal = split + score, PERSONAL_PREFIX + split + score
-        labels = {shared: "global", personal: "own", f"{personal}_q10": "own, 10 %", f"{personal}_q90": "own, 90 %"}
+        labels = {shared: "global", personal: "personal"}
+        labels |= {f"{personal}_q10": "personal, 10 %", f"{personal}_q90": "personal, 90 %"}
         panels.append((metrics[shared].axis_label(cutoff), labels))
         for name in ("density", "rank"):
             if PERSONAL_PREFIX + name in names:
-                panels.append((metrics[name].axis_label(cutoff), {name: "global", PERSONAL_PREFIX + name: "own"}))
+                panels.append((metrics[name].axis_label(cutoff), {name: "global", PERSONAL_PREFIX + name: "personal"}))
     else:
         labels = {f"train_{score}": "training", f"val_{score}": "validation"}
         panels.append(("accuracy" if has_accuracy else "mean loss", labels))
@@ -118,7 +119,8 @@ def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalo
         if "rank" in names:
             panels += [("", {"rank": ""}), ("", {"recovery_error": ""})]
     for name in names:
-        if name in metrics and name not in CATALOGUE and name.startswith(split):  # declared by a user's objective
+        of_other_split = name.startswith((PERSONAL_PREFIX, *SPLIT_PREFIXES)) and not name.startswith(split)
+        if name in metrics and name not in CATALOGUE and not of_other_split:  # declared by a plug-in
             panels.append(("", {name: ""}))
     measured = []
     for y_label, labels in panels:

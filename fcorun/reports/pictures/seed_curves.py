@@ -78,7 +78,7 @@ def draw_curves(
             if not curve.is_baseline:
                 for rows in curve.runs:
                     values += x_values(rows, x, curve.plain_label)
-        units[x] = choose_unit(x, max(values, default=0))
+        units[x] = choose_unit(x, max(values, default=0), table.metrics)
     panels = [(name, x) for name in metrics for x in x_axes]
     is_matrix = len(x_axes) > 1
     across = len(x_axes) if is_matrix else count_panel_columns(len(panels))

@@ -51,7 +51,7 @@ def draw(view: ProblemView) -> Any | None:
 def structure_and_quality(view: ProblemView) -> tuple[str, str, DataFrame] | None:
     """Return a metric of structure, one of quality, and the points that are done and have both; None without any.
 
-    Both metrics are of the same models: the clients' own ones, or the shared one.
+    Both metrics are of the same models: the personal models, or the shared model.
     """
     table = view.table
     structures = [name for name in structure_metrics(view.metric)[::-1] if name in table.tail_metrics]

@@ -14,7 +14,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
 from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import bind_objective, build_engine, load_data
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.hosts.leader import decode_arrays, encode_arrays, predict_local
 from fcorun.system.hosts import Hosts, current_hosts
@@ -44,7 +44,7 @@ class _Follower:
     """The state of a follower, with a method for each command."""
 
     hosts: Hosts
-    experiment: Experiment | None = None
+    experiment: PreparedExperiment | None = None
     data: FederatedData | None = None
     engine: Engine | None = None
 
@@ -81,7 +81,7 @@ class _Follower:
             self.data = load_data(self.experiment)
             identities = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
             self.experiment = bind_objective(self.experiment, self.data)
-            self.hosts.send(**identities, streamed=self.data.train.streamed)
+            self.hosts.send(**identities, place=self.data.train.place)
         except Exception as error:
             self.hosts.send(refused=describe_error(error))
 

@@ -18,7 +18,7 @@ from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
 from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import load_data
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import plugin_to_config
 from fcorun.models.forward import Arrays, compute_predictions
 from fcorun.objectives.base import Objective
@@ -30,7 +30,7 @@ _FAILURE_TIMEOUT = 5.0  # seconds in which the loss or the failure of a host bec
 _HOST_ERRORS = (MemoryError, jax.errors.JaxRuntimeError)  # after these errors of one host, others may wait for it
 
 
-def load_on_all_hosts(experiment: Experiment) -> FederatedData:
+def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
     """Load the data on all hosts, and return those of this host.
 
     Raises UserError if a host has other data or other code, or if several hosts cannot compute the experiment.
@@ -59,20 +59,20 @@ def load_on_all_hosts(experiment: Experiment) -> FederatedData:
                             "give all the same files")  # fmt: skip
         if answer["identity"] != experiment.identity:
             raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
-        if answer["streamed"] != data.train.streamed:
-            place = "stay on disk" if answer["streamed"] else "are in memory"
-            raise UserError(f"the rows {place} on {follower}, and not on {leader}: give data.resident")
+        if answer["place"] != data.train.place:
+            raise UserError(f"the rows of {follower} are {answer['place']}, and those of {leader} are "
+                            f"{data.train.place}: give data.resident")  # fmt: skip
     return data
 
 
-def build_on_all_hosts(engine: Engine, experiment: Experiment) -> None:
+def build_on_all_hosts(engine: Engine, experiment: PreparedExperiment) -> None:
     """Have the followers build the engine of an experiment whose numbers are resolved."""
     hosts = current_hosts()
     if not hosts:
         return
     configs = {}
     for section in _RESOLVED_SECTIONS:
-        configs[section] = plugin_to_config(getattr(experiment, section), experiment.names[section], {})
+        configs[section] = plugin_to_config(getattr(experiment, section), experiment.names[section])
     hosts.broadcast("build", **configs, devices=engine.devices, budget=engine.row_bytes_budget)
 
 
@@ -114,7 +114,7 @@ def gather_predictions(objective: Objective, data: FederatedData, solution: Arra
 
     Returns no arrays if the rows are not sharded over hosts.
     """
-    if data.train.n_hosts == 1:
+    if data.train.shard_features is None:
         return {}
     hosts = current_hosts()
     assert hosts is not None
@@ -129,8 +129,8 @@ def predict_local(objective: Objective, data: FederatedData, solution: Arrays) -
     """Predict the rows stored on this host, by split."""
     predictions = {}
     for split, rows in data.splits.items():
-        if rows.n_hosts > 1:
-            x = rows.x[rows.x.row_range]
+        x = rows.shard_features
+        if x is not None:
             predictions[split] = compute_predictions(objective, solution, x, data.features.scale)
     return predictions
 

@@ -56,7 +56,7 @@ def write_summary(selection: Selection, seconds: float | None = None) -> None:
     if data.train.group is not None:
         content["group"] = selection.experiment.data.group  # type: ignore[attr-defined]
     content["fold_weights"] = selection.options.fold_weights
-    content["fold_weight"] = dict(zip(folds, selection.fold_weights.tolist(), strict=True))
+    content["weight_of_fold"] = dict(zip(folds, selection.fold_weights.tolist(), strict=True))
     if selection.held_out_clients:
         content["held_out"] = selection.held_out_clients
     write_study_file(selection, content, [*selection.warnings, *selection.refit_warnings], seconds)

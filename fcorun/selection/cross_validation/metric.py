@@ -5,11 +5,11 @@ from dataclasses import replace
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.build import explain_unmeasured
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
 
 
-def choose_metric(name: str | None, experiment: Experiment, data: FederatedData, by: str) -> str:
+def choose_metric(name: str | None, experiment: PreparedExperiment, data: FederatedData, by: str) -> str:
     """Return the metric ``name``, or else the loss, as the folds measure it: metric=loss is val_loss.
 
     Personal models are scored, unless folds consist of clients, which have no personal models when they are held

@@ -76,7 +76,7 @@ class SelectOptions:
         return replace(self, folds=len(fold_names), fold_weights=self.fold_weights or "rows")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Selection(StudyResult):
     """Result of a cross-validation: the fits, the choice, and the refit.
 

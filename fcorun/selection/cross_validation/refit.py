@@ -1,15 +1,14 @@
 """The refit: one run on all training rows with the chosen strength, in a folder beside the files of the selection."""
 
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.convergence import describe_remaining_descent
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimality_gap import OptimalityGap
-from fcorun.experiment.prepare import prepare
+from fcorun.experiment.prepare import replace_plugins
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record
 from fcorun.runs.job import Watcher
@@ -19,24 +18,20 @@ from fcorun.selection.path import RegularizationPath
 from fcorun.system.files import remove_path
 
 
-def apply_choice(config: Mapping[str, Any], path: RegularizationPath, choice: CrossValidationChoice) -> dict[str, Any]:
-    """Return the configuration of the refit, with the chosen value.
-
-    The refit has no ``metric``, since its own rows may not measure the metric of the folds.
-    """
-    reg = dict(config["reg"]) | {path.param_name: float(path.values[choice.chosen_index])}
-    if "relative" in reg and path.param_name == "strength":
-        reg["relative"] = None
-    return {**deepcopy(dict(config)), "reg": reg, "metric": None}
+def apply_choice(
+    experiment: PreparedExperiment, path: RegularizationPath, choice: CrossValidationChoice
+) -> PreparedExperiment:
+    """Return the experiment of the refit, with the chosen value."""
+    reg = experiment.reg.with_value(path.param_name, path.values[choice.chosen_index])
+    return replace_plugins(experiment, experiment.settings, reg=reg)
 
 
-def refit(config: Mapping[str, Any], folder: Path, watch: Watcher | None = None) -> Record:
-    """Return the record of a configuration in FOLDER/refit.
+def refit(experiment: PreparedExperiment, folder: Path, watch: Watcher | None = None) -> Record:
+    """Return the record of an experiment in FOLDER/refit.
 
     If FOLDER/refit has the record of another choice, the new record is made beside it, in FOLDER/refit.next, and
     replaces it once it is complete. Raises UserError as ``run`` does.
     """
-    experiment = prepare(config)
     identity = experiment.identity
     final, staged = folder / REFIT_FOLDER, folder / f"{REFIT_FOLDER}.next"
     final_identity, staged_identity = _read_identity(final), _read_identity(staged)
@@ -69,7 +64,7 @@ def _remove_record(folder: Path) -> None:
         remove_path(folder / name)
 
 
-def warn_unfinished_refit(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
+def warn_unfinished_refit(experiment: PreparedExperiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
     """Return a warning if the refit, whose ``summary`` is given, had not converged.
 
     The runs of the path had the same rounds and rates, so that the choice is one of unconverged runs, too.

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.algorithms.base import Baseline
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.metrics import RANKING_METRICS
 from fcorun.records.record import SELECTION_FILE
 from fcorun.runs.job import Watcher
@@ -39,14 +41,14 @@ class SelectionPlan:
     """A selection that is ready to run.
 
     Attributes:
-        config: the configuration of the refit, but for the strength.
+        experiment: the experiment of the refit, but for the strength.
         metric: the metric that chooses.
         fold_weights: the weight of each fold in the mean, (K,).
         held_out_clients: the clients that each fold holds out; None by rows.
         messages: lines to print before the selection begins.
     """
 
-    config: Mapping[str, Any]
+    experiment: PreparedExperiment
     options: SelectOptions
     study: Study
     metric: str
@@ -63,14 +65,22 @@ class SelectionPlan:
         study = self.study
         began = time.perf_counter()
         with study.claim():
-            selection = self.choose_value(study.compute_fits(_drop_fold_solution, log))
+            selection = self.select_value(log)
             files.write(selection)
-            record = refit(apply_choice(self.config, study.path, selection.choice), study.folder, watch)
+            record = refit(self.apply(selection), study.folder, watch)
             if record.status.get("status") == "done":
                 refit_warnings = warn_unfinished_refit(study.experiment, study.data, record.summary)
                 selection = replace(selection, refit_warnings=refit_warnings)
             files.write_summary(selection, seconds=time.perf_counter() - began)
         return replace(selection, record=record)
+
+    def select_value(self, log: Log = lambda line: None) -> Selection:
+        """Compute the missing fits under ``study.claim()``, and choose a value, without a refit. Raises UserError."""
+        return self.choose_value(self.study.compute_fits(_drop_fold_solution, log))
+
+    def apply(self, selection: Selection) -> PreparedExperiment:
+        """Return the experiment of the refit, with the value that a selection of this plan chose."""
+        return apply_choice(self.experiment, self.study.path, selection.choice)
 
     def choose_value(self, fits: dict[str, PathFit]) -> Selection:
         """Choose a value of the path by the fits of the folds, and warn about the choice."""
@@ -99,14 +109,14 @@ class SelectionPlan:
 
 
 def select(
-    config: Mapping[str, Any],
+    config: Mapping[str, Any] | PreparedExperiment,
     options: SelectOptions = SelectOptions(),  # noqa: B008
     out: str | Path | None = None,
     *,
     log: Log = lambda line: None,
     watch: Watcher | None = None,
 ) -> Selection:
-    """Choose a strength for a configuration by K folds, and refit the model on all rows.
+    """Choose a strength for a configuration, or an experiment, by K folds, and refit the model on all rows.
 
     A path of strengths runs on the training rows of each fold, evaluated on the rows that the fold holds out, and on
     all training rows. Fits in the folder, by default outputs/DATA/select-ALGO-HASH, are not computed again. The
@@ -118,10 +128,23 @@ def select(
     return plan_selection(config, options, out).run(log, watch)
 
 
-def plan_selection(config: Mapping[str, Any], options: SelectOptions, out: str | Path | None = None) -> SelectionPlan:
-    """Check a selection, and prepare its folds and its path, without writing anything. Raises UserError."""
-    # without its metric, which has another name where folds measure it
-    experiment, data, experiment_identity = prepare_study({**config, "metric": None}, "select")
+def plan_selection(
+    config: Mapping[str, Any] | PreparedExperiment,
+    options: SelectOptions,
+    out: str | Path | None = None,
+    metric: str | None = None,
+) -> SelectionPlan:
+    """Check a selection, and prepare its folds and its path, without writing anything. Raises UserError.
+
+    ``metric`` chooses, by default the metric of the configuration, which has another name where folds measure it.
+    """
+    if isinstance(config, PreparedExperiment):
+        refit_experiment = replace_plugins(config, replace(config.settings, metric=None))
+        metric = metric or config.settings.metric
+    else:
+        refit_experiment = prepare({**config, "metric": None})
+        metric = metric or config.get("metric")
+    experiment, data, experiment_identity = prepare_study(refit_experiment, "select")
     path = build_path(experiment, data, options.points, options.range)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
@@ -130,7 +153,7 @@ def plan_selection(config: Mapping[str, Any], options: SelectOptions, out: str |
     check_subsets(experiment, data, folds, options.by)
     if options.by == "clients":
         check_global_model(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
-    metric = choose_metric(config.get("metric"), experiment, data, options.by)
+    metric = choose_metric(metric, experiment, data, options.by)
     if metric in RANKING_METRICS.values():
         check_fold_classes(data, folds, metric)
     all_rows = np.ones(len(fold), bool)
@@ -148,7 +171,7 @@ def plan_selection(config: Mapping[str, Any], options: SelectOptions, out: str |
     )
     by = options.by if data.train.fold is None else "data.fold"
     return SelectionPlan(
-        config=config,
+        experiment=refit_experiment,
         options=options,
         study=study,
         metric=metric,

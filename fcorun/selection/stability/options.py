@@ -41,7 +41,7 @@ class StabilityOptions:
             raise UserError(f"threshold={self.threshold:g} must be over 0.5, or no bound holds, and at most 1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StabilityResult(StudyResult):
     """Result of a stability selection.
 

@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import client_row_table
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
 
@@ -18,7 +18,7 @@ _ITERATIONS = 5000
 
 
 def fit_client_supports(
-    experiment: Experiment, data: FederatedData, param_name: str, value: float
+    experiment: PreparedExperiment, data: FederatedData, param_name: str, value: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve the problem of each client alone; return the supports, (M, d), and which of them are valid, (M,).
 

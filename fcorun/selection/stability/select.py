@@ -13,8 +13,8 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE
-from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import are_convex
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import are_convex, prepare
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import STABILITY_FILE
 from fcorun.selection.checks import check_global_model, check_subsets
@@ -77,7 +77,7 @@ class StabilityPlan:
 
 
 def select_stable_features(
-    config: Mapping[str, Any],
+    config: Mapping[str, Any] | PreparedExperiment,
     options: StabilityOptions = StabilityOptions(),  # noqa: B008
     out: str | Path | None = None,
     *,
@@ -94,10 +94,10 @@ def select_stable_features(
 
 
 def plan_stability(
-    config: Mapping[str, Any], options: StabilityOptions, out: str | Path | None = None
+    config: Mapping[str, Any] | PreparedExperiment, options: StabilityOptions, out: str | Path | None = None
 ) -> StabilityPlan:
     """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError."""
-    experiment, data, experiment_identity = prepare_study(config, "stability")
+    experiment, data, experiment_identity = prepare_study(prepare(config), "stability")
     if not is_linear_model(type(experiment.objective)):
         raise UserError(
             f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
@@ -162,7 +162,7 @@ def _drop_diverged(
 
 
 def _compare_clients(
-    experiment: Experiment, data: FederatedData, path: RegularizationPath, scores: StabilityScores
+    experiment: PreparedExperiment, data: FederatedData, path: RegularizationPath, scores: StabilityScores
 ) -> tuple[np.ndarray | None, list[str]]:
     """Return the similarity of the clients' own supports at the end of the region, (M, M), and warnings about it."""
     if len(data.train.sizes) < 2:

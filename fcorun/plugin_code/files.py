@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.errors import UserError
+from fcorun.plugin_code.notebook import NOTEBOOK_FILE, NotebookCode, is_in_notebook
 
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 _STANDARD_LIBRARY |= {folder / "lib-dynload" for folder in _STANDARD_LIBRARY}
@@ -83,18 +84,25 @@ def code_identifier(plugin: Any) -> str:
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 
-    Raises UserError for a class without a file, and for a file that has changed since Python imported it.
+    The code of a class of a notebook is a text of its own, see fcorun.plugin_code.notebook. Raises UserError for code
+    that cannot be kept, and for a file that has changed since Python imported it.
     """
+    notebook_classes = [parent for parent in cls.__mro__ if is_in_notebook(parent)]
     class_modules = _user_modules(cls)
-    if not class_modules:
+    if not class_modules and not notebook_classes:
         return None
     files: dict[str, bytes] = {}
     distributions: dict[str, str] = {}
+    notebook = NotebookCode()
+    for parent in reversed(notebook_classes):
+        notebook.add(parent)
+    if notebook_classes:
+        files[NOTEBOOK_FILE] = notebook.text.encode()
     homes = tuple(dict.fromkeys(str(_import_root(name, _file_of_module(name))) for name in class_modules))
     locations: dict[str, _ModuleLocation | None] = {}
     skipped_packages = {"fcorun"}  # their modules are not the user's own
     seen = set()
-    queue = deque(_with_packages(class_modules))
+    queue = deque(_with_packages([*class_modules, *notebook.modules]))
     while queue:
         name = queue.popleft()
         top_name = name.partition(".")[0]
@@ -123,7 +131,7 @@ def find_code(cls: type) -> PluginCode | None:
 @cache
 def _user_modules(cls: type) -> tuple[str, ...]:
     """Return the modules of a class and its parents that belong neither to fcorun nor to the standard library."""
-    names = dict.fromkeys(parent.__module__ for parent in cls.__mro__)
+    names = dict.fromkeys(parent.__module__ for parent in cls.__mro__ if not is_in_notebook(parent))
     others = [name for name in names if name.partition(".")[0] != "fcorun" and name not in sys.builtin_module_names]
     return tuple(
         name for name in others if _import_root(name, _file_of_module(name)).resolve() not in _STANDARD_LIBRARY

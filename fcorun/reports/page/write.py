@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from fcorun.cli.key_docs import read_choice, read_root_keys
 from fcorun.config import SECTIONS
+from fcorun.configuration.key_docs import read_choice, read_root_keys
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 from fcorun.records.record import Record, load_records

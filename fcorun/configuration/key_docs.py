@@ -5,6 +5,7 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -63,6 +64,7 @@ class ChoiceDoc:
     keys: dict[str, KeyDoc]
 
 
+@cache
 def read_root_keys() -> dict[str, KeyDoc]:
     """Return the keys of conf/config.yaml, which belong to no choice."""
     root_hints = type_hints(Settings)
@@ -215,7 +217,10 @@ def _describe_type(hint: Any) -> str:
             parts.append("or auto")
         return ", ".join(parts)
     if origin in (Union, types.UnionType):
-        return " or ".join(_describe_type(arg) for arg in sorted(args, key=lambda arg: arg is type(None)))
+        options = sorted(args, key=lambda arg: arg is type(None))
+        if any(typing.get_origin(option) is Literal for option in options):
+            options = [option for option in options if option is not str]  # other names, which the comment explains
+        return " or ".join(_describe_type(option) for option in options)
     if origin is Literal:
         return " or ".join(str(arg) for arg in args)
     if origin is list:

@@ -1,0 +1,83 @@
+from .apfl import APFL
+from .base import Algorithm, Baseline, ProblemConstants, RunConditions, Traits
+from .centralized import Centralized
+from .dane import DANE
+from .ditto import Ditto
+from .edsl import EDSL
+from .fast_fedda import FastFedDA
+from .fedadmm import FedADMM
+from .fedavg import FedAvg
+from .fedavg_subgradient import FedAvgSubgradient
+from .fedcomposite import FedComposite
+from .feddr import FedDR
+from .feddualavg import FedDualAvg
+from .feddualavg_osp import FedDualAvgOSP
+from .feddualopt import FedDualOpt
+from .feddyn import FedDyn
+from .fedgd import FedGD
+from .fedmid import FedMiD
+from .fedmid_osp import FedMiDOSP
+from .fedopt import FedOpt
+from .fedpd import FedPD
+from .fedprox import FedProx
+from .fedsplit import FedSplit
+from .gram import Gram
+from .local import Local
+from .local_data import LocalData
+from .mixture import Mixture
+from .newton import Newton
+from .one_client import OneClient
+from .personal import PersonalAlgorithm
+from .pfedmac import PFedMac
+from .pfedmac_s import PFedMacS
+from .pfedmac_sh import PFedMacSH
+from .pfedme import PFedMe
+from .proximal import ProximalAlgorithm
+from .proxskip import ProxSkip
+from .scaffold import Scaffold
+from .shifted import ShiftedAlgorithm
+
+__all__ = [
+    "APFL",
+    "DANE",
+    "EDSL",
+    "Algorithm",
+    "Baseline",
+    "Centralized",
+    "Ditto",
+    "FastFedDA",
+    "FedADMM",
+    "FedAvg",
+    "FedAvgSubgradient",
+    "FedComposite",
+    "FedDR",
+    "FedDualAvg",
+    "FedDualAvgOSP",
+    "FedDualOpt",
+    "FedDyn",
+    "FedGD",
+    "FedMiD",
+    "FedMiDOSP",
+    "FedOpt",
+    "FedPD",
+    "FedProx",
+    "FedSplit",
+    "Gram",
+    "Local",
+    "LocalData",
+    "Mixture",
+    "Newton",
+    "OneClient",
+    "PFedMac",
+    "PFedMacS",
+    "PFedMacSH",
+    "PFedMe",
+    "PersonalAlgorithm",
+    "ProblemConstants",
+    "ProxSkip",
+    "ProximalAlgorithm",
+    "RunConditions",
+    "Scaffold",
+    "ShiftedAlgorithm",
+    "Traits",
+]

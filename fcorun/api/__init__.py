@@ -1,0 +1,1 @@
+"""The Python interface: experiments of objects, and the records that they leave."""

@@ -1,0 +1,364 @@
+"""An experiment made of objects: what ``fcorun algo=... data=...`` composes from names."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.api.progress import follow_by_default, warn_each
+from fcorun.api.record import RunRecord
+from fcorun.api.sweep import Sweep
+from fcorun.communication.base import Channel, Topology
+from fcorun.config import AUTO, SECTIONS, CurveAxis, FigureStyle, Settings, build, build_plugin, type_hints
+from fcorun.configuration.defaults import compose_for_objects
+from fcorun.datasets.base import Dataset
+from fcorun.datasets.in_memory import InMemoryTable
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare_plugins
+from fcorun.mirror_maps.base import MirrorMap
+from fcorun.object_checks import check_plugin, to_plain_value
+from fcorun.objectives.base import Objective
+from fcorun.regularizers.base import Regularizer
+from fcorun.runs.job import SweepWatcher, Watcher
+from fcorun.runs.run import run_experiments
+from fcorun.runs.sweep import run_sweep
+from fcorun.runs.sweep_points import SweepOptions, SweepPoint, merge_duplicates
+from fcorun.selection.cross_validation.options import Selection, SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection
+from fcorun.selection.stability.options import StabilityOptions, StabilityResult
+from fcorun.selection.stability.select import plan_stability
+from fcorun.trackers.base import Tracker
+
+# the section of a configuration that each field with a plug-in stands for
+PLUGIN_FIELDS = {
+    "algorithm": "algo",
+    "data": "data",
+    "regularizer": "reg",
+    "objective": "objective",
+    "mirror_map": "mirror",
+    "topology": "topology",
+    "uplink": "uplink",
+    "tracker": "tracker",
+}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Experiment:
+    """A federated experiment: an algorithm, data, and optionally everything else.
+
+    What is left out, a field of this class or a field of an object in it, gets the value that the command
+    ``fcorun algo=... data=...`` takes for the same choices: the objective is that of the task, rates and strengths
+    suit the data. The same experiment has the same identity, whether it is made of objects or by the command, so that
+    it is computed once.
+
+    Numbers may be lists or arrays: ``sweep`` runs all their combinations.
+
+    >>> experiment = Experiment(algorithm=FedDualAvg(client_lr=1e-3), data=Lasso(), regularizer=L1(0.1), rounds=500)
+    >>> record = experiment.run("outputs/mine")
+
+    Attributes:
+        algorithm: the method, or a baseline; a list of several for ``sweep``.
+        data: a data set: from_arrays(...), from_frame(...), Table(path=...), Lasso(), ...
+        objective: the loss of a row. None: that of the data's task.
+        regularizer: psi. None: that of the data set's configuration file, l1 for arrays and tables.
+        mirror_map: h. None: the Euclidean one.
+        topology: who communicates with whom. None: a star.
+        uplink: what happens to uploads. None: nothing.
+        tracker: another tool that receives the record. None: none.
+        rounds: rounds of communication.
+        clients_per_round: clients of a round; None: all.
+        batch_size: rows of a local step; None: all rows of the client.
+        local_epochs, local_steps: passes of a client over its rows in a round, or instead the number of local steps.
+        eval_every: rounds between two evaluations.
+        seed: the seed of cohorts and minibatches.
+        precision: "float32" or "float64".
+        client_weighting: "examples" or "uniform", the weight of a client in F.
+        cutoff: the magnitude above which an entry counts as nonzero.
+        start: the folder of a record whose solution is the start.
+        frozen: whether the global model stays fixed.
+        stop: targets that stop a run early, {"suboptimality": 1e-6}.
+        reference: whether to compute the optimum first, and report the gap to it.
+        tail_rounds: rounds at the end over which metrics are averaged.
+        metric: the metric that ranks the points of a sweep.
+        x: the horizontal axis of curves.
+        style: the size of pictures.
+        checkpoint_every: seconds between checkpoints.
+        memory: GiB that the runs of a batch may take together.
+        devices: devices of a run.
+        clients_at_once: clients of a cohort that are computed at once.
+        save_personal: whether to save the clients' personal models.
+        force: whether to compute existing records again.
+        debug: whether to compute without jit, client by client.
+    """
+
+    algorithm: Algorithm | Baseline | Sequence[Algorithm | Baseline]
+    data: Dataset
+    objective: Objective | None = None
+    regularizer: Regularizer | None = None
+    mirror_map: MirrorMap | None = None
+    topology: Topology | None = None
+    uplink: Channel | None = None
+    tracker: Tracker | None = None
+    rounds: int | Sequence[int] | Literal["auto"] = AUTO
+    clients_per_round: int | Sequence[int] | Literal["auto"] | None = AUTO
+    batch_size: int | Sequence[int] | Literal["auto"] | None = AUTO
+    local_epochs: int | Sequence[int] | Literal["auto"] | None = AUTO
+    local_steps: int | Sequence[int] | Literal["auto"] | None = AUTO
+    eval_every: int | Literal["auto"] = AUTO
+    seed: int | Sequence[int] | Literal["auto"] = AUTO
+    precision: Literal["float32", "float64", "auto"] = AUTO
+    client_weighting: Literal["examples", "uniform", "auto"] = AUTO
+    cutoff: float | Literal["auto"] = AUTO
+    start: str | Path | Literal["auto"] | None = AUTO
+    frozen: bool | Literal["auto"] = AUTO
+    stop: Mapping[str, float] | Literal["auto"] | None = AUTO
+    reference: bool | Literal["auto"] = AUTO
+    tail_rounds: int | Literal["auto"] = AUTO
+    metric: str | Literal["auto"] | None = AUTO
+    x: CurveAxis | Literal["auto"] = AUTO
+    style: FigureStyle | Literal["auto"] = AUTO
+    checkpoint_every: float | Literal["auto"] = AUTO
+    memory: float | Literal["auto"] | None = AUTO
+    devices: int | Literal["auto", "all"] = AUTO
+    clients_at_once: int | Literal["auto"] = AUTO
+    save_personal: bool | Literal["auto"] = AUTO
+    force: bool | Literal["auto"] = AUTO
+    debug: bool | Literal["auto"] = AUTO
+
+    @property
+    def prepared(self) -> PreparedExperiment:
+        """The experiment with every field resolved and checked, as the code of a notebook is now.
+
+        Raises UserError for fields of the wrong type, objects that do not fit each other, and several values.
+        """
+        combinations = self.combinations()
+        if len(combinations) > 1:
+            raise UserError(f"the experiment has {len(combinations)} combinations of values, such as "
+                            f"{combinations[0][0]}: call sweep, or give one value of each")  # fmt: skip
+        return prepare_objects(self)
+
+    def __repr__(self) -> str:
+        """Return the fields that were given."""
+        given = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_left_out = value is None if field.default is None else isinstance(value, str) and value == AUTO
+            if not is_left_out:
+                given.append(f"{field.name}={value!r}")
+        return f"Experiment({', '.join(given)})"
+
+    @property
+    def identity(self) -> str:
+        """The hash of everything that determines the numbers of the run, as in status.json of its record."""
+        return self.prepared.identity
+
+    def run(
+        self, folder: str | Path | None = None, *, pictures: bool = True, watch: Watcher | None = None
+    ) -> RunRecord:
+        """Run the experiment to its end, and return its record.
+
+        Args:
+            folder: the folder of the record; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished
+                record of this experiment, nothing is computed. An interrupted run is resumed.
+            pictures: whether the folder gets curves.png and the other pictures, which take half a second.
+            watch: callbacks that follow the run; by default a progress bar in a notebook.
+
+        Raises UserError for errors that a user can fix.
+        """
+        (record,) = run_experiments([self.prepared], [folder], watch or follow_by_default(), pictures=pictures)
+        return RunRecord(record.folder)
+
+    def sweep(
+        self, folder: str | Path | None = None, *, metric: str | None = None, watch: SweepWatcher | None = None
+    ) -> Sweep:
+        """Run all combinations of the numbers that have several values; those that differ in numbers are one program.
+
+        Args:
+            folder: the folder of the sweep: results.csv, pictures, and a record of each run. By default
+                outputs/sweeps/DATA-HASH.
+            metric: ranks the runs; by default the experiment's.
+            watch: callbacks that follow the sweep; by default a progress bar in a notebook.
+
+        Raises UserError for errors that a user can fix. A run that fails does not stop the others.
+        """
+        experiments = [(text, prepare_objects(experiment)) for text, experiment in self.combinations()]
+        first = experiments[0][1]
+        identities = sorted(experiment.identity for _, experiment in experiments)
+        digest = hashlib.sha256("".join(identities).encode()).hexdigest()[:8]
+        path = Path(folder or Path("outputs") / "sweeps" / f"{first.names['data']}-{digest}")
+        points = []
+        for text, experiment in experiments:
+            run_folder = path / f"{experiment.names['algo']}-{experiment.identity[:8]}"
+            points.append(SweepPoint(text, run_folder, experiment))
+        settings = first.settings
+        options = SweepOptions(
+            force=settings.force,
+            metric=metric or settings.metric,
+            tail_rounds=settings.tail_rounds,
+            x=settings.x,
+            style=settings.style,
+        )
+        points = merge_duplicates(points)
+        run_sweep(points, path, options, watch or follow_by_default())
+        return Sweep(path, [point.folder for point in points], options.metric)
+
+    def combinations(self) -> list[tuple[str, "Experiment"]]:
+        """Return the description and the experiment of each combination of the values of numbers that have several."""
+        variants = []
+        for field in fields(self):
+            section = PLUGIN_FIELDS.get(field.name)
+            value = getattr(self, field.name)
+            if section is None:
+                values = [value]
+                if has_several_values(value, type_hints(Settings)[field.name]):
+                    values = to_plain_value(list(value))
+                texts = [f"{field.name}={item}" if len(values) > 1 else "" for item in values]
+                variants.append([(text, field.name, item) for text, item in zip(texts, values, strict=True)])
+                continue
+            plugins = list(value) if isinstance(value, (list, tuple)) else [value]
+            variants.append([])
+            for plugin in plugins:
+                for text, variant in expand_plugin(section, plugin).items():
+                    name = f"{section}={type(plugin).__name__.lower()}" if len(plugins) > 1 else ""
+                    variants[-1].append((f"{name} {text}".strip(), field.name, variant))
+        experiments = []
+        for combination in itertools.product(*variants):
+            text = " ".join(part for part, _, _ in combination if part)
+            experiments.append((text, Experiment(**{name: value for _, name, value in combination})))
+        return experiments
+
+    def select(
+        self,
+        folder: str | Path | None = None,
+        *,
+        metric: str | None = None,
+        folds: int | None = None,
+        points: int = 50,
+        by: Literal["rows", "clients"] = "rows",
+        rule: Literal["min", "one_se"] = "min",
+        fold_weights: Literal["rows", "equal"] | None = None,
+        range: Sequence[float] | None = None,
+    ) -> Selection:
+        """Choose the strength, or the radius, by cross-validation, as ``fcorun select`` does.
+
+        ``result.record`` is the run with the chosen value on all training rows. Raises UserError.
+        """
+        values = {
+            "folds": folds,
+            "points": points,
+            "by": by,
+            "rule": rule,
+            "fold_weights": fold_weights,
+            "range": None if range is None else list(range),
+        }
+        plan = plan_selection(self.prepared, build(SelectOptions, values), folder, metric)
+        selection = plan.run(watch=follow_by_default())
+        warn_each([*plan.study.data.warnings, *selection.warnings, *selection.refit_warnings])
+        return replace(selection, record=RunRecord(selection.record.folder)) if selection.record else selection
+
+    def stability(
+        self,
+        folder: str | Path | None = None,
+        *,
+        subsamples: int = 100,
+        points: int = 20,
+        by: Literal["rows", "clients"] = "rows",
+        threshold: float = 0.75,
+        max_errors: float = 1.0,
+        range: Sequence[float] | None = None,
+    ) -> StabilityResult:
+        """Select features by stability on halves of the rows, as ``fcorun stability`` does. Raises UserError."""
+        values = {
+            "subsamples": subsamples,
+            "points": points,
+            "by": by,
+            "threshold": threshold,
+            "max_errors": max_errors,
+            "range": None if range is None else list(range),
+        }
+        plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
+        result = plan.run()
+        warn_each([*plan.study.data.warnings, *result.warnings])
+        return result
+
+
+def prepare_objects(experiment: Experiment) -> PreparedExperiment:
+    """Return an experiment with every field resolved and checked. Raises UserError as ``Experiment.prepared``."""
+    plugins: dict[str, Any] = {}
+    for name, section in PLUGIN_FIELDS.items():
+        plugin = getattr(experiment, name)
+        if plugin is None and name not in ("algorithm", "data"):
+            continue
+        if not isinstance(plugin, SECTIONS[section].base_classes):
+            base_names = " or ".join(cls.__name__ for cls in SECTIONS[section].base_classes)
+            kind = f"the class {plugin.__name__}" if isinstance(plugin, type) else f"of type {type(plugin).__name__}"
+            raise UserError(f"{name} is {kind}, and no {base_names}: give an object of such a class")
+        plugins[section] = plugin
+    data = plugins["data"]
+    if isinstance(data, InMemoryTable) and "objective" in plugins:
+        plugins["data"] = data.for_tasks(plugins["objective"].tasks)
+    config = compose_for_objects(plugins)
+    labels = {}
+    for section in SECTIONS:
+        values = dict(config.get(section) or SECTIONS[section].default or {})
+        plugin = plugins.get(section)
+        if plugin is None:
+            plugins[section] = build_plugin(section, values)
+        elif values.get("class") == f"{type(plugin).__module__}.{type(plugin).__qualname__}":
+            if section == "reg" and getattr(plugin, "relative", None) is not None:
+                if plugin.strength != AUTO:
+                    raise UserError("relative sets the strength: give relative or strength, not both")
+                values = values | {"strength": 0.0}  # a placeholder: the strength follows from the data
+            plugins[section] = check_plugin(plugin, values, section)
+        else:  # a class without a configuration file
+            plugins[section] = check_plugin(plugin, {}, section)
+            name = plugin.path if isinstance(plugin, InMemoryTable) else type(plugin).__name__.lower()
+            labels[section] = {"name": name, "title": type(plugin).__name__}
+            continue
+        labels[section] = {key: str(values[key]) for key in ("name", "title") if values.get(key)}
+    settings = {key: value for key, value in config.items() if key not in (*SECTIONS, "figure")}
+    for field in fields(Settings):
+        value = getattr(experiment, field.name, AUTO)
+        if not (isinstance(value, str) and value == AUTO):
+            settings[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
+    return prepare_plugins(plugins, labels, build(Settings, settings))
+
+
+def expand_plugin(section: str, plugin: Any) -> dict[str, Any]:
+    """Return a copy of a plug-in for each combination of its numbers that have several values, by a description."""
+    axes = {}
+    if dataclasses.is_dataclass(plugin) and not isinstance(plugin, type):
+        hints = type_hints(type(plugin))
+        for field in fields(plugin):
+            value = getattr(plugin, field.name)
+            if field.init and has_several_values(value, hints[field.name]):
+                axes[field.name] = to_plain_value(list(value))
+    variants: dict[str, Any] = {}
+    for values in itertools.product(*axes.values()):
+        changes = dict(zip(axes, values, strict=True))
+        text = " ".join(f"{section}.{name}={value}" for name, value in changes.items())
+        variants[text] = replace(plugin, **changes) if changes else plugin  # type: ignore[type-var]
+    return variants
+
+
+def has_several_values(value: Any, hint: Any) -> bool:
+    """Return whether a field of this type, a number or not, was given a list or an array of numbers."""
+    is_several = isinstance(value, (list, tuple, range)) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return is_several and is_number(hint)
+
+
+def is_number(hint: Any) -> bool:
+    """Return whether a type takes numbers, and no lists."""
+    if get_origin(hint) is Annotated:
+        return is_number(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return any(map(is_number, get_args(hint))) and not any(get_origin(part) is list for part in get_args(hint))
+    return hint in (int, float)

@@ -1,0 +1,156 @@
+"""Records as a Python program gets them: with tables, curves, predictions and a page."""
+
+import warnings
+from base64 import b64encode
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fcorun.api.progress import ExperimentWarning
+from fcorun.config import CurveAxis
+from fcorun.errors import UserError
+from fcorun.metrics import from_summaries
+from fcorun.models.fitted_record import FittedRecord
+from fcorun.records import record
+from fcorun.reports.page.build import build_page
+from fcorun.reports.page.write import REPORT_FILE, key_comments
+from fcorun.system.files import write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+
+class RunRecord(FittedRecord):
+    """The record of a run: its folder, and all that is in it. Users know the class as ``fcorun.Record``."""
+
+    @property
+    def coefficients(self) -> "pd.DataFrame":
+        """The coefficients of a linear model by feature, in the units of the features, as in coefficients.csv.
+
+        Raises UserError for a model without coefficients by name.
+        """
+        import pandas as pd
+
+        file = self.folder / "coefficients.csv"
+        if not file.is_file():
+            reason = "its model is not linear"
+            if self.status.get("status") != "done":
+                reason = f"it is {self.status.get('status', 'no record')}"
+            raise UserError(f"{self.folder} has no coefficients.csv, for {reason}: see status and solution")
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+        for name in frame.columns:
+            with suppress(ValueError):  # a column of text
+                frame[name] = frame[name].replace("", "nan").astype(float)
+        return frame
+
+    def predict(
+        self,
+        rows: "pd.DataFrame | np.ndarray",
+        clients: "ArrayLike | None" = None,
+        offset: "ArrayLike | None" = None,
+    ) -> "pd.DataFrame":
+        """Return predictions for new rows, as ``fcorun predict`` does; doubtful rows are flagged and warned of.
+
+        Args:
+            rows: a DataFrame with the features by name, or an array (n, d) in their order; not standardized. The
+                predictions have the index of the DataFrame.
+            clients: the client of each row, (n,), for records with personal models or scalings. None: the column of
+                clients of a DataFrame that has one.
+            offset: the offset of each row, (n,), for a record of arrays with offsets.
+
+        Raises UserError for a record that is not done, and for rows that lack features.
+        """
+        import pandas as pd
+
+        from fcorun.models.predict import predict
+
+        frame = pd.DataFrame(rows)
+        if not len(frame):
+            raise UserError("there are no rows to predict for: give at least one")
+        column = self.config["data"].get("client")
+        if column in frame:
+            clients = frame[column] if clients is None else clients
+            frame = frame.drop(columns=column)
+        if clients is not None:
+            clients = _column_of(clients, "clients", len(frame))
+        if offset is not None:
+            frame = frame.assign(
+                **{self.config["data"]["offset"] or "offset": _column_of(offset, "offset", len(frame))}
+            )
+        index = frame.index
+        predictions, sentences = predict(self, frame.reset_index(drop=True), clients)
+        for sentence in sentences:
+            warnings.warn(sentence, ExperimentWarning, stacklevel=2)
+        return predictions.set_index(index)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The sentences that a reader of this record should know: on the experiment, its data and its end."""
+        reason = self.status.get("reason")
+        return [*self.summary.get("warnings", []), *([reason] if reason else [])]
+
+    def plot(self, x: CurveAxis = "rounds") -> "Figure":
+        """Return the curves of the run, as in curves.png.
+
+        Args:
+            x: the horizontal axis: "rounds", "bytes", "grad_evals" or "seconds".
+
+        Raises UserError for a run that did not count ``x``.
+        """
+        from fcorun.reports.pictures.run_curves import draw
+        from fcorun.reports.pictures.style import style_context
+
+        with style_context("paper"):
+            return draw(self.rows, self.label, self.config["cutoff"], x, from_summaries([self.summary]))
+
+    def report(self, file: str | Path | None = None) -> Path:
+        """Write one page about the run, and return its path: by default report.html in the record's folder."""
+        path = Path(file) if file is not None else self.folder / REPORT_FILE
+        write_atomically(path, build_page([self.folder], [self], comments=key_comments([self])))
+        return path
+
+    @property
+    def label(self) -> str:
+        """The plug-ins and numbers of the run in one line."""
+        return str(self.status.get("label", self.folder.name))
+
+    def __repr__(self) -> str:
+        status = self.status.get("status", "no record")
+        return f"Record('{self.folder}', {status})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the status, the last evaluation, and the curves."""
+        status = self.status
+        sentence = f"{self.label}: {status.get('status', 'there is no record yet')}"
+        if reason := status.get("reason"):
+            sentence += f" ({reason})"
+        html = f"<p>{escape(sentence)}<br>{escape(str(self.folder))}</p>"
+        rows = self.rows
+        if not rows:
+            return html
+        names = "".join(f"<th>{escape(name)}</th>" for name in rows[-1])
+        values = "".join(f"<td>{value:.6g}</td>" for value in rows[-1].values())
+        picture = self.folder / "curves.png"
+        image = ""
+        if picture.is_file():
+            image = f'<img width="700" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
+        return f"{html}<table><tr>{names}</tr><tr>{values}</tr></table>{image}"
+
+
+def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
+    """Return the values of an argument as an array (n_rows,). Raises UserError for another shape."""
+    import numpy as np
+
+    column = np.asarray(values)
+    if column.shape != (n_rows,):
+        raise UserError(f"{argument} has shape {column.shape}, and there are {n_rows} rows: give one value for each")
+    return column.astype(object) if argument == "clients" else column
+
+
+def load_records(*roots: str | Path) -> list[RunRecord]:
+    """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
+    return [RunRecord(found.folder) for found in record.load_records(*roots)]

@@ -1,0 +1,74 @@
+"""Runs of plain configurations from Python: one, or a grid of them."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from fcorun.api.record import RunRecord
+from fcorun.config import import_classes
+from fcorun.experiment.prepare import prepare
+from fcorun.runs.job import Watcher
+from fcorun.runs.run import run_experiments
+
+
+def run(
+    config: Mapping[str, Any],
+    folder: str | Path | None = None,
+    watch: Watcher | None = None,
+    trust: str | Path | None = None,
+) -> RunRecord:
+    """Run one configuration to the end and return its record.
+
+    Args:
+        config: plain values, as ``compose`` returns them or as a record's config.yaml holds them.
+        folder: the folder of the record; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
+            the same run, that record is returned; an interrupted run is resumed, with the numbers of an unbroken one.
+        watch: the callbacks that follow the run.
+        trust: the folder from which classes are imported that are neither fcorun's, nor those of an installed plug-in
+            package, nor imported by this program already. None: such classes are refused, because the configuration may
+            come from somebody else's record.
+
+    Raises UserError for errors that a user can fix. Other errors are recorded as failed and raised.
+    """
+    return run_grid([config], [folder], watch, trust)[0]
+
+
+def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the configurations of a grid: ``config`` with every combination of the axes' values.
+
+    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}.
+    """
+    configs = []
+    for values in itertools.product(*axes.values()):
+        point = deepcopy(dict(config))
+        for key, value in zip(axes, values, strict=True):
+            *sections, last = key.split(".")
+            section = point
+            for name in sections:
+                section = section[name]
+            section[last] = value
+        configs.append(point)
+    return configs
+
+
+def run_grid(
+    configs: Sequence[Mapping[str, Any]],
+    folders: Sequence[str | Path | None] | None = None,
+    watch: Watcher | None = None,
+    trust: str | Path | None = None,
+) -> list[RunRecord]:
+    """Run configurations. Those that differ in numbers (rates, strengths) and seed only are one program.
+
+    Each run leaves the record that it would leave alone, up to rounding, and so does one that is resumed. Arguments and
+    errors are as for ``run``. An error of one configuration is raised after the others have run.
+    """
+    if not configs:
+        return []
+    if trust is not None:
+        for config in configs:
+            import_classes(config, trust)
+    experiments = [prepare(config) for config in configs]
+    records = run_experiments(experiments, folders or [None] * len(configs), watch)
+    return [RunRecord(record.folder) for record in records]

@@ -1,0 +1,52 @@
+"""Runs on several devices, compared with the same runs on one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.checks.problems import engine_of
+from fcorun.engine.engine import Engine
+from fcorun.experiment.build import load_data, resolve_auto
+from fcorun.experiment.prepare import prepare
+
+Config = dict[str, Any]
+
+
+def compare_devices(
+    config: Config, devices: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
+) -> list[tuple[float, float]]:
+    """Return the largest relative differences from one device, of results and of counts, by number of devices."""
+    with jax.enable_x64(config["precision"] == "float64"):
+        expected_results, expected_counts = _run_on_devices(config, 1, runs, seeds)
+        differences = []
+        for count in devices:
+            results, counts = _run_on_devices(config, count, runs, seeds)
+            differences.append((
+                _relative_difference(results, expected_results),
+                _relative_difference(counts, expected_counts),
+            ))  # fmt: skip
+        return differences
+
+
+def _relative_difference(actual: Any, expected: Any) -> float:
+    """Return the largest difference of two pytrees, relative to the largest number of each leaf."""
+    leaves = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
+    return max(float(np.abs(a - e.astype(float)).max() / max(np.abs(e).max(), 1e-3)) for a, e in leaves if e.size)
+
+
+def _run_on_devices(config: Config, devices: int, runs: int, seeds: Sequence[int]) -> Any:
+    """Return the results and the counts of two rounds of ``runs`` runs with different rates or strengths."""
+    engine = engine_of(config)
+    experiment = prepare(config)
+    values = resolve_auto(experiment, load_data(experiment))[0].numbers()
+    points = []
+    for g in range(runs):
+        factor = 1 - 0.1 * g
+        points.append({
+            section: {name: value * factor for name, value in numbers.items()} for section, numbers in values.items()
+        })  # fmt: skip
+    *_, end = Engine(engine.federation, 2, 2, devices).run(points, list(seeds) or None)
+    results = (end.solution, end.metrics, end.state, end.client_models)
+    return jax.tree.map(np.asarray, (results, end.work))

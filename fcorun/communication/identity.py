@@ -1,0 +1,15 @@
+"""The channel that changes nothing."""
+
+from dataclasses import dataclass
+
+from fcorun.communication.base import Channel
+
+
+@dataclass(frozen=True)
+class Identity(Channel):
+    """A channel that delivers uploads unchanged."""
+
+    source = "textbook"
+
+    def send(self, upload, memory, key):
+        return upload, memory

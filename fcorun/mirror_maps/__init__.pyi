@@ -1,0 +1,9 @@
+from .base import MirrorMap
+from .diagonal import Diagonal
+from .entropy import Entropy
+from .euclidean import Euclidean
+from .hypentropy import HypEntropy
+from .p_norm import PNorm
+from .spectral_hypentropy import SpectralHypEntropy
+
+__all__ = ["Diagonal", "Entropy", "Euclidean", "HypEntropy", "MirrorMap", "PNorm", "SpectralHypEntropy"]

@@ -1,0 +1,22 @@
+from .base import LinearModel, Objective
+from .gamma import Gamma
+from .huber import Huber
+from .least_squares import LeastSquares
+from .logistic import Logistic
+from .mlp import MLP
+from .one_vs_rest import OneVsRest
+from .poisson import Poisson
+from .quantile import Quantile
+
+__all__ = [
+    "MLP",
+    "Gamma",
+    "Huber",
+    "LeastSquares",
+    "LinearModel",
+    "Logistic",
+    "Objective",
+    "OneVsRest",
+    "Poisson",
+    "Quantile",
+]

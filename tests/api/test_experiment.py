@@ -1,0 +1,192 @@
+"""Experiments of objects: the same experiment as the command's, arrays and frames, sweeps, refusals."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fcorun
+from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arrays, from_frame
+from fcorun.config import AUTO, SECTIONS, Settings, build_plugin
+from fcorun.configuration.compose import compose
+from fcorun.configuration.defaults import compose_for_objects
+from fcorun.configuration.search_path import find_choices
+from fcorun.errors import UserError
+from fcorun.experiment.build import load_data
+from fcorun.experiment.prepare import prepare
+from fcorun.object_checks import check_plugin
+
+SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=2)
+SMALL_KEYS = ["clients=10", "samples=8", "features=6", "nonzeros=2", "validation_samples=2"]
+
+
+def draw_rows(n=60):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, 3))
+    y = x @ [1.0, -1.0, 0.0] + 0.1 * rng.standard_normal(n)
+    return x, y, np.repeat(["a", "b", "c"], n // 3)
+
+
+@pytest.mark.parametrize("section", ["algo", "reg", "mirror", "objective", "topology", "uplink", "tracker"])
+def test_a_class_without_arguments_has_the_values_of_its_choice(section):
+    for name in find_choices(section).keys() - {"by_task"}:
+        values = compose([f"{section}={name}"])[section]
+        plugin = build_plugin(section, values)
+        given = {}
+        for field in dataclasses.fields(plugin):
+            value = getattr(plugin, field.name)
+            tells_choices_apart = isinstance(value, str) and value != AUTO
+            if tells_choices_apart or field.default is field.default_factory is dataclasses.MISSING:
+                given[field.name] = value
+        bare = type(plugin)(**given)
+        defaults = compose_for_objects({"data": Lasso(), section: bare})[section]
+        if section != "objective":  # by_task and softmax have the class and the values of other choices
+            assert defaults["name"] == values["name"]
+        assert check_plugin(bare, defaults, section) == plugin, name
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "algo"),
+    [(FedDualAvg(), "feddualavg"), (FedOpt(optimizer="yogi"), "fedyogi"), (fcorun.Centralized(), "centralized")],
+)
+def test_the_identity_is_that_of_the_command(algorithm, algo):
+    config = compose([f"algo={algo}", "data=lasso", "seed=3", *(f"data.{key}" for key in SMALL_KEYS)])
+    experiment = Experiment(algorithm=algorithm, data=SMALL, seed=3)
+    assert experiment.identity == prepare(config).identity
+    assert experiment.prepared.config == prepare(config).config
+    other = Experiment(algorithm=algorithm, data=SMALL, seed=3, regularizer=L1(0.25))
+    assert other.identity == prepare(config | {"reg": config["reg"] | {"strength": 0.25}}).identity
+
+
+def test_every_setting_is_a_field():
+    names = {field.name for field in dataclasses.fields(Experiment)}
+    assert {field.name for field in dataclasses.fields(Settings)} - names == {
+        "hosts", "verbose", "dry_run", "fail_fast", "report"}  # of a command  # fmt: skip
+    assert len(names) == len(dataclasses.fields(Settings)) - 5 + len(SECTIONS)
+
+
+def test_public_names_exist_and_cover_the_plugins():
+    for name in dir(fcorun):
+        assert getattr(fcorun, name) is not None
+    for section in SECTIONS:
+        for choice in find_choices(section).keys() - {"by_task"}:
+            values = compose([f"{section}={choice}"])[section]
+            assert values["class"].rpartition(".")[2] in dir(fcorun), values["class"]
+    with pytest.raises(AttributeError):
+        fcorun.no_such_name  # noqa: B018
+
+
+def test_arrays_give_the_rows_of_the_file(tmp_path):
+    x, y, clients = draw_rows()
+    np.savez("rows.npz", X=x, y=y, client=clients)
+    from_file = load_data(prepare(compose(["data=table", "data.path=rows.npz"])))
+    from_memory = load_data(Experiment(algorithm=FedDualAvg(), data=from_arrays(x, y, clients)).prepared)
+    for split in ("train", "validation"):
+        for column in ("x", "y", "client", "row"):
+            expected = getattr(from_file.splits[split], column)
+            np.testing.assert_array_equal(expected, getattr(from_memory.splits[split], column))
+    assert from_memory.clients == ("a", "b", "c")
+
+
+def test_a_frame_gives_the_rows_of_the_file(tmp_path):
+    x, y, clients = draw_rows()
+    frame = pd.DataFrame(x, columns=["age", "bmi", "crp"]).assign(ward=np.tile(["A", "B", "C"], 20), site=clients, y=y)
+    frame.loc[3, "bmi"] = np.nan
+    frame.to_csv("rows.csv", index=False)
+    keys = ["data.path=rows.csv", "data.target=y", "data.client=site", "data.missing=mean", "data.standardize=pooled"]
+    from_file = load_data(prepare(compose(["data=table", *keys])))
+    data = from_frame(frame, "y", "site", missing="mean", standardize="pooled")
+    from_memory = load_data(Experiment(algorithm=FedDualAvg(), data=data).prepared)
+    assert from_memory.features.names == from_file.features.names
+    assert np.allclose(from_memory.train.x, from_file.train.x, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(from_memory.client_of_row("train"), from_file.client_of_row("train"))
+
+
+def test_a_run_of_arrays_and_its_record():
+    x, y, clients = draw_rows()
+    data = from_arrays(x, (y > 0).astype(int), clients, name="sites")
+    experiment = Experiment(algorithm=FedDualAvg(client_lr=0.1), data=data, regularizer=L1(0.01), rounds=3)
+    record = experiment.run("mine")
+    assert record.status["status"] == "done"
+    assert record.status["identity"] == experiment.identity
+    assert record.config["objective"]["name"] == "logistic"
+    assert record.config["data"]["task"] == "binary"
+    assert list(record.metrics["round"]) == [0, 3]
+    rows = pd.DataFrame(x[:4], index=[7, 3, 5, 1])
+    assert record.predict(rows).index.tolist() == [7, 3, 5, 1]
+    with pytest.raises(UserError, match="clients has shape"):
+        record.predict(x[:4], ["a"])
+    assert "done" in record._repr_html_()
+    assert record.plot().axes
+    assert record.report().name == "report.html"
+    assert experiment.run("mine").folder == record.folder  # computes nothing
+    with pytest.raises(UserError, match="given to a Python program"):
+        fcorun.run(record.config, "again")
+
+
+def test_a_sweep_runs_all_combinations_of_numbers():
+    rates: Any = np.array([1e-3, 2e-3])
+    strengths: Any = [0.1, 0.2, 0.3]
+    experiment = Experiment(algorithm=FedDualAvg(client_lr=rates), data=SMALL, regularizer=L1(strengths), rounds=2)
+    sweep = experiment.sweep("sweep")
+    assert len(sweep.records) == 6
+    assert sorted(set(sweep.table["reg.strength"])) == [0.1, 0.2, 0.3]
+    assert sweep.best.folder in [record.folder for record in sweep.records]
+    pair = Experiment(algorithm=[FedDualAvg(client_lr=1e-3), FedDualAvg(client_lr=2e-3)], data=SMALL)
+    assert [variant.algorithm for _, variant in pair.combinations()] == pair.algorithm
+    alone = Experiment(algorithm=FedDualAvg(client_lr=2e-3), data=SMALL, regularizer=L1(0.3), rounds=2)
+    assert alone.identity in [record.status["identity"] for record in sweep.records]
+    with pytest.raises(UserError, match="6 combinations of values"):
+        experiment.run()
+
+
+def test_a_selection_and_its_refit():
+    x, y, clients = draw_rows()
+    experiment = Experiment(algorithm=fcorun.Centralized(), data=from_arrays(x, y, clients))
+    with pytest.warns(fcorun.ExperimentWarning):
+        selection = experiment.select("selection", points=3, folds=2)
+    assert selection.record is not None
+    assert selection.record.status["status"] == "done"
+    assert repr(selection) == "Selection('selection')"
+    strength = selection.path.values[selection.choice.chosen_index]
+    assert selection.record.config["reg"]["strength"] == strength
+
+
+def test_refusals():
+    x, y, clients = draw_rows()
+
+    misspelled: Any = {"standardise": "pooled"}
+    only: Any = {"only": ["x1"]}
+
+    def make(**changes):
+        return Experiment(**{"algorithm": FedDualAvg(), "data": SMALL, **changes})
+
+    cases = {
+        "clients has 59 rows and y has 60": lambda: from_arrays(x, y, clients[:-1]),
+        "client of row 3 is missing": lambda: from_arrays(x, y, np.array(["a", "b", None, *clients[3:]], object)),
+        "unknown option 'standardise'": lambda: from_arrays(x, y, clients, **misspelled),
+        r"X\[0, 1\] is nan": lambda: from_arrays(np.where(np.eye(60, 3, 1), np.nan, x), y, clients),
+        "X has shape": lambda: from_arrays(x[:, 0], y, clients),
+        "the frame has no such column": lambda: from_frame(pd.DataFrame(x), target="y"),
+        "give it with its target to from_frame": lambda: from_arrays(pd.DataFrame(x), y),
+        "divides rows that have no clients": lambda: from_arrays(x, y, clients, n_clients=2),
+        "must be positive": lambda: make(algorithm=FedDualAvg(client_lr=-1)).prepared,
+        "algorithm is of type int, and no Algorithm or Baseline": lambda: make(algorithm=3).prepared,
+        "algorithm is of type NoneType": lambda: make(algorithm=None).prepared,
+        "regularizer is the class L1": lambda: make(regularizer=L1).prepared,
+        "relative sets the strength": lambda: make(regularizer=L1(0.1, relative=0.1)).prepared,
+        "unknown option 'only'": lambda: from_arrays(x, y, clients, **only),
+        "cannot be in a folder's name": lambda: from_arrays(x, y, clients, name="../up"),
+        "text that looks like numbers": lambda: from_arrays(x, y.round(2).astype(str), clients),
+        "one name twice": lambda: from_frame(pd.DataFrame(x, columns=["a", "a", "y"]), "y"),
+        "logistic is for binary": lambda: load_data(make(objective=Logistic()).prepared),
+    }
+    for message, call in cases.items():
+        with pytest.raises(UserError, match=message):
+            call()
+    data = from_arrays(x, y, clients)
+    x[0, 0] += 1
+    with pytest.raises(UserError, match="have changed since"):
+        Experiment(algorithm=FedDualAvg(), data=data).run("changed")

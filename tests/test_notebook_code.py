@@ -1,0 +1,165 @@
+"""The code of classes that are written in a notebook: what a record keeps of it, and what changes its digest."""
+
+import linecache
+import sys
+from types import ModuleType
+
+import pytest
+
+import fcorun
+from fcorun.errors import UserError
+from fcorun.plugin_code import find_code
+from fcorun.plugin_code.notebook import NotebookCode
+
+CELLS = [
+    """
+import jax.numpy as jnp
+import numpy as np
+from dataclasses import dataclass
+from fcorun import FedAvg
+from fcorun.config import Positive
+
+HALF = 0.5
+TABLE = np.arange(3.0)
+UNUSED = object()
+""",
+    """
+def shrink(value):
+    return HALF * value if value is not None else shrink(TABLE)
+""",
+    """
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    \"\"\"An algorithm of a notebook.\"\"\"
+
+    source = "ours"
+
+    def output(self, problem, server):
+        return shrink(jnp.asarray(0.0)) * server
+""",
+]
+
+
+class Notebook:
+    """A module without a file, whose cells are run one by one, as IPython does."""
+
+    def __init__(self, name):
+        self.module = sys.modules[name] = ModuleType(name)
+        self.module.__spec__ = None
+        self.count = 0
+
+    def run(self, cell):
+        self.count += 1
+        file = f"<{self.module.__name__}-cell-{self.count}>"
+        linecache.cache[file] = (len(cell), None, cell.splitlines(keepends=True), file)
+        exec(compile(cell, file, "exec"), vars(self.module))
+
+
+def code_of(notebook) -> str:
+    """Return the code of the notebook's algorithm as a record keeps it."""
+    code = find_code(notebook.module.Mine)
+    assert code is not None
+    return code.files["notebook.py"].decode()
+
+
+@pytest.fixture
+def notebook():
+    notebook = Notebook("a_notebook")
+    for cell in CELLS:
+        notebook.run(cell)
+    yield notebook
+    del sys.modules["a_notebook"]
+
+
+def test_the_code_has_all_that_the_class_refers_to(notebook):
+    code = find_code(notebook.module.Mine)
+    assert code is not None
+    text = code.files["notebook.py"].decode()
+    for part in ("class Mine(FedAvg)", "def shrink", "HALF = 0.5", "TABLE = numpy.array([0.0, 1.0, 2.0]"):
+        assert part in text
+    assert "UNUSED" not in text
+    assert "jax" in code.distributions
+    namespace: dict = {"__name__": "a_notebook"}
+    exec(compile(text, "notebook.py", "exec"), namespace)  # a file that Python can run
+    assert namespace["Mine"](client_lr=0.1, server_lr=1.0).source == "ours"
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes"),
+    [
+        ("HALF = 0.25", True),
+        ("TABLE = np.arange(4.0)", True),
+        ("def shrink(value):\n    return value", True),
+        (CELLS[1], False),
+        ("UNUSED = 3", False),
+    ],
+)
+def test_the_digest_changes_with_what_the_class_refers_to(notebook, cell, changes):
+    before = code_of(notebook)
+    notebook.run(cell)
+    assert (code_of(notebook) != before) == changes
+
+
+def test_the_record_keeps_the_code_and_other_globals_are_refused(notebook):
+    data = fcorun.Lasso(clients=10, samples=4, features=4, nonzeros=1, validation_samples=1)
+    experiment = fcorun.Experiment(
+        algorithm=notebook.module.Mine(client_lr=0.01), data=data, regularizer=fcorun.NoRegularizer(), rounds=1
+    )
+    record = experiment.run("mine")
+    assert "class Mine" in (record.folder / "plugins" / "notebook.py").read_text()
+    before = experiment.identity
+    notebook.run("HALF = 0.125")
+    assert experiment.identity != before
+    notebook.run("HALF = UNUSED")
+    with pytest.raises(UserError, match="shrink refers to the global HALF, of type object"):
+        _ = experiment.identity
+
+
+def test_a_decorated_function_and_its_constants_count(notebook):
+    notebook.run("import jax\nFACTOR = 1.0")
+    notebook.run("@jax.jit\ndef shrink(value):\n    return value * FACTOR")
+    before = code_of(notebook)
+    assert "@jax.jit" in before
+    notebook.run("FACTOR = 2.0")
+    assert code_of(notebook) != before
+
+
+def test_defaults_and_class_attributes_are_those_that_run(notebook):
+    """Not the values that the names in their source have later."""
+    texts = []
+    for value in (0.5, 0.25):
+        notebook.run(f"HALF = {value}")
+        notebook.run("def shrink(value, factor=HALF):\n    return value * factor")
+        notebook.run(CELLS[2].replace('source = "ours"', 'source = "ours"\n    share = HALF'))
+        notebook.run("HALF = 3.0")
+        texts.append(code_of(notebook))
+        namespace: dict = {"__name__": "a_notebook"}
+        exec(compile(texts[-1], "notebook.py", "exec"), namespace)
+        assert namespace["shrink"].__defaults__ == (value,)
+        assert namespace["Mine"].share == value
+    assert texts[0] != texts[1]
+
+
+def test_what_no_source_shows_is_refused(notebook):
+    refused = {
+        "def make(k):\n    def inner(v):\n        return k\n    return inner\nshrink = make(2)": "keeps variables",
+        "class Box:\n    def get(self):\n        return 1\nHALF = Box()": "HALF, of type Box",
+        "def output(self, problem, server):\n    return 0 * server\nMine.output = output": "was changed after",
+    }
+    for cell, message in refused.items():
+        notebook.run(CELLS[1])
+        notebook.run("HALF = 0.5")
+        notebook.run(cell)
+        with pytest.raises(UserError, match=message):
+            find_code(notebook.module.Mine)
+
+
+def test_a_class_without_a_source_is_refused():
+    module = sys.modules["no_source"] = ModuleType("no_source")
+    module.__spec__ = None
+    try:
+        exec("def f():\n    return 1", vars(module))
+        with pytest.raises(UserError, match="the source of f is not known"):
+            NotebookCode().add(module.f)
+    finally:
+        del sys.modules["no_source"]
