@@ -1,0 +1,40 @@
+"""Connections between the server and the sites: requests go out, answers come back, by any transport."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fcorun.sites.messages import Message
+
+
+class AnsweringSite(Protocol):
+    """A site as a transport sees it."""
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request. Raises UserError if the site refuses."""
+        ...
+
+
+class Connections(Protocol):
+    """A transport, as the server sees it.
+
+    Attributes:
+        sites: the names of the sites, sorted.
+    """
+
+    @property
+    def sites(self) -> tuple[str, ...]: ...
+
+    def ask(
+        self,
+        name: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        about: Mapping[str, Any] | None = None,
+        of: Sequence[str] | None = None,
+    ) -> dict[str, Message]:
+        """Send a request to the sites ``of``, by default all, and return their answers by site, in sorted order.
+
+        Raises SiteRefusal if a site refuses, and SiteLost if a site does not answer in time; both name the site.
+        """
+        ...

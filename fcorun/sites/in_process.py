@@ -1,0 +1,46 @@
+"""Connections to sites in this process: every request and answer passes through bytes, as it would on the way to another machine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.sites.connections import AnsweringSite
+from fcorun.sites.messages import Message, SiteRefusal
+
+
+@dataclass
+class InProcessConnections:
+    """Connections to sites in this process.
+
+    Attributes:
+        by_name: the sites by name.
+        bytes_sent: the bytes sent by each site so far.
+    """
+
+    by_name: Mapping[str, AnsweringSite]
+    bytes_sent: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(sorted(self.by_name))
+
+    def ask(
+        self,
+        name: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        about: Mapping[str, Any] | None = None,
+        of: Sequence[str] | None = None,
+    ) -> dict[str, Message]:
+        content = Message(name, dict(about or {}), dict(arrays or {})).to_bytes()
+        answers = {}
+        for site in self.sites if of is None else of:
+            try:
+                answer = self.by_name[site].answer(Message.from_bytes(content, "the server")).to_bytes()
+            except UserError as error:
+                raise SiteRefusal(f"site '{site}': {error}") from error
+            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + len(answer)
+            answers[site] = Message.from_bytes(answer, f"site '{site}'")
+        return answers

@@ -1,0 +1,77 @@
+"""Messages between the server and the sites: a closed list of names, small values by name, and arrays of numbers.
+
+A message travels as bytes: an .npz archive of its arrays and of one JSON text. Nothing in it is executed.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.records.formats import READ_ERRORS, arrays_from_bytes, npz_bytes
+
+MESSAGES = {
+    "describe": "the clients, their numbers of rows, the columns, and the counts of levels and classes",
+    "sums": "the sums of features, and of their squares around a mean, by client",
+    "load": "the encoding of the columns that all sites use",
+    "curvature": "bounds on the curvature of each client's loss, rounded",
+    "start": "the beginning of a run",
+    "round": "a round: what clients receive, and the means of what they send",
+    "evaluate": "sums of losses and scores of a model, by split",
+    "residuals": "sums of a certificate: losses, residuals and their products with the features",
+    "conjugates": "the sum of the conjugates of the losses, for a certificate",
+    "scores": "counts and histograms of scores of a model on held-out rows",
+    "end": "the end of a run, and its model",
+}
+_HEADER = "message.json"
+_MAX_HEADER, _MAX_ARRAYS = 2**20, 1000
+_KINDS = "fiub"  # of dtypes: floats, integers and booleans
+
+
+class SiteRefusal(UserError):
+    """A site's refusal to answer: a sentence that names the site."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of either direction.
+
+    Attributes:
+        name: one of ``MESSAGES``; an answer has the name of its request.
+        about: small values by name, fit for JSON.
+        arrays: arrays of numbers by name.
+    """
+
+    name: str
+    about: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """Return the message as bytes."""
+        header = json.dumps({"name": self.name, "about": self.about}, allow_nan=False, sort_keys=True)
+        return npz_bytes({_HEADER: np.frombuffer(header.encode(), np.uint8), **self.arrays})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, sender: str) -> "Message":
+        """Return the message of ``to_bytes``. Raises UserError, which names the sender, for anything else."""
+        try:
+            arrays = arrays_from_bytes(content)
+            header = arrays.pop(_HEADER)
+            if header.dtype != np.uint8 or header.ndim != 1 or len(header) > _MAX_HEADER:
+                raise ValueError("its header is no text")
+            values = json.loads(header.tobytes())
+            if set(values) != {"name", "about"} or not isinstance(values["about"], dict):
+                raise ValueError("its header has other keys than 'name' and 'about'")
+            if values["name"] not in MESSAGES:
+                raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
+            if len(arrays) > _MAX_ARRAYS:
+                raise ValueError(f"it has more than {_MAX_ARRAYS} arrays")
+            for name, array in arrays.items():
+                if array.dtype.kind not in _KINDS:
+                    raise ValueError(f"its array '{name[:50]}' holds no numbers")
+        except (*READ_ERRORS, RecursionError, TypeError, AttributeError, MemoryError) as error:
+            raise UserError(f"{sender} sent what is no message of fcorun ({error}): use the same version of fcorun at "
+                            "the server and at all sites") from error  # fmt: skip
+        return cls(values["name"], values["about"], arrays)
