@@ -1,4 +1,4 @@
-"""Connections to sites in this process: every request and answer passes through bytes, as it would on the way to another machine."""
+"""Connections to sites in this process, whose messages are bytes as on the way to another machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -98,7 +98,7 @@ def test_the_notebook_is_what_its_text_gives(tmp_path):
 
 
 def texts_of_outputs(cell) -> dict[str, str]:
-    """What a cell printed and showed, by stream or media types: into how many outputs a stream is cut depends on time."""
+    """Return the text of a cell's outputs by stream or media types: time decides how a stream is cut."""
     texts: dict[str, str] = {}
     for output in cell.get("outputs", []):
         kind = output.get("name") or " ".join(output["data"])
