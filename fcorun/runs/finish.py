@@ -69,11 +69,21 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
     if data.features.standardized and data.features.standardized["by"] == "per_client":  # too large for summary.json
         arrays["scaling"] = {name: values for name, values in data.features.standardized.items() if name != "by"}
     try:
-        curves = _begin_curves(job) if job.with_pictures else None
+        coefficients = None
+        if status == "done" and is_linear_model(type(job.experiment.objective)) and not personal_only(job.rows):
+            coefficients = coefficients_from(solution, data, job.experiment.data.units)
+        pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
         _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.divergence_round:
             _write_scores(job, data, arrays, summary)
-        _write_record(job, data, (status, reason), summary, arrays, curves=curves)
+        if data.features.encoding is not None:
+            _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
+        for name, values in arrays.items():
+            _write_next(job, f"{name}.npz", npz_bytes(values))
+        if coefficients is not None:
+            for name, content in coefficient_files(coefficients).items():
+                _write_next(job, name, content)
+        _write_end(job, (status, reason), summary, pictures)
     except Exception as error:
         job.fail(error)
     else:
@@ -136,38 +146,20 @@ def _warn_of_zero_weights(experiment: PreparedExperiment, row: dict[str, float])
     return f"reg={experiment.names['reg']} made every weight 0: a smaller strength leaves some nonzero"
 
 
-def _write_record(
-    job: Job,
-    data: FederatedData,
-    final: tuple[str, str],
-    summary: dict,
-    arrays: dict[str, Arrays],
-    *,
-    curves: Callable[[], bytes] | None,
+def _write_end(
+    job: Job, final: tuple[str, str], summary: dict, pictures: Callable[[], dict[str, bytes]] | None
 ) -> None:
-    """Write the files of the record but its metrics: numbers, then pictures, and the status last.
+    """Write the summary of the record, then its pictures, and the status last.
 
     Args:
         final: the status and the reason.
-        curves: returns the picture of the curves; None: the record gets no pictures.
+        pictures: returns the pictures by file name; None: the record gets none.
     """
     folder, (status, reason) = job.run_folder, final
-    if data.features.encoding is not None:
-        _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
-    for name, values in arrays.items():
-        _write_next(job, f"{name}.npz", npz_bytes(values))
-    model_pictures: Callable[[], dict[str, bytes]] = dict
-    if status == "done" and is_linear_model(type(job.experiment.objective)) and not personal_only(job.rows):
-        coefficients = coefficients_from(arrays["solution"], data, job.experiment.data.units)
-        for name, content in coefficient_files(coefficients).items():
-            _write_next(job, name, content)
-        if curves:
-            model_pictures = _begin_model_pictures(job, coefficients)
     _write_next(job, "summary.json", json_text(summary))
-    if curves:
+    if pictures:
         start = time.perf_counter()
-        _write_next(job, "curves.png", curves())
-        for name, content in model_pictures().items():
+        for name, content in pictures().items():
             _write_next(job, name, content)
         summary["seconds"]["picture"] = time.perf_counter() - start
         _write_next(job, "summary.json", json_text(summary))
@@ -192,21 +184,21 @@ def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summ
     summary["seconds"]["scores"] = time.perf_counter() - start
 
 
-def _begin_curves(job: Job) -> Callable[[], bytes]:
-    """Begin to draw the curves of a run; return a function that waits for the picture."""
+def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Callable[[], dict[str, bytes]]:
+    """Begin to draw the curves of a run, and the coefficients of a linear model.
+
+    Returns a function that waits for the pictures, and returns them by file name.
+    """
+    from fcorun.reports.pictures.coefficients import draw_model
     from fcorun.reports.pictures.run_curves import draw_run
 
     settings = job.experiment.settings
     options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
-    return _begin(job, draw_run, job.rows, job.label, settings.cutoff, **options)
-
-
-def _begin_model_pictures(job: Job, coefficients: Coefficients) -> Callable[[], dict[str, bytes]]:
-    """Begin to draw the coefficients of a linear model; return a function that waits for the pictures by file name."""
-    from fcorun.reports.pictures.coefficients import draw_model
-
-    settings = job.experiment.settings
-    return _begin(job, draw_model, coefficients, job.label, settings.cutoff, style=settings.style)
+    curves = _begin(job, draw_run, job.rows, job.label, settings.cutoff, **options)
+    if coefficients is None:
+        return lambda: {"curves.png": curves()}
+    model = _begin(job, draw_model, coefficients, job.label, settings.cutoff, style=settings.style)
+    return lambda: {"curves.png": curves(), **model()}
 
 
 def _begin(job: Job, draw: Callable[..., T], *arguments: Any, **options: Any) -> Callable[[], T]:

@@ -151,10 +151,8 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
 def _prepare_pictures(jobs: list[Job]) -> None:
     """Have the plotting library imported while the jobs run: by the helper process, or else in the background."""
     for job in jobs:
-        if job.with_pictures and job.helper is None:
+        if job.with_pictures and not (job.helper and job.helper.start()):
             import_in_background(*PLOTTING_MODULES)
-        elif job.with_pictures and job.helper is not None:
-            job.helper.start()
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:

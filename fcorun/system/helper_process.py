@@ -5,6 +5,8 @@ Importing matplotlib and drawing hold Python's lock: in a thread they would stop
 
 import os
 import pickle
+import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -23,69 +25,88 @@ _PROGRAM = "from fcorun.system.helper_process import serve_calls; serve_calls()"
 class HelperProcess:
     """A process that calls functions, which return values and do nothing else. A context manager.
 
-    The process imports ``modules`` first. Signals of the terminal do not reach it, and it ends with this process.
-    What it fails to call, this process calls. So it does if it has imported the first of the modules already.
+    The process imports ``modules`` first, and forks for each call, so that calls run at once and share the imports.
+    Signals of the terminal do not reach the forks, which end with this process. What they fail to call, this process
+    calls. So it does if it has imported the first of the modules already, and on Windows, which cannot fork.
     """
 
     def __init__(self, *modules: str):
         self.modules = modules
         self.process: subprocess.Popen | None = None
-        self.thread = ThreadPoolExecutor(1)  # sends calls, and waits for their values
+        self.threads = ThreadPoolExecutor()  # each sends a call, and waits for its value
 
     def __enter__(self) -> "HelperProcess":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.thread.shutdown()
+        self.threads.shutdown()
         if self.process is not None:
             self.process.kill()  # it holds nothing that would be lost
-            self.process.communicate()
+            self.process.wait()
+            self.connection.close()
 
-    def start(self) -> None:
-        """Start the process, if calls then take less time."""
-        if self.process is None and self.modules[0] not in sys.modules:
-            with suppress(OSError):
-                self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _PROGRAM, *self.modules],  # -P: without the current folder on the path
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    start_new_session=True,
-                )
+    def start(self) -> bool:
+        """Start the process, if calls then take less time. Return whether it has been started."""
+        if self.process is None and self.modules[0] not in sys.modules and hasattr(socket, "send_fds"):
+            connection, other_end = socket.socketpair()
+            try:
+                with other_end:
+                    self.process = subprocess.Popen(
+                        [sys.executable, "-P", "-c", _PROGRAM, *self.modules],  # -P: not the current folder on the path
+                        stdin=other_end.fileno(),
+                        stdout=2,  # a function prints to standard error
+                        start_new_session=True,
+                    )
+                self.connection = connection
+            except OSError:
+                connection.close()
+        return self.process is not None
 
     def submit(self, function: Callable, *arguments: Any, **options: Any) -> Future:
         """Begin to call a function of fcorun, and return its future value."""
-        return self.thread.submit(self._call, partial(function, *arguments, **options))
+        return self.threads.submit(self._call, partial(function, *arguments, **options))
 
     def _call(self, call: Callable[[], Any]) -> Any:
         if self.process is not None:
-            assert self.process.stdin is not None
-            assert self.process.stdout is not None
             with suppress(Exception):  # the process has ended, or is sent what has no pickle
-                self.process.stdin.write(pickle.dumps(call))
-                self.process.stdin.flush()
-                has_value, value = pickle.load(self.process.stdout)
-                if has_value:
-                    return value
+                here, there = socket.socketpair()
+                with here, here.makefile("rwb") as stream:
+                    with there:
+                        socket.send_fds(self.connection, [b"call"], [there.fileno()])
+                    pickle.dump(call, stream)
+                    stream.flush()
+                    has_value, value = pickle.load(stream)
+                    if has_value:
+                        return value
         return call()
 
 
 def serve_calls() -> None:
-    """Call the functions that arrive at standard input, and write their values to standard output, until its end."""
+    """Import modules, then fork for each connection that arrives at standard input, until its end."""
     warnings.formatwarning = format_warning
-    calls, values = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # standard output is for values alone
     with suppress(ImportError):
         for module in sys.argv[1:]:
             import_module(module)
-    with suppress(EOFError, OSError):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave no exit status
+    with suppress(OSError), socket.socket(fileno=0) as arrivals:
         while True:
-            call = pickle.load(calls)
-            try:
-                answer = pickle.dumps((True, call()))
-            except (
-                Exception
-            ):  # this function fails again, and with a traceback, in the process that waits for its value
-                answer = pickle.dumps((False, None))
-            values.write(answer)
-            values.flush()
+            message, descriptors, _, _ = socket.recv_fds(arrivals, 16, 1)
+            if not message:
+                break
+            with socket.socket(fileno=descriptors[0]) as connection:
+                if os.fork() == 0:
+                    arrivals.close()
+                    _answer(connection)
+    os._exit(0)
+
+
+def _answer(connection: socket.socket) -> None:
+    """Call the function that arrives at a connection, send its value back, and end this process."""
+    with suppress(BaseException), connection.makefile("rwb") as stream:
+        call = pickle.load(stream)
+        try:
+            answer = pickle.dumps((True, call()))
+        except Exception:  # this function fails again, and with a traceback, in the process that waits for its value
+            answer = pickle.dumps((False, None))
+        stream.write(answer)
     os._exit(0)

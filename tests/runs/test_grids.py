@@ -117,14 +117,14 @@ def test_a_grid_computes_only_missing_points():
 
 
 def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
-    write_record = finish._write_record
+    write_end = finish._write_end
 
     def third(job, *rest, **named):
         if job.run_folder.path.name == "p2":
             raise OSError(28, "No space left on device")
-        return write_record(job, *rest, **named)
+        return write_end(job, *rest, **named)
 
-    monkeypatch.setattr(finish, "_write_record", third)
+    monkeypatch.setattr(finish, "_write_end", third)
     configs = grid(small(), {"algo.client_lr": [1e-3, 2e-3, 3e-3, 4e-3]})
     with pytest.raises(OSError, match="No space"):
         run_grid(configs, [f"p{i}" for i in range(4)])

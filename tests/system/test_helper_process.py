@@ -1,6 +1,7 @@
 """A helper process calls functions, and this process calls what the helper cannot."""
 
 import os
+import socket
 import sys
 import warnings
 
@@ -17,15 +18,13 @@ def helper():
         yield helper
 
 
-def test_calls_have_values_of_another_process_in_their_order(helper):
-    helper.start()
-    pid = helper.submit(os.getpid).result()
-    assert pid not in (os.getpid(), None)
+def test_calls_have_values_of_another_process(helper):
+    assert helper.start()
+    assert helper.submit(os.getppid).result() == helper.process.pid
     futures = [helper.submit(divmod, 1 + i, 2) for i in range(3)]
     assert [future.result() for future in futures] == [(0, 1), (1, 0), (1, 1)]
-    assert len(helper.submit(bytes, 10**6).result()) == 10**6  # more than a pipe holds
+    assert len(helper.submit(bytes, 10**6).result()) == 10**6  # more than a socket holds
     helper.submit(print, "no value").result()
-    assert helper.submit(os.getpid).result() == pid
     assert helper.submit(os.getsid, 0).result() != os.getsid(0)  # Ctrl-C reaches the terminal's session only
 
 
@@ -46,11 +45,22 @@ def test_without_the_process_this_process_calls(helper, monkeypatch):
     assert helper.submit(os.getpid).result() == os.getpid()
     with HelperProcess(MODULE) as other:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        other.start()
+        assert not other.start()
         assert other.submit(os.getpid).result() == os.getpid()
     with HelperProcess("sys") as needless:
-        needless.start()
-        assert needless.process is None
+        assert not needless.start()
+    with HelperProcess(MODULE) as without_fork:
+        monkeypatch.delattr(socket, "send_fds")  # as on Windows
+        assert not without_fork.start()
+
+
+def test_calls_run_at_once(helper, tmp_path):
+    """Opening a pipe to read waits until another process opens the pipe to write."""
+    os.mkfifo(tmp_path / "pipe")
+    helper.start()
+    reading = helper.submit((tmp_path / "pipe").read_text)
+    helper.submit((tmp_path / "pipe").write_text, "hello").result()
+    assert reading.result() == "hello"
 
 
 def test_the_process_ends_with_its_context_and_warns_as_the_command_does(capfd):
