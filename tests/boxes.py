@@ -43,12 +43,14 @@ def mean(p, values, cohort):
 # ---------------------------------------------------------------- optima and fixed points
 
 
-def optimum(H, c, p, psi_prox=no_prox, steps=100_000):
-    """Return the minimiser, by proximal gradient until it no longer moves."""
+def optimum(H, c, p, psi_prox=no_prox, strength=1.0, steps=5_000):
+    """Return the minimiser with strength * psi: by a linear solve without psi, else by proximal gradient."""
     h, b = np.tensordot(p, H, 1), p @ c
+    if psi_prox is no_prox:
+        return np.linalg.solve(h, b)
     s, x = 1 / np.linalg.eigvalsh(h)[-1], np.zeros(len(b))
     for _ in range(steps):
-        x, before = psi_prox(x - s * (h @ x - b), s), x
+        x, before = psi_prox(x - s * (h @ x - b), strength * s), x
         if np.abs(x - before).max() < 1e-16:
             break
     return x
@@ -258,7 +260,7 @@ def zhang(H, c, p, start, rounds, eta, eta_g, steps, psi_prox=no_prox):
 def shifted(h, c, x, shift, mu, eta, psi_prox):
     """Return argmin f(u) - <shift, u> + mu / 2 ||u - x||^2 + eta psi(u) for one client."""
     identity = np.eye(len(x))
-    return optimum((h + mu * identity)[None], (c + shift + mu * x)[None], np.ones(1), lambda v, t: psi_prox(v, eta * t))
+    return optimum((h + mu * identity)[None], (c + shift + mu * x)[None], np.ones(1), psi_prox, eta)
 
 
 def dane(H, c, p, start, rounds, mu, eta=1.0, psi_prox=no_prox):
