@@ -155,8 +155,11 @@ def arrays_from_bytes(content: bytes) -> "dict[str, np.ndarray]":
     import numpy as np
 
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise ValueError("its arrays are compressed, which those of a record are not")
+        if sum(member.file_size for member in members) > len(content):
+            raise ValueError("its arrays overlap")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays)

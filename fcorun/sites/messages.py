@@ -4,13 +4,13 @@ A message travels as bytes: an .npz archive of its arrays and of one JSON text. 
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.records.formats import READ_ERRORS, arrays_from_bytes, npz_bytes
+from fcorun.records.formats import arrays_from_bytes, npz_bytes
 
 MESSAGES = {
     "describe": "the clients, their numbers of rows, the columns, and the counts of levels and classes",
@@ -24,9 +24,10 @@ MESSAGES = {
     "conjugates": "the sum of the conjugates of the losses, for a certificate",
     "scores": "counts and histograms of scores of a model on held-out rows",
     "end": "the end of a run, and its model",
+    "refusal": "a sentence instead of an answer",
 }
 _HEADER = "message.json"
-_MAX_HEADER, _MAX_ARRAYS = 2**20, 1000
+_MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53
 _KINDS = "fiub"  # of dtypes: floats, integers and booleans
 
 
@@ -34,23 +35,55 @@ class SiteRefusal(UserError):
     """A site's refusal to answer: a sentence that names the site."""
 
 
+class SiteLost(UserError):
+    """A site without an answer within the time limit: a sentence that names the site, and how to go on."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The place of a request in a run. An answer has the envelope of its request.
+
+    Attributes:
+        run: the identity of the run, a text.
+        number: the number of the request among those of the run, from 0.
+        of: the sites that are asked, sorted.
+    """
+
+    run: str
+    number: int
+    of: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, values: Any) -> "Envelope":
+        """Return the envelope of a header. Raises an error for anything else."""
+        run, number, of = (values[key] for key in ("run", "number", "of"))
+        is_plain = isinstance(run, str) and type(number) is int and isinstance(of, list) and len(values) == 3
+        if not (is_plain and 0 <= number <= _MAX_NUMBER and all(isinstance(site, str) for site in of)):
+            raise ValueError("its envelope has no run, number and sites")
+        return cls(run, number, tuple(of))
+
+
 @dataclass(frozen=True)
 class Message:
     """A message of either direction.
 
     Attributes:
-        name: one of ``MESSAGES``; an answer has the name of its request.
+        name: one of ``MESSAGES``; an answer has the name of its request, or is a refusal.
         about: small values by name, fit for JSON.
         arrays: arrays of numbers by name.
+        envelope: the place in a run; None within one process.
     """
 
     name: str
     about: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    envelope: Envelope | None = None
 
     def to_bytes(self) -> bytes:
         """Return the message as bytes."""
-        header = json.dumps({"name": self.name, "about": self.about}, allow_nan=False, sort_keys=True)
+        envelope = None if self.envelope is None else asdict(self.envelope)
+        values = {"name": self.name, "about": self.about, "envelope": envelope}
+        header = json.dumps(values, allow_nan=False, sort_keys=True)
         return npz_bytes({_HEADER: np.frombuffer(header.encode(), np.uint8), **self.arrays})
 
     @classmethod
@@ -62,8 +95,10 @@ class Message:
             if header.dtype != np.uint8 or header.ndim != 1 or len(header) > _MAX_HEADER:
                 raise ValueError("its header is no text")
             values = json.loads(header.tobytes())
-            if set(values) != {"name", "about"} or not isinstance(values["about"], dict):
-                raise ValueError("its header has other keys than 'name' and 'about'")
+            if set(values) != {"name", "about", "envelope"} or not isinstance(values["about"], dict):
+                raise ValueError("its header has other keys than 'name', 'about' and 'envelope'")
+            json.dumps(values, allow_nan=False)  # JSON of Python reads NaN and 1e999
+            envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
             if values["name"] not in MESSAGES:
                 raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
             if len(arrays) > _MAX_ARRAYS:
@@ -71,7 +106,7 @@ class Message:
             for name, array in arrays.items():
                 if array.dtype.kind not in _KINDS:
                     raise ValueError(f"its array '{name[:50]}' holds no numbers")
-        except (*READ_ERRORS, RecursionError, TypeError, AttributeError, MemoryError) as error:
-            raise UserError(f"{sender} sent what is no message of fcorun ({error}): use the same version of fcorun at "
-                            "the server and at all sites") from error  # fmt: skip
-        return cls(values["name"], values["about"], arrays)
+        except Exception as error:  # foreign bytes make the readers of archives and arrays raise errors of any kind
+            raise UserError(f"{sender} sent what is no message of fcorun ({str(error)[:200]}): use the same version of "
+                            "fcorun at the server and at all sites") from error  # fmt: skip
+        return cls(values["name"], values["about"], arrays, envelope)

@@ -22,16 +22,35 @@ _RETRIES = 20
 _RETRY_SECONDS = 0.05
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file under a temporary name of this thread alone, then rename it. Raises WriteError."""
+def write_atomically(path: Path, content: bytes | str, durable: bool = False) -> None:
+    """Write a file under a temporary name of this thread alone, then rename it. Raises WriteError.
+
+    With ``durable`` the file is on the disk when the function returns, and outlasts a power cut.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with defer_interruption(), name_file_in_errors(path):
         try:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            if durable:
+                with temporary.open("r+b") as file:
+                    os.fsync(file.fileno())
             replace_file(temporary, path)
+            if durable:
+                _sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the names of a folder's files to the disk. Windows has no such call."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def append_line(path: Path, line: str) -> None:

@@ -1,0 +1,95 @@
+"""Requests and answers as bytes, as every transport between machines carries them."""
+
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from fcorun.errors import UserError, escape_controls
+from fcorun.sites.connections import AnsweringSite
+from fcorun.sites.messages import Envelope, Message, SiteRefusal
+from fcorun.system.interruption import check_interrupted
+
+_REFUSAL = "refusal"
+_MAX_SENTENCE = 500
+_SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_log = logging.getLogger(__name__)
+
+
+def check_site_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of sites, sorted. Raises UserError for names that cannot name files, and for repeated names."""
+    names = sorted(names)
+    for name in names:
+        if not _SITE_NAME.fullmatch(name):
+            raise UserError(f"'{escape_controls(name)}' cannot name a site: take at most 63 letters, digits, '.', '-' "
+                            "and '_', a letter or digit first")  # fmt: skip
+        if names.count(name) > 1:
+            raise UserError(f"two sites are named '{name}': give each site a name of its own")
+    return tuple(names)
+
+
+def answer_bytes(site: AnsweringSite, name: str, content: bytes) -> bytes:
+    """Return the answer of the site ``name`` to a request, or its refusal.
+
+    The refusal for a mistake of a user is its sentence. The refusal for any other error names the kind of the error
+    alone, because the text of such an error may quote rows; the site's log has the text.
+    """
+    envelope = None
+    try:
+        request = Message.from_bytes(content, "the server")
+        envelope = request.envelope
+        if envelope is None or name not in envelope.of:
+            raise UserError("the server's request is not addressed to this site")
+        return replace(site.answer(request), envelope=envelope).to_bytes()
+    except UserError as error:
+        sentence = str(error)
+    except Exception as error:
+        _log.exception("The site could not answer.")
+        sentence = f"the site failed ({type(error).__name__}): its log says why"
+    return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope).to_bytes()
+
+
+def read_answer(content: bytes, name: str, request: Message) -> Message:
+    """Return a site's answer to a request. Raises SiteRefusal for a refusal, UserError for anything but an answer."""
+    answer = Message.from_bytes(content, f"site '{name}'")
+    if answer.name == _REFUSAL:
+        raise SiteRefusal(f"site '{name}': {_sentence_of(answer)}")
+    if (answer.name, answer.envelope) != (request.name, request.envelope):
+        raise UserError(f"site '{name}' answered another request than '{request.name}': see that each site has its own "
+                        "folder, and that all belong to the same run")  # fmt: skip
+    return replace(answer, envelope=None)
+
+
+def read_refusal(content: bytes) -> str | None:
+    """Return the sentence of a refusal of ``answer_bytes``; None for an answer."""
+    answer = Message.from_bytes(content, "the site")
+    return _sentence_of(answer) if answer.name == _REFUSAL else None
+
+
+def _sentence_of(refusal: Message) -> str:
+    return escape_controls(str(refusal.about.get("sentence", "")))[:_MAX_SENTENCE]
+
+
+def number_request(message: Message, run: str, number: int, of: Iterable[str]) -> Message:
+    """Return a message with an envelope."""
+    return replace(message, envelope=Envelope(run, number, tuple(sorted(of))))
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 digest of bytes, as text."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def poll(limit_seconds: float, first_seconds: float = 0.02, longest_seconds: float = 2.0) -> Iterator[None]:
+    """Yield until a time limit, with waits that grow between the steps. Raises KeyboardInterrupt if interrupted."""
+    end, wait = time.monotonic() + limit_seconds, first_seconds
+    while True:
+        check_interrupted()
+        yield
+        remaining = end - time.monotonic()
+        if remaining <= 0:
+            return
+        time.sleep(min(wait, remaining))
+        wait = min(1.5 * wait, longest_seconds)

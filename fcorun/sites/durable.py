@@ -1,0 +1,170 @@
+"""Sites that outlast a kill: the last answer and the state are on the disk before an answer leaves."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import filelock
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.sites.delivery import digest_of
+from fcorun.sites.messages import Envelope, Message
+from fcorun.system.files import write_atomically
+
+_FILE, _LOCK = "last_answer.npz", "lock"
+_HEADER, _ANSWER, _STATE = "header", "answer", "state/"
+_LAST_REQUEST = "end"  # after which another run may begin
+
+
+class StatefulSite(Protocol):
+    """A site whose answers depend on earlier requests through its state alone."""
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request. Raises UserError if the site refuses."""
+        ...
+
+    def save_state(self) -> Mapping[str, np.ndarray]:
+        """Return the state as arrays by name."""
+        ...
+
+    def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Replace the state by an earlier one; no arrays stand for the state before the first request."""
+        ...
+
+
+@dataclass
+class DurableSite:
+    """A site that answers each request once, and the same request again with the stored answer.
+
+    A refused request leaves the state as it was. One process at a time answers from a folder.
+
+    Attributes:
+        site: the site that computes the answers.
+        folder: the site's own folder, which holds its last answer and its state.
+        restart: whether a new run may begin before the last one has ended.
+    """
+
+    site: StatefulSite
+    folder: Path
+    restart: bool = False
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = filelock.FileLock(self.folder / _LOCK)
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise UserError(f"another process answers from {self.folder}: end that process, or give the site a folder "
+                            "of its own") from None  # fmt: skip
+        try:
+            self._last = _LastAnswer.read(self.folder / _FILE)
+        except BaseException:
+            self.close()
+            raise
+        self._reload()
+
+    def close(self) -> None:
+        """Let another process answer from the folder."""
+        self._lock.release()
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request with an envelope. Raises UserError if the site refuses."""
+        if request.envelope is None:
+            raise UserError("the server's request has no number")
+        digest = digest_of(request.to_bytes())
+        if self._last is not None and self._last.is_at(request.envelope):
+            return self._repeat(digest)
+        self._check_order(request.envelope)
+        if self._begins(request.envelope):
+            self.site.load_state({})
+        try:
+            answer = replace(self.site.answer(request), envelope=request.envelope)
+            last = _LastAnswer(request.name, request.envelope, digest, answer.to_bytes(), dict(self.site.save_state()))
+            last.write(self.folder / _FILE)
+        except BaseException:
+            self._reload()
+            raise
+        self._last = last
+        return answer
+
+    def _repeat(self, digest: str) -> Message:
+        assert self._last is not None
+        if digest != self._last.digest:
+            raise UserError(f"the server sent another request number {self._last.envelope.number} of this run before: "
+                            "each request is answered once")  # fmt: skip
+        return Message.from_bytes(self._last.answer, "this site")
+
+    def _begins(self, envelope: Envelope) -> bool:
+        return self._last is None or self._last.envelope.run != envelope.run
+
+    def _check_order(self, envelope: Envelope) -> None:
+        """Raise UserError for a request that does not follow the last answer."""
+        if not self._begins(envelope):
+            assert self._last is not None
+            if envelope.number < self._last.envelope.number:
+                raise UserError(f"this site has answered request {self._last.envelope.number} of this run, and the "
+                                f"server asks request {envelope.number}: go on with the server's own folder of the "
+                                "run, or begin a new run")  # fmt: skip
+            return
+        if envelope.number > 0:
+            raise UserError(f"the server asks request {envelope.number} of a run that this site has not begun: restore "
+                            f"{self.folder}, or begin a new run")  # fmt: skip
+        if self._last is not None and self._last.name != _LAST_REQUEST and not self.restart:
+            raise UserError(f"this site has answered request {self._last.envelope.number} of a run that has not ended, "
+                            "and the server begins a new run: allow the restart at this site if its owner "
+                            "agrees")  # fmt: skip
+
+    def _reload(self) -> None:
+        self.site.load_state({} if self._last is None else self._last.state)
+
+
+@dataclass(frozen=True)
+class _LastAnswer:
+    """The content of a site's file.
+
+    Attributes:
+        name: the name of the request.
+        envelope: the place of the request in its run.
+        digest: the digest of the request.
+        answer: the answer as bytes.
+        state: the state after the answer, as arrays by name.
+    """
+
+    name: str
+    envelope: Envelope
+    digest: str
+    answer: bytes
+    state: dict[str, np.ndarray]
+
+    def is_at(self, envelope: Envelope) -> bool:
+        """Return whether a request has the run and the number of this answer."""
+        return (self.envelope.run, self.envelope.number) == (envelope.run, envelope.number)
+
+    def write(self, path: Path) -> None:
+        envelope = {"run": self.envelope.run, "number": self.envelope.number, "of": list(self.envelope.of)}
+        header: dict[str, Any] = {"name": self.name, "envelope": envelope, "digest": self.digest}
+        arrays = {
+            _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8),
+            _ANSWER: np.frombuffer(self.answer, np.uint8),
+            **{_STATE + name: np.asarray(array) for name, array in self.state.items()},
+        }
+        write_atomically(path, npz_bytes(arrays), durable=True)
+
+    @classmethod
+    def read(cls, path: Path) -> "_LastAnswer | None":
+        """Return the content of a file; None without a file. Raises UserError for a damaged file."""
+        try:
+            arrays = read_npz(path)
+            header = json.loads(arrays[_HEADER].tobytes())
+            state = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
+            envelope = Envelope.from_json(header["envelope"])
+            return cls(header["name"], envelope, header["digest"], arrays[_ANSWER].tobytes(), state)
+        except FileNotFoundError:
+            return None
+        except READ_ERRORS as error:
+            raise UserError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
+                            "begin a new run") from error  # fmt: skip

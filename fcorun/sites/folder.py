@@ -1,0 +1,188 @@
+"""Connections by a folder: requests and answers are files on a shared drive, or are carried by people.
+
+``NNNN-NAME.request.npz`` is a request, ``NNNN-NAME.SITE.answer.npz`` a site's answer and ``NNNN-NAME.SITE.refusal.npz``
+its refusal. The files stay: the same command of the server asks from the beginning, finds the answers, and goes on.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.sites.connections import AnsweringSite
+from fcorun.sites.delivery import answer_bytes, check_site_names, number_request, poll, read_answer, read_refusal
+from fcorun.sites.messages import Message, SiteLost, SiteRefusal
+from fcorun.system.files import read_regular_file, write_atomically
+
+MAX_MESSAGE_BYTES = 2**30
+_REQUEST = re.compile(r"(\d{4,15})-(\w+)\.request\.npz")
+_LAST_REQUEST = "end"
+
+
+@dataclass
+class FolderConnections:
+    """Connections to sites that read requests from a folder, and write answers there.
+
+    Attributes:
+        folder: the shared folder, of one run alone.
+        names: the names of the sites.
+        run: the identity of the run. The same run goes on in its folder.
+        wait_seconds: the longest wait for the answers to a request.
+        on_wait: called with the names of the sites whose answers are missing, before each wait.
+    """
+
+    folder: Path
+    names: Sequence[str]
+    run: str
+    wait_seconds: float
+    on_wait: Callable[[Sequence[str]], None] = lambda sites: None
+    next_number: int = 0
+
+    def __post_init__(self) -> None:
+        self._sites = check_site_names(self.names)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self._sites
+
+    def ask(
+        self,
+        name: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        about: Mapping[str, Any] | None = None,
+        of: Sequence[str] | None = None,
+    ) -> dict[str, Message]:
+        asked = self.sites if of is None else tuple(sorted(of))
+        message = Message(name, dict(about or {}), dict(arrays or {}))
+        request = number_request(message, self.run, self.next_number, asked)
+        self._write_request(request)
+        answers = self._collect(request, asked)
+        self.next_number += 1
+        return answers
+
+    def _write_request(self, request: Message) -> None:
+        """Write a request, unless an earlier command has. Raises UserError if that request was another one."""
+        content = request.to_bytes()
+        path = self.folder / f"{self.next_number:04d}-{request.name}.request.npz"
+        existing = [file for number, file in _requests(self.folder) if number == self.next_number]
+        if not existing:
+            write_atomically(path, content, durable=True)
+        elif existing != [path] or _read_request(path) != content:
+            raise UserError(f"{existing[0]} is the request of another run: give the command of that run, or an empty "
+                            "folder for this run")  # fmt: skip
+
+    def _collect(self, request: Message, asked: Sequence[str]) -> dict[str, Message]:
+        """Return the answers to a request once all are there. Raises SiteLost after the time limit."""
+        answers: dict[str, Message] = {}
+        problems: dict[str, str] = {}
+        missing = list(asked)
+        for _ in poll(self.wait_seconds):
+            for site in missing:
+                try:
+                    answers[site] = read_answer(self._read_content(request.name, site), site, request)
+                except FileNotFoundError:
+                    problems.pop(site, None)
+                except SiteRefusal:
+                    raise
+                except (UserError, OSError) as error:  # a file that is being copied is not complete yet
+                    problems[site] = str(error)
+            missing = [site for site in asked if site not in answers]
+            if not missing:
+                return {site: answers[site] for site in asked}
+            self.on_wait(missing)
+        names = ", ".join(f"'{site}'" for site in missing)
+        reasons = "".join(f"; {problem}" for problem in problems.values())
+        raise SiteLost(
+            f"no answer to request {self.next_number} ({request.name}) from {names} within {self.wait_seconds:g} "
+            f"seconds{reasons}: see that the site runs and sees {self.folder}, then give the same command again, which "
+            "goes on"
+        )
+
+    def _read_content(self, name: str, site: str) -> bytes:
+        """Return a site's answer or refusal as bytes. Raises FileNotFoundError if there is neither."""
+        stem = f"{self.next_number:04d}-{name}.{site}"
+        try:
+            return read_regular_file(self.folder / f"{stem}.answer.npz", MAX_MESSAGE_BYTES)
+        except FileNotFoundError:
+            return read_regular_file(self.folder / f"{stem}.refusal.npz", MAX_MESSAGE_BYTES)
+
+
+@dataclass
+class FolderSite:
+    """A site that answers the requests of a folder.
+
+    Attributes:
+        folder: the shared folder.
+        name: the name of the site.
+        site: what answers, a ``DurableSite`` in earnest.
+        on_answer: called with the name of each request that was answered, or with the sentence of a refusal.
+    """
+
+    folder: Path
+    name: str
+    site: AnsweringSite
+    on_answer: Callable[[str], None] = lambda name: None
+
+    def __post_init__(self) -> None:
+        check_site_names([self.name])
+        self._refused: set[int] = set()  # by this process: another one may allow what was refused
+
+    def serve(self, wait_seconds: float) -> None:
+        """Answer requests until the end of the run. Raises UserError if no request arrives within a time limit."""
+        while True:
+            for _ in poll(wait_seconds):
+                answered = self.answer_pending()
+                if _LAST_REQUEST in answered:
+                    return
+                if answered:
+                    break
+            else:
+                raise UserError(f"no request for site '{self.name}' has come to {self.folder} within {wait_seconds:g} "
+                                "seconds: give the same command again, which goes on")  # fmt: skip
+
+    def answer_pending(self) -> list[str]:
+        """Answer the requests that have no answer yet, in their order. Returns the names of the requests."""
+        answered = []
+        for number, path in _requests(self.folder):
+            answer_path, refusal_path = (
+                path.with_name(path.name.replace(".request.npz", f".{self.name}.{kind}.npz"))
+                for kind in ("answer", "refusal")
+            )
+            if answer_path.exists() or number in self._refused:
+                continue
+            try:
+                content = read_regular_file(path, MAX_MESSAGE_BYTES)
+                request = Message.from_bytes(content, "the server")
+            except (UserError, OSError):  # is being copied: later requests wait for this one
+                break
+            if request.envelope is None or self.name not in request.envelope.of:
+                continue
+            answer = answer_bytes(self.site, self.name, content)
+            sentence = read_refusal(answer)
+            if sentence is None:
+                write_atomically(answer_path, answer, durable=True)
+                refusal_path.unlink(missing_ok=True)
+                answered.append(request.name)
+            else:
+                self._refused.add(number)
+                write_atomically(refusal_path, answer, durable=True)
+            self.on_answer(request.name if sentence is None else sentence)
+        return answered
+
+
+def _read_request(path: Path) -> bytes:
+    try:
+        return read_regular_file(path, MAX_MESSAGE_BYTES)
+    except OSError as error:
+        raise UserError(f"the request cannot be read ({error}): restore the file, or take an empty folder") from error
+
+
+def _requests(folder: Path) -> list[tuple[int, Path]]:
+    """Return the requests in a folder as (number, file), sorted."""
+    found = [(_REQUEST.fullmatch(path.name), path) for path in folder.iterdir()]
+    return sorted((int(match[1]), path) for match, path in found if match)

@@ -1,0 +1,115 @@
+"""A site that outlasts a kill gives the stored answer again, and no other answer for the same request."""
+
+import numpy as np
+import pytest
+from toy_site import ToySite, toy_rows
+
+from fcorun.errors import UserError, WriteError
+from fcorun.sites import durable
+from fcorun.sites.delivery import number_request
+from fcorun.sites.durable import DurableSite
+from fcorun.sites.messages import Message
+
+
+def request(number, value=0.5, name="round", run="a"):
+    return number_request(Message(name, {}, {"model": np.full(3, value)}), run, number, ["north"])
+
+
+def start_again(site, **options):
+    """Return the site as after a kill: a new object from the folder."""
+    site.close()
+    return DurableSite(ToySite(toy_rows(0)), site.folder, **options)
+
+
+def computed(site):
+    """Return how many answers the object has computed."""
+    return site.site.computed
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = DurableSite(ToySite(toy_rows(0)), tmp_path / "site")
+    yield site
+    site.close()
+
+
+def test_a_repeated_request_gets_the_stored_bytes(site):
+    first = site.answer(request(0)).to_bytes()
+    assert site.answer(request(0)).to_bytes() == first
+    assert computed(site) == 1
+    again = start_again(site)
+    assert again.answer(request(0)).to_bytes() == first
+    assert computed(again) == 0
+    again.close()
+
+
+def test_a_killed_site_goes_on_with_the_same_bits(site, tmp_path):
+    unbroken = DurableSite(ToySite(toy_rows(0)), tmp_path / "unbroken")
+    expected = [unbroken.answer(request(i, i / 3)).to_bytes() for i in range(6)]
+    unbroken.close()
+    answers = []
+    for i in range(6):
+        answers.append(site.answer(request(i, i / 3)).to_bytes())
+        site = start_again(site)
+    site.close()
+    assert answers == expected
+
+
+def test_a_site_killed_before_it_stored_its_answer_computes_the_same_answer(site, monkeypatch):
+    site.answer(request(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_atomically", lambda *_, **__: (_ for _ in ()).throw(WriteError(28, "full", "f")))
+        with pytest.raises(WriteError):
+            site.answer(request(1))
+    answer = site.answer(request(1))
+    assert answer.about["count"] == 2
+    np.testing.assert_array_equal(answer.arrays["sum"], toy_rows(0).sum(0) + 0.9 * 0.5 + 0.5)
+
+
+def test_another_request_with_a_number_that_was_answered_is_refused(site):
+    site.answer(request(0))
+    site.answer(request(1))
+    with pytest.raises(UserError, match="another request number 1 of this run"):
+        site.answer(request(1, value=0.7))
+    with pytest.raises(UserError, match="has answered request 1 of this run, and the server asks request 0"):
+        site.answer(request(0))
+    assert site.answer(request(2)).about["count"] == 3
+
+
+def test_a_refused_request_leaves_the_state_as_it_was(site):
+    site.answer(request(0))
+    with pytest.raises(UserError, match="not accepted"):
+        site.answer(request(1, name="load"))
+    assert site.answer(request(1)).about["count"] == 2
+
+
+def test_a_new_run_begins_after_the_end_of_the_last_one_or_where_its_owner_allows_it(site):
+    site.answer(request(0))
+    with pytest.raises(UserError, match="a run that has not ended"):
+        site.answer(request(0, run="b"))
+    with pytest.raises(UserError, match="a run that this site has not begun"):
+        site.answer(request(3, run="b"))
+    site.answer(request(1, name="end"))
+    assert site.answer(request(0, run="b")).about["count"] == 1
+    site = start_again(site, restart=True)
+    assert site.answer(request(0, run="c")).about["count"] == 1
+    site.close()
+
+
+def test_a_request_without_a_number_is_refused(site):
+    with pytest.raises(UserError, match="no number"):
+        site.answer(Message("round"))
+
+
+def test_one_process_answers_from_a_folder(site):
+    with pytest.raises(UserError, match="another process answers"):
+        DurableSite(ToySite(toy_rows(0)), site.folder)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:100], lambda content: b"", lambda content: b"x" + content])
+def test_a_damaged_file_is_named(site, damage):
+    site.answer(request(0))
+    path = site.folder / "last_answer.npz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=r"last_answer\.npz cannot be read"):
+        start_again(site)
