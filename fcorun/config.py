@@ -83,6 +83,7 @@ class Settings:
     client_weighting: Literal["examples", "uniform"] = "examples"
     cutoff: NonNegative = 1e-4
     reference: bool = False
+    gap: Annotated[bool, "default outside identity"] = False
     start: str | None = None
     frozen: bool = False
     stop: dict[str, float] | None = None

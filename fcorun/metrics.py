@@ -13,6 +13,7 @@ INTEGER_COUNTERS = tuple(name for name in COUNTERS if name != "seconds")
 PERSONAL_PREFIX = "personal_"  # of metrics of the clients' personal models, averaged over clients
 QUANTILE_SUFFIXES = {"_q10": 0.1, "_q90": 0.9}  # of the quantiles of such a metric over clients
 SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
+GAP_METRICS = ("suboptimality", "gap")  # bounds on the distance to the optimum: differences of objectives
 TEST_PREFIX = "test_"  # no metric has this prefix
 RANKING_METRICS = {"auc": "val_auc", "ap": "val_ap"}  # how well scores of two classes rank the validation rows
 TEST_METRIC_REFUSAL = (
@@ -103,7 +104,7 @@ class MetricCatalogue(dict[str, Metric]):
 
     def depends_on_objective(self, name: str) -> bool:
         """Return True for losses and for metrics that plug-ins declare: two objectives do not share them."""
-        if name in ("objective", "suboptimality") or "_loss" in name:
+        if name in ("objective", *GAP_METRICS) or "_loss" in name:
             return True
         return name in self and name not in CATALOGUE
 
@@ -160,6 +161,7 @@ def _build_catalogue() -> MetricCatalogue:
     metrics = [
         Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, priority=11),
         Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, priority=10),
+        Metric("gap", "duality gap, at least  Φ(w) - Φ*", higher=False, log=True),
         train_loss,
         train_accuracy,
         val_loss,

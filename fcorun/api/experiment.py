@@ -86,6 +86,7 @@ class Experiment:
         frozen: whether the global model stays fixed.
         stop: targets that stop a run early, {"suboptimality": 1e-6}.
         reference: whether to compute the optimum first, and report the gap to it.
+        gap: whether to measure the duality gap at each evaluation.
         tail_rounds: rounds at the end over which metrics are averaged.
         metric: the metric that ranks the points of a sweep.
         x: the horizontal axis of curves.
@@ -121,6 +122,7 @@ class Experiment:
     frozen: bool | Literal["auto"] = AUTO
     stop: Mapping[str, float] | Literal["auto"] | None = AUTO
     reference: bool | Literal["auto"] = AUTO
+    gap: bool | Literal["auto"] = AUTO
     tail_rounds: int | Literal["auto"] = AUTO
     metric: str | Literal["auto"] | None = AUTO
     x: CurveAxis | Literal["auto"] = AUTO

@@ -15,6 +15,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
 from fcorun.experiment.reference import gather_rows, resolve_strength
 from fcorun.problem import solver
+from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
@@ -56,7 +57,7 @@ class Certifier:
     ):
         batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
         n_features = batch.x.shape[1]
-        self.has_gap = solver.has_duality_gap(problem, n_features)
+        self.has_gap = has_duality_gap(problem, n_features)
         self.kind = "duality gap" if self.has_gap else "prox-gradient norm"
         self._certify = solver.compile_programs(problem, n_features).certify
         self._arguments = numeric_fields(problem.regularizer), jnp.asarray(smoothness, jnp.float64), batch

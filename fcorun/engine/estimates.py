@@ -42,7 +42,8 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.chunk_width(len(seeds), len(set(seeds)) == 1)
     state = tree_bytes(_state(federation, point))
-    predictions = 4 * rows * outputs * np.dtype(federation.precision).itemsize
+    arrays_of_rows = 8 if federation.evaluation.gap else 4
+    predictions = arrays_of_rows * rows * outputs * np.dtype(federation.precision).itemsize
     return (6 + clients) * state + predictions + clients * federation.client_bytes()
 
 

@@ -14,7 +14,8 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
 from fcorun.engine.ranking import ranking_metrics
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
-from fcorun.problem.problem import Problem
+from fcorun.problem.duality_gap import pooled_gap
+from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
@@ -40,12 +41,14 @@ class Evaluation:
 
     Attributes:
         subset: the indices of training and validation rows among the rows on the device, if the data are a subset.
+        gap: whether the duality gap is one of the metrics.
     """
 
     data: FederatedData
     client_weighting: str
     cutoff: float
     subset: SubsetView | None = None
+    gap: bool = False
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
         """Put validation rows, row weights and the truth on the device, to be passed with the training rows.
@@ -112,7 +115,17 @@ class Evaluation:
         x (N, d) and y (N,) are the training rows, or all rows of which the training rows are a subset.
         """
         metrics = self.metrics_from_sums(problem, w, self.split_sums(problem, w, x, y, extra), extra)
+        metrics |= self.duality_gap(problem, w, metrics["objective"], x, y, extra=extra)
         return metrics | self.predictions(problem, w, x, extra)
+
+    def duality_gap(
+        self, problem: Problem, w: Vector, objective: Float[Array, ""], x: Any, y: Any, *, extra: dict
+    ) -> dict[str, Float[Array, ""]]:
+        """Return the duality gap at w, whose ``objective`` is known; empty where it is no metric of the run."""
+        if not self.gap:
+            return {}
+        rows = Batch(x, y, extra["weight"], offset=extra.get("offset"))
+        return {"gap": pooled_gap(problem, w, objective, rows)}
 
     def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
         """Return the predictions that ``add_ranking`` turns into metrics; empty where they cannot be ranked.

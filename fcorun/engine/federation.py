@@ -233,6 +233,7 @@ class Federation:
             w = algorithm.output(problem.for_side("server"), server)
             sums = self.evaluation.split_sums(problem, w, x, y, extra) if sums is None else sums
             metrics = self.evaluation.metrics_from_sums(problem, w, sums, extra)
+            metrics |= self.evaluation.duality_gap(problem, w, metrics["objective"], x, y, extra=extra)
             metrics |= self.evaluation.predictions(problem, w, x, extra)
             metrics |= self._algorithm_metrics(algorithm, problem, server, clients[0])
             if not algorithm.has_personal_models:

@@ -29,6 +29,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
 from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
+from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
@@ -71,6 +72,9 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
     resolve_factors(experiment.reg, experiment.objective, data)
+    if experiment.settings.gap and not has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
+        raise UserError("gap=true measures the duality gap of a linear model of one output with psi on its weights, "
+                        f"not of objective={names['objective']} with data={names['data']}: leave gap out")  # fmt: skip
     if experiment.algo.traits.hessian:
         _check_hessian_size(experiment, data)
     if data.train.n_generated_clients:
@@ -113,6 +117,7 @@ def _check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> 
         f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
         f"auto of algo={names['algo']} takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
         "reference=true solves the problem on all rows": experiment.settings.reference,
+        "gap=true takes sums over all rows": experiment.settings.gap,
         f"topology={names['topology']} links each client": experiment.topology.connects_clients,
         "reg.per_client gives each client numbers": bool(experiment.reg.per_client),
     }
@@ -146,6 +151,8 @@ def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: Federa
         return f"data={names['data']} have no validation rows"
     if metric in experiment.algorithm_metrics:
         return ""
+    if metric == "gap" and not experiment.settings.gap:
+        return "gap=true is not set"
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
     objective_metrics = {metric.name for metric in experiment.objective.metrics}
@@ -296,7 +303,7 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         algorithm=experiment.algo,
         data=data,
         schedule=build_schedule(experiment, data, subset_view),
-        evaluation=Evaluation(data, settings.client_weighting, settings.cutoff, subset_view),
+        evaluation=Evaluation(data, settings.client_weighting, settings.cutoff, subset_view, settings.gap),
         precision=settings.precision,
         topology=experiment.topology,
         links=experiment.topology.connect(data.client_names),

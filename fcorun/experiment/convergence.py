@@ -57,6 +57,18 @@ def describe_met_target(targets: Mapping[str, float], rows: MetricRows, metrics:
     return ""
 
 
+def describe_unresolved_gap(targets: Mapping[str, float], row: Mapping[str, float], resolution: float) -> str:
+    """Return a sentence on a duality gap that is rounding, and a target below rounding; empty otherwise.
+
+    More rounds would show no smaller gap, and the target can be neither met nor missed. ``resolution`` is the smallest
+    gap that the run's precision resolves.
+    """
+    if targets.get("gap", np.inf) >= resolution or row.get("gap", np.inf) > resolution:
+        return ""
+    return (f"stopped in round {row['round']}: stop.gap={targets['gap']:g} is less than the precision resolves; give a "
+            "larger target, or precision=float64")  # fmt: skip
+
+
 def _describe_previous_evaluation(name: str, rows: MetricRows) -> str:
     """Return a clause that names the round of the evaluation before; empty if no rounds lie between the two."""
     if name == RELATIVE_CHANGE or len(rows) < 2 or rows[-1]["round"] - rows[-2]["round"] < 2:

@@ -73,7 +73,8 @@ class PreparedExperiment:
         if self.settings.stop is None:  # stop=null has the identity of a configuration without the key
             settings.pop("stop")
         if isinstance(self.algo, Baseline):
-            settings = {key: settings[key] for key in ("client_weighting", "cutoff", "reference")}
+            kept = ("client_weighting", "cutoff", "reference", "gap")
+            settings = {key: settings[key] for key in kept if key in settings}
         if self.warm_start:
             settings["start"] = self.warm_start.digest
         edge_map = self.topology.sources()

@@ -18,6 +18,7 @@ from fcorun.experiment.prepare import are_convex
 from fcorun.experiment.reference import gather_rows
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver
+from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
@@ -97,13 +98,13 @@ def can_assess_gap(experiment: PreparedExperiment, resolved_values: dict | None)
 def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) -> str:
     """Return a sentence on a run whose gap to the optimum is neither assessed nor measured.
 
-    The sentence is empty if ``reference`` measures the gap already, or could not: the problem has no certified
-    optimum, or its rows are not in memory.
+    The sentence is empty if ``reference`` or ``gap`` measures the gap already, or ``reference`` could not: the problem
+    has no certified optimum, or its rows are not in memory.
     """
     algo, reg, names = experiment.algo, experiment.reg, experiment.names
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return ""
-    if experiment.settings.reference or data.train.why_not_in_memory:
+    if experiment.settings.reference or experiment.settings.gap or data.train.why_not_in_memory:
         return ""
     if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
         return ""
@@ -123,19 +124,24 @@ def assess_gap(
     solution: dict[str, np.ndarray],
     objectives: tuple[float, float],
     strong_convexity: float,
+    duality_gap: float = np.inf,
 ) -> OptimalityGap:
     """Assess the gap of a run of this experiment that ended at ``solution``.
 
     Args:
         objectives: the first and the last objective of the run; the last one is finite.
         strong_convexity: a lower bound mu on the curvature of F.
+        duality_gap: the duality gap at the end, if it is known. A small one needs no solver.
     """
+    last = objectives[1]
+    measured = _summarize_gap(objectives, last, last - duality_gap, ("duality gap", duality_gap, False))
+    if measured.near:
+        return measured
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         batch = gather_rows(data, experiment.settings.client_weighting)
         optimum = _solve_in_closed_form(problem, batch)
         if optimum is not None:
-            last = objectives[1]
             return _summarize_gap(objectives, min(optimum, last), optimum, (_CLOSED_FORM, last - optimum, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
@@ -185,15 +191,15 @@ def _search_from(
 ) -> OptimalityGap:
     """Assess the gap by a solver that continues from ``start``, the end of the run."""
     n_features = batch.x.shape[1]
-    has_duality_gap = solver.has_duality_gap(problem, n_features)
+    has_gap = has_duality_gap(problem, n_features)
     n_outputs = start["weights"].size // n_features if "weights" in start else 1
     affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
     max_iterations = int(min(_MAX_ITERATIONS, affordable))
-    tolerance = 1e-9 if has_duality_gap else 1e-6
+    tolerance = 1e-9 if has_gap else 1e-6
     best, lower_bound, gap = objectives[1], -np.inf, None
     for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):
         best = min(best, iterate.objective)
-        if has_duality_gap:
+        if has_gap:
             lower_bound = max(lower_bound, iterate.objective - iterate.certificate)
         elif strong_convexity > 0 and isinstance(problem.regularizer, NoRegularizer):
             gradient_norm = float(problem.gradient(iterate.w, batch).norm())  # F >= F(w) - ||g||^2 / 2 mu

@@ -28,6 +28,7 @@ from fcorun.metrics import CATALOGUE, COUNTERS, PERSONAL_PREFIX, TEST_METRIC_REF
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
+from fcorun.problem.duality_gap import explain_missing_conjugate
 from fcorun.regularizers.base import Regularizer
 
 
@@ -68,7 +69,7 @@ def prepare_plugins(
     """
     plugins = dict(plugins)
     names = {section: labels[section].get("name", type(plugins[section]).__name__.lower()) for section in plugins}
-    settings = resolve_local_work(settings)
+    settings = request_gap(resolve_local_work(settings))
     if plugins["algo"].traits.deterministic:
         settings = full_batch_settings(settings, names["algo"])
     check_compatibility(plugins, names)
@@ -86,6 +87,7 @@ def prepare_plugins(
     check_metric(settings.metric, experiment)
     check_axis(settings.x, experiment)
     check_stop(experiment)
+    check_gap(experiment)
     return experiment
 
 
@@ -157,6 +159,13 @@ def resolve_local_work(settings: Settings) -> Settings:
     return settings
 
 
+def request_gap(settings: Settings) -> Settings:
+    """Return the settings with ``gap`` true if ``metric`` or ``stop`` names the duality gap."""
+    if settings.metric == "gap" or "gap" in (settings.stop or {}):
+        return replace(settings, gap=True)
+    return settings
+
+
 def plugin_to_config(plugin: Any, name: str, title: str | None = None) -> dict[str, Any]:
     """Return a plug-in with its name and its title in figures as plain values, from which it can be built again."""
     config = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
@@ -194,7 +203,7 @@ def _declared_convexity(plugin: Objective | Regularizer) -> bool | None:
 
 
 def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
-    """Refuse a baseline, a reference or a relative strength where the problem has no certified optimum.
+    """Refuse a baseline, a reference, a gap or a relative strength where the problem has no certified optimum.
 
     Raises UserError.
     """
@@ -202,8 +211,8 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
     has_relative_strength = plugins["reg"].relative_or_none is not None
     if is_baseline:
         option, convex_sections = f"algo={names['algo']}", ("objective", "reg")
-    elif settings.reference:
-        option, convex_sections = "reference=true", ("objective", "reg")
+    elif settings.reference or settings.gap:
+        option, convex_sections = "reference=true" if settings.reference else "gap=true", ("objective", "reg")
     elif has_relative_strength:
         option, convex_sections = "reg.relative", ("objective",)
     else:
@@ -220,6 +229,21 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
             f"{option} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
             "not; choose reg=nonneg, l1_nonneg or simplex"
         )
+
+
+def check_gap(experiment: PreparedExperiment) -> None:
+    """Refuse a duality gap of a problem without conjugates, or of a run without a shared model. Raises UserError."""
+    names = experiment.names
+    if not experiment.settings.gap:
+        return
+    if not experiment.has_shared_model:
+        raise UserError(
+            f"gap=true measures a model for all clients, and algo={names['algo']} makes none: leave gap out"
+        )
+    reason = explain_missing_conjugate(experiment.objective, experiment.reg)
+    if reason:
+        raise UserError(f"gap=true measures a duality gap, which objective={names['objective']} with reg={names['reg']} "
+                        f"does not have: {reason}; leave gap out, or give reference=true")  # fmt: skip
 
 
 def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:

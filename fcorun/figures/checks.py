@@ -5,7 +5,7 @@ from typing import get_args
 
 import yaml
 
-from fcorun.config import CurveAxis, locate_user_class
+from fcorun.config import CurveAxis, Settings, locate_user_class
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Figure
@@ -45,11 +45,13 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
                 raise UserError(f"figure.claims.at={name} is not a choice: {suggest_name(name, ['largest', *axes])}")
 
 
-def check_reference(figure: Figure, requested: bool) -> None:
-    """Raise UserError if the figure shows the gap to an optimum that is not ``requested``."""
+def check_gap_metrics(figure: Figure, settings: Settings) -> None:
+    """Raise UserError if the figure shows the gap to an optimum that the ``settings`` do not ask for."""
     metrics = [*figure.panels, *(claim.metric for claim in figure.claims)]
-    if "suboptimality" in metrics and not requested:
+    if "suboptimality" in metrics and not settings.reference:
         raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
+    if "gap" in metrics and not settings.gap:
+        raise UserError("figure: gap is the duality gap, which takes time: give gap=true as well")
 
 
 def check_algorithms(figure: Figure, algorithms: Iterable[str]) -> None:

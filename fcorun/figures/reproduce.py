@@ -87,7 +87,7 @@ def reproduce(
     choice = f"experiment={name}"
     algorithms = [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])]
     checks.check_metrics(figure, experiment.metrics.with_metrics(checks.read_declared_metrics(algorithms)))
-    checks.check_reference(figure, experiment.settings.reference)
+    checks.check_gap_metrics(figure, experiment.settings)
     checks.check_algorithms(figure, algorithms)
     _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
 

@@ -6,7 +6,6 @@ certificate is the duality gap, which bounds the distance to the optimum, if obj
 else the norm of the prox-gradient map.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.config import numeric_fields
+from fcorun.problem.duality_gap import fit_intercept, has_duality_gap, pooled_gap
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.system.interruption import check_interrupted
@@ -154,19 +154,6 @@ def _take_steps(problem: Problem, state, batch: Batch):
     return lax.scan(step, state, length=STEPS_PER_CERTIFICATE)[0]
 
 
-def has_duality_gap(problem: Problem, features: int) -> bool:
-    """Return True if the problem has a duality gap: a linear model, one output, and both conjugates.
-
-    With a ridge, the conjugate of any psi plus the ridge is known, by the prox of psi. Without a ridge psi needs a
-    conjugate and a positive strength on every feature: a feature without a penalty has next to no feasible dual point.
-    """
-    psi, shapes = problem.regularizer, problem.shapes
-    psi_conjugate = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0 and not psi.has_free_features
-    conjugates = (psi_conjugate or problem.objective.ridge > 0) and hasattr(problem.objective, "conjugate")
-    linear = problem.regularized == ("weights",) and set(shapes) | {"bias"} == {"weights", "bias"}
-    return conjugates and linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
-
-
 def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, has_gap: bool):
     """Return the point, its objective and its certificate; for a duality gap, the point with the best intercept."""
     if has_gap and "bias" in w:
@@ -175,55 +162,4 @@ def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, has_gap: bool
     if not has_gap:
         move = w - problem.prox(w - problem.gradient(w, batch) / lipschitz, 1 / lipschitz)
         return w, objective, lipschitz * move.norm()
-    # A dual point of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w) is theta_i = omega_i u_i, scaled so that the
-    # conjugate of psi is finite at -X'theta. An intercept requires sum theta = 0, which holds at the best intercept.
-    x, y, omega = problem.features(batch.x, w.dtype), batch.y, batch.weight
-    prediction = problem.predict(w, batch.x, batch.offset)
-    u = jax.grad(lambda p: problem.objective.loss(p, y).sum())(prediction)
-    v = (-x.T @ (omega * u)).reshape(w["weights"].shape)
-    scale, conjugate = _scaled_conjugate(problem, v)
-    fixed = 0.0 if batch.offset is None else scale * u * batch.offset  # the conjugate of l(. + offset) is less by this
-    dual = -(omega @ (problem.objective.conjugate(scale * u, y) - fixed)) - conjugate  # type: ignore[attr-defined]
-    feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u)) if "bias" in w else True
-    return w, objective, jnp.where(feasible, objective - dual, jnp.inf)
-
-
-def _scaled_conjugate(problem: Problem, v: jax.Array) -> tuple[jax.Array | float, jax.Array]:
-    """Return the largest s in [0, 1] with a finite conjugate of psi plus the ridge at s v, and the conjugate."""
-    psi, ridge = problem.regularizer, problem.objective.ridge
-    if not ridge:
-        scale = psi.dual_scale(v)  # type: ignore[attr-defined]
-        return scale, psi.conjugate(scale * v)  # type: ignore[attr-defined]
-    u = psi.prox(v / ridge, 1 / ridge)  # argmax <v, u> - ridge / 2 ||u||^2 - psi(u)
-    return 1.0, jnp.vdot(v, u) - ridge / 2 * jnp.vdot(u, u) - psi.value(u)
-
-
-def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
-    """Return w with the intercept that minimises F for its weights.
-
-    The method is Newton's, with bisection where a step leaves the bracket.
-    """
-    without_bias = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
-    # Without a bound on the curvature, a step from a flat part of the loss may overflow.
-    has_bound = problem.objective.has_curvature_bound
-
-    def loss(bias):
-        return batch.weight @ problem.objective.loss(without_bias + bias, batch.y)
-
-    def is_far(state):
-        bias, _, _, slope, count = state
-        size = batch.weight @ jnp.abs(jax.grad(lambda p: problem.objective.loss(p, batch.y).sum())(without_bias + bias))
-        return (jnp.abs(slope) > 1e-14 * size) & (count < 100)
-
-    def improve(state):
-        bias, low, high, slope, count = state
-        low = jnp.where(slope < 0, bias, low)
-        high = jnp.where(slope > 0, bias, high)
-        step = -slope / jax.grad(jax.grad(loss))(bias)
-        newton = bias + (step if has_bound else jnp.clip(step, -(2.0**count), 2.0**count))
-        middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * 2.0**count)
-        bias = jnp.where((newton > low) & (newton < high), newton, middle)
-        return bias, low, high, jax.grad(loss)(bias), count + 1
-
-    start = (w["bias"], jnp.full((), -jnp.inf), jnp.full((), jnp.inf), jax.grad(loss)(w["bias"]), 0)
-    return Vector(w | {"bias": lax.while_loop(is_far, improve, start)[0]})
+    return w, objective, pooled_gap(problem, w, objective, batch)

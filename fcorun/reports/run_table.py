@@ -8,6 +8,7 @@ from typing import Any
 from fcorun.errors import UserError, suggest_name
 from fcorun.metrics import (
     CATALOGUE,
+    GAP_METRICS,
     PERSONAL_PREFIX,
     TEST_METRIC_REFUSAL,
     TEST_PREFIX,
@@ -19,7 +20,7 @@ from fcorun.reports.seed_bands import ROUNDING_TOLERANCE, SEED_KINDS, seed_band,
 
 SEED_KEYS = ("seed", "data.seed")
 OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # sections whose values define the objective
-REGULARIZED_METRICS = ("objective", "suboptimality")  # depend on psi: two strengths do not share them
+REGULARIZED_METRICS = ("objective", *GAP_METRICS)  # depend on psi: two strengths do not share them
 # A pandas.DataFrame. With its type hints, a column is a Series or a truth value or a frame.
 DataFrame = Any
 
@@ -238,7 +239,7 @@ class RunTable:
         best = done["metric"].max() if self.metrics[metric].higher else done["metric"].min()
         objective = self.column("tail_objective")
         tolerance = 0.0
-        if metric == "suboptimality":  # a difference of objectives, which has their rounding
+        if metric in GAP_METRICS:  # a difference of objectives, which has their rounding
             runs = done["rows"].loc[done["metric"].idxmin()]
             tolerance = ROUNDING_TOLERANCE * np.nanmax(np.abs(objective[runs]), initial=0)
         tied = done[np.isclose(done["metric"], best, rtol=ROUNDING_TOLERANCE, atol=tolerance)]

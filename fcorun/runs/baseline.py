@@ -22,7 +22,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
     problem = build_problem(job.experiment, data)
     assert isinstance(algo, Baseline)
     with jax.enable_x64(True):
-        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff)
+        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, gap=settings.gap)
         all_rows = reference.gather_rows(data, settings.client_weighting)
         evaluation_arrays = evaluation.arrays("float64")
         train_slice = algo.select_rows(data.train.offsets)

@@ -30,7 +30,7 @@ from fcorun.experiment.convergence import (
 )
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
-from fcorun.metrics import COUNTERS, aggregate, to_json
+from fcorun.metrics import COUNTERS, GAP_METRICS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.scores import compute_scores
 from fcorun.objectives.base import is_linear_model
@@ -96,10 +96,11 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
     A ``separation_warning`` replaces that of an objective that was still falling. A baseline has its certificate.
     """
     row = job.rows[-1]
-    resolution = job.objective_resolution()
-    if abs(row.get("suboptimality", float("inf"))) < resolution:
-        precision = job.experiment.settings.precision
-        job.add_reason(f"suboptimality is rounding: {precision} resolves {resolution:.1g} of the objective")
+    resolution = job.resolution(row.get("objective", 0.0))
+    for name in GAP_METRICS:
+        if abs(row.get(name, float("inf"))) < resolution:
+            precision = job.experiment.settings.precision
+            job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))
     job.add_reason(_warn_of_zero_weights(job.experiment, row))
     job.add_reason(separation_warning)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.communication.rounds import MessageBytes
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
-from fcorun.experiment.convergence import describe_met_target, explain_growth, minimised_metric
+from fcorun.experiment.convergence import describe_met_target, describe_unresolved_gap, explain_growth, minimised_metric
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import COUNTERS, PERSONAL_PREFIX
 from fcorun.records.folder import RunFolder
@@ -107,6 +107,11 @@ class RunHistory:
         self.rows.append(counters | self.experiment.metrics.sort(metrics))
         return self.rows[-1]
 
+    def resolution(self, objective: float) -> float:
+        """Return the smallest gap to the optimum that the run's precision resolves at this objective."""
+        precision = "float64" if isinstance(self.experiment.algo, Baseline) else self.experiment.settings.precision
+        return {"float32": 1e-6, "float64": 1e-14}[precision] * abs(objective)
+
     def check_targets(self) -> bool:
         """Return whether the run has met a target of ``stop``; the last evaluation may have just met one.
 
@@ -114,7 +119,9 @@ class RunHistory:
         """
         targets = self.experiment.settings.stop
         if targets:
-            sentence = describe_met_target(targets, self.rows, self.experiment.metrics)
+            resolution = self.resolution(self.rows[-1].get("objective", 0.0))
+            sentence = describe_unresolved_gap(targets, self.rows[-1], resolution)
+            sentence = sentence or describe_met_target(targets, self.rows, self.experiment.metrics)
             if sentence:
                 self.stopped = True
                 self.add_reason(sentence)
@@ -184,11 +191,6 @@ class Job(RunHistory):
         minimised = "objective" if "objective" in row else minimised_metric(row)
         text = f"{minimised} {row[minimised]:.6g}"
         return text if metric == minimised else f"{text}  {metric} {row[metric]:.4g}"
-
-    def objective_resolution(self) -> float:
-        """Return the smallest gap to the optimum that the run's precision resolves; 0 without a reference optimum."""
-        relative = {"float32": 1e-6, "float64": 1e-14}[self.experiment.settings.precision]
-        return relative * abs(self.optimum["objective"]) if self.optimum else 0.0
 
     def adopt_finished_record(self) -> bool:
         """Return whether the record is complete, and take its status over.

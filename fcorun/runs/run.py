@@ -240,7 +240,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
         return True
     job.optimum = reference.compute_optimum(job.experiment, data)
     target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
-    resolution = job.objective_resolution()
+    resolution = job.resolution(job.optimum["objective"])
     if target < resolution:
         precision = job.experiment.settings.precision
         message = (f"stop.suboptimality={target:g}: precision={precision} resolves {resolution:.1g} of an objective "

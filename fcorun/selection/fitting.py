@@ -191,7 +191,7 @@ class PathFitter:
         settings, algo = experiment.settings, experiment.algo
         assert isinstance(algo, Baseline)
         problem = build.build_problem(experiment, data)
-        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, view)
+        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, view, settings.gap)
         arrays = evaluation.arrays("float64")
         rows = algo.select_rows(data.train.offsets)
         weight = np.zeros(len(self.data.train.y))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.errors import UserError
-from fcorun.metrics import CATALOGUE, PERSONAL_PREFIX, global_name, structure_metrics
+from fcorun.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, structure_metrics
 from fcorun.reports.grid_edges import GridEdge
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.seed_curves import Curve, draw_curves
@@ -87,14 +87,14 @@ def _choose_measured_panels(view: ProblemView, rows: Sequence[dict[str, Any]], m
     if missing and (view.panels or not panels):
         raise UserError(
             f"figure.panels: {', '.join(missing)} was not measured: leave it out, or run what measures it "
-            "(suboptimality: reference=true)"
+            "(suboptimality: reference=true; gap: gap=true)"
         )
     return panels
 
 
 def choose_sweep_panels(names: Sequence[str], metric: str) -> list[str]:
     """Return the metrics to draw for runs that have these metrics ``names`` and are judged by ``metric``."""
-    panels = [next((name for name in ("suboptimality", "objective") if name in names), "train_loss")]
+    panels = [next((name for name in (*GAP_METRICS, "objective") if name in names), "train_loss")]
     quality = ("val_loss", "val_accuracy", "train_accuracy")
     panels.append(next((name for name in quality if name in names), "train_loss"))
     panels = [name for name in panels if name in names]  # runs with personal models alone have neither

@@ -4,7 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.metrics import CATALOGUE, PERSONAL_PREFIX, SPLIT_PREFIXES, Metric, MetricCatalogue, is_baseline_row
+from fcorun.metrics import (
+    CATALOGUE,
+    GAP_METRICS,
+    PERSONAL_PREFIX,
+    SPLIT_PREFIXES,
+    Metric,
+    MetricCatalogue,
+    is_baseline_row,
+)
 from fcorun.reports.pictures.layout import (
     choose_unit,
     count_panel_columns,
@@ -96,7 +104,7 @@ def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, s
 
 def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalogue = CATALOGUE) -> list[Panel]:
     """Return the panels for a run with these metrics; a panel of one metric has its label."""
-    panels: list[Panel] = [("", {"suboptimality" if "suboptimality" in names else "objective": ""})]
+    panels: list[Panel] = [("", {next((name for name in GAP_METRICS if name in names), "objective"): ""})]
     split = "val_" if any(name.startswith("val_") for name in names) else "train_"
     has_accuracy = "train_accuracy" in names or PERSONAL_PREFIX + "train_accuracy" in names
     score = "accuracy" if has_accuracy else "loss"
