@@ -242,8 +242,8 @@ def check_gap(experiment: PreparedExperiment) -> None:
         )
     reason = explain_missing_conjugate(experiment.objective, experiment.reg)
     if reason:
-        raise UserError(f"gap=true measures a duality gap, which objective={names['objective']} with reg={names['reg']} "
-                        f"does not have: {reason}; leave gap out, or give reference=true")  # fmt: skip
+        raise UserError(f"gap=true needs the duality gap of objective={names['objective']} with reg={names['reg']}: "
+                        f"{reason}; leave gap out, or give reference=true")  # fmt: skip
 
 
 def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
