@@ -14,6 +14,7 @@ from fcorun.config import numeric_fields
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
 from fcorun.problem import solver, strength_max
+from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.system.hosts import current_hosts
 
 MAX_FEDERATIONS = 50  # whose programs are kept
@@ -48,7 +49,7 @@ def _share_solver(compile_programs):
     def compile_or_share(problem, features):
         if _patches:
             return compile_programs(problem, features)
-        mirror, has_gap = _content(problem.mirror), solver.has_duality_gap(problem, features)
+        mirror, has_gap = _content(problem.mirror), has_duality_gap(problem, features)
         key = _content_of_problem(problem), mirror, features, has_gap
         if key not in _solvers:
             _solvers[key] = compile_programs(problem, features)

@@ -59,7 +59,7 @@ def same(ours, theirs, but=(), rtol=1e-9):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["algo=feddualavg", "local_epochs=3"],
+        ["algo=feddualavg", "local_epochs=3", "gap=true"],
         ["algo=feddualavg", "client_weighting=uniform", "clients_per_round=2"],
         ["algo=fedsplit", "objective.ridge=0.1"],
         ["algo=ditto", "algo.client_lr=0.05", "algo.personal_lr=0.05"],
@@ -142,7 +142,9 @@ def test_no_minibatch_bends_more_than_its_bound():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", [["algo=feddualavg"], ["algo=fedsplit", "objective.ridge=0.1"], ["algo=centralized"]])
+@pytest.mark.parametrize(
+    "algo", [["algo=feddualavg", "gap=true"], ["algo=fedsplit", "objective.ridge=0.1"], ["algo=centralized"]]
+)
 def test_an_offset_is_subtracted_from_the_target(algo):
     table = frame()
     ours = done(table.drop(columns="k"), "offset", "data.offset=o", *algo)

@@ -7,6 +7,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,9 +17,13 @@ from helpers import composed, fails, not_none
 from fcorun import Record, run
 from fcorun.cli.commands import main
 from fcorun.datasets.subset import take_subset
-from fcorun.experiment.build import load_data
+from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.reference import gather_rows
 from fcorun.problem import solver
+from fcorun.problem.duality_gap import has_duality_gap, pooled_gap
+from fcorun.problem.vector import Vector
+from fcorun.regularizers import L1
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.fitting import PathFitter
@@ -151,6 +157,21 @@ def test_folds_in_which_other_clients_have_weight_held_out():
             np.testing.assert_allclose(one.metrics[name], values, rtol=1e-6, err_msg=name)
 
 
+def test_the_gap_of_a_fold_is_that_of_its_rows():
+    experiment = prepare(config("algo=fedavg", "algo.client_lr=0.05", "gap=true", "precision=float64", "tail_rounds=1",
+                                "data.weight=k", k=np.arange(36) % 3 + 1))  # fmt: skip
+    data, fits, strengths = load_data(experiment), [], np.array([0.3, 0.1])
+    subset = take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)
+    PathFitter(experiment, data, "strength", strengths, 12).fit([lambda: subset], lambda _, fit: fits.append(fit))
+    for i, strength in enumerate(strengths):
+        problem = build_problem(experiment.with_resolved(reg=L1(float(strength))), subset.data)
+        with jax.enable_x64(True):
+            batch = gather_rows(subset.data, "examples")
+            w = Vector({name: jnp.asarray(values[i]) for name, values in fits[0].solution.items()})
+            gap = float(pooled_gap(problem, w, fits[0].metrics["objective"][i], batch))
+        assert fits[0].metrics["gap"][i] == pytest.approx(gap, rel=1e-10)
+
+
 @pytest.mark.slow
 def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     """Like a baseline with reg.strength: the certificate is a duality gap, which needs a strength."""
@@ -158,7 +179,7 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     monkeypatch.setattr(
         solver,
         "compile_programs",
-        lambda problem, count: gaps.append(solver.has_duality_gap(problem, count)) or compile_programs(problem, count),
+        lambda problem, count: gaps.append(has_duality_gap(problem, count)) or compile_programs(problem, count),
     )
     means = []
     for name in ("reg.strength", "reg.relative"):
