@@ -120,7 +120,7 @@ def dual_scale(problem: Problem, gradient: jax.Array) -> jax.Array | float:
 
 
 def duality_gap(
-    problem: Problem, objective: jax.Array, sums: ResidualSums, scale: jax.Array | float, conjugates: jax.Array
+    problem: Problem, objective: jax.Array | float, sums: ResidualSums, scale: jax.Array | float, conjugates: jax.Array
 ) -> jax.Array:
     """Return ``objective``, F + psi at a model, minus the lower bound on the optimum that sums over all rows give.
 
@@ -138,7 +138,7 @@ def duality_gap(
     return jnp.where(feasible, gap, jnp.inf)
 
 
-def pooled_gap(problem: Problem, w: Vector, objective: jax.Array, batch: Batch) -> jax.Array:
+def pooled_gap(problem: Problem, w: Vector, objective: jax.Array | float, batch: Batch) -> jax.Array:
     """Return the duality gap at w, whose ``objective`` is given; ``batch`` has all rows with their weights in F.
 
     The dual point is that of the best intercept for the weights.

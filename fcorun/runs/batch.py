@@ -211,8 +211,14 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
         job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
         return
     assert job.resolved_values is not None
-    duality_gap = job.rows[-1].get("gap", np.inf)
-    gap = assess_gap(job.experiment, data, solution, objectives, job.resolved_values["least"], duality_gap)
+    gap = assess_gap(
+        job.experiment,
+        data,
+        solution,
+        objectives,
+        strong_convexity=job.resolved_values["least"],
+        duality_gap=job.rows[-1].get("gap", np.inf),
+    )
     job.certificate = asdict(gap)
     job.add_reason(gap.describe(job.experiment, data, falling=measure_remaining_descent(job.rows) is not None))
 

@@ -80,7 +80,7 @@ def pooled(problem, w, batch):
 
 
 def split(batch, parts=3):
-    return [Batch(*(None if array is None else array[part::parts] for array in batch)) for part in range(parts)]
+    return [jax.tree.map(lambda array, part=part: array[part::parts], batch) for part in range(parts)]
 
 
 def gap_of_parts(problem, w, batches):
@@ -107,9 +107,7 @@ def gap_of_parts(problem, w, batches):
             exchanges += 1
     sums = total(lambda p, batch: duality_gap.residual_sums(problem, p, batch), predictions(w), batches)
     scale = duality_gap.dual_scale(problem, sums.gradient)
-    conjugates = sum(
-        duality_gap.conjugate_sum(problem, p, scale, batch) for p, batch in zip(predictions(w), batches, strict=True)
-    )
+    conjugates = total(lambda p, batch: duality_gap.conjugate_sum(problem, p, scale, batch), predictions(w), batches)
     return duality_gap.duality_gap(problem, objective, sums, scale, conjugates), exchanges
 
 
