@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from fcorun.configuration.compose import (
 from fcorun.configuration.overrides import normalize_overrides, override_key
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import UserError
-from fcorun.system.background_import import DRAWING_MODULES
+from fcorun.system.background_import import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES
 from fcorun.system.helper_process import HelperProcess
 from fcorun.system.interruption import interruptible_at_once
 
@@ -62,8 +63,8 @@ def run_sweep_command(arguments: list[str]) -> None:
 def compose_and_run(arguments: list[str]) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    helper = HelperProcess(*DRAWING_MODULES)
-    prepare_once = PreparedOnce(lambda values: begin_run(values, helper))
+    helper = HelperProcess()
+    prepare_once = PreparedOnce(lambda values: begin_run(values, helper, RUN_DRAWING_MODULES))
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
 
@@ -83,7 +84,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> Sequence[float | None]:
         try:
             with interruptible_at_once():
-                code, values = run_points(points, config, launcher, arguments, part)
+                code, values = run_points(points, config, launcher, arguments, helper, part)
         except BaseException as error:
             failures.append(error)
             raise
@@ -92,7 +93,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         return values
 
     task.__module__ = "fcorun.cli.main"
-    task.sweep, task.point = sweep, make_point  # type: ignore[attr-defined] # called by the launcher
+    task.sweep, task.point = sweep, partial(make_point, helper)  # type: ignore[attr-defined] # called by the launcher
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:
@@ -229,8 +230,8 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
         raise SystemExit(run_follower())
 
 
-def begin_run(values: Mapping[str, Any], helper: HelperProcess) -> None:
-    """Begin what a run on this host alone needs besides JAX, while JAX is imported: its data, and the drawing process.
+def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules: Sequence[str]) -> None:
+    """Begin what runs on this host alone need besides JAX, while JAX is imported: their data, and the drawing process.
 
     Errors are left to the preparation of the run.
     """
@@ -240,7 +241,7 @@ def begin_run(values: Mapping[str, Any], helper: HelperProcess) -> None:
     with suppress(UserError):
         if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
             return
-        helper.start()
+        helper.start(*drawing_modules)
         if isinstance(values.get("data"), Mapping):
             begin_to_load(build_plugin("data", values["data"]), values.get("memory"))
 
@@ -272,13 +273,18 @@ def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequen
         run_experiments([experiment], [relative_folder], console, helper)
 
 
-def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None) -> "SweepPoint":
+def make_point(
+    helper: HelperProcess, overrides: str, config: DictConfig, values: dict[str, Any] | None
+) -> "SweepPoint":
     """Return a point of a sweep from its composed configuration, and from its plain values if they are known."""
-    from fcorun.experiment.prepare import prepare
-    from fcorun.runs.sweep_points import SweepPoint
-
     with interruptible_at_once():
-        experiment = prepare(values or to_plain_values(config))
+        values = values or to_plain_values(config)
+        if "jax" not in sys.modules and config.hydra.launcher.get("executor", "inline") == "inline":
+            begin_run(values, helper, SWEEP_DRAWING_MODULES)
+        from fcorun.experiment.prepare import prepare  # JAX is imported
+        from fcorun.runs.sweep_points import SweepPoint
+
+        experiment = prepare(values)
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.run_id = experiment.identity[:8]  # for the resolver ${run_id:} in the folder's name
     folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
@@ -286,7 +292,12 @@ def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None
 
 
 def run_points(
-    points: list, config: DictConfig, launcher: dict[str, Any], arguments: Sequence[str], part: bool = False
+    points: list,
+    config: DictConfig,
+    launcher: dict[str, Any],
+    arguments: Sequence[str],
+    helper: HelperProcess,
+    part: bool = False,
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep; return the exit code, and the tail average of the metric for each point.
 
@@ -316,7 +327,7 @@ def run_points(
     join_other_hosts(hosts, arguments, options.dry_run)
     with SweepConsole(options.verbose) as console:
         folder = Path(str(config.hydra.sweep.dir))
-        code = run_sweep(points, folder, options, console, part)
+        code = run_sweep(points, folder, options, console, without_report=part, helper=helper)
         if config.get("report") is not False and code != 2 and not (part or options.dry_run):
             for line in write_report(folder, [point.folder for point in points]):
                 console.show_if_verbose(line)

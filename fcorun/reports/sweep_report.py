@@ -21,6 +21,7 @@ from fcorun.reports.pictures.sweep_pictures import draw_sweep
 from fcorun.reports.run_table import SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
 from fcorun.system.files import write_atomically
+from fcorun.system.helper_process import HelperProcess
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
 
@@ -35,12 +36,14 @@ def write_sweep_report(
     x: str = "rounds",
     style: str = "paper",
     algos: Sequence[str] = (),
+    helper: HelperProcess | None = None,
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
 
     ``algos`` come before other algorithms, and their curve styles are in this order. Runs that have not ended are
-    printed too. The caller prints failed runs. Raises UserError as ``RunTable.resolve_metric``, after
-    results.csv is written, and as ``draw_sweep``, after the table is printed.
+    printed too. The caller prints failed runs. A ``helper`` process draws the pictures, if there is one. Raises
+    UserError as ``RunTable.resolve_metric``, after results.csv is written, and as ``draw_sweep``, after the table is
+    printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records, left_out = drop_superseded(records)
@@ -55,7 +58,7 @@ def write_sweep_report(
         print_full_width(table, console)
         for note in notes:
             console.print(escape(note))
-        written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos)
+        written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos, helper=helper)
     for row in runs.to_dicts():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

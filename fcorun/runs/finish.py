@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,11 +38,11 @@ from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.hosts.leader import gather_predictions
 from fcorun.runs.job import Job
 from fcorun.sources.catalogue import read_source
+from fcorun.system.helper_process import begin_call
 from fcorun.system.interruption import check_interrupted
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
 
 Arrays = dict[str, np.ndarray]
-T = TypeVar("T")
 
 
 def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None, *, times: dict) -> None:
@@ -195,18 +195,11 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Callable[[],
 
     settings = job.experiment.settings
     options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
-    curves = _begin(job, draw_run, job.rows, job.label, settings.cutoff, **options)
+    curves = begin_call(job.helper, draw_run, job.rows, job.label, settings.cutoff, **options)
     if coefficients is None:
         return lambda: {"curves.png": curves()}
-    model = _begin(job, draw_model, coefficients, job.label, settings.cutoff, style=settings.style)
+    model = begin_call(job.helper, draw_model, coefficients, job.label, settings.cutoff, style=settings.style)
     return lambda: {"curves.png": curves(), **model()}
-
-
-def _begin(job: Job, draw: Callable[..., T], *arguments: Any, **options: Any) -> Callable[[], T]:
-    """Begin to draw in the job's helper process; without one, the function that is returned draws."""
-    if job.helper is None:
-        return partial(draw, *arguments, **options)
-    return job.helper.submit(draw, *arguments, **options).result
 
 
 def _write_next(job: Job, name: str, content: bytes | str) -> None:

@@ -31,7 +31,7 @@ from fcorun.runs.batch import BatchContext, run_with_oom_retry
 from fcorun.runs.batching import check_devices, choose_devices, split_jobs
 from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.job import Job, Watcher
-from fcorun.system.background_import import PLOTTING_MODULES, import_in_background
+from fcorun.system.background_import import PLOTTING_MODULES, RUN_DRAWING_MODULES, import_in_background
 from fcorun.system.cache import Keyed
 from fcorun.system.helper_process import HelperProcess
 from fcorun.system.hosts import current_hosts
@@ -151,7 +151,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
 def _prepare_pictures(jobs: list[Job]) -> None:
     """Have the plotting library imported while the jobs run: by the helper process, or else in the background."""
     for job in jobs:
-        if job.with_pictures and not (job.helper and job.helper.start()):
+        if job.with_pictures and not (job.helper and job.helper.start(*RUN_DRAWING_MODULES)):
             import_in_background(*PLOTTING_MODULES)
 
 

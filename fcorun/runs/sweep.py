@@ -16,15 +16,23 @@ from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
 from fcorun.system.background_import import PLOTTING_MODULES, TABLE_MODULES, import_in_background
+from fcorun.system.helper_process import HelperProcess
 
 
 def run_sweep(
-    points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher, without_report: bool = False
+    points: Sequence[SweepPoint],
+    folder: Path,
+    options: SweepOptions,
+    watch: SweepWatcher,
+    *,
+    without_report: bool = False,
+    helper: HelperProcess | None = None,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
+        helper: a process that draws the pictures; None: this process draws them.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -41,14 +49,14 @@ def run_sweep(
             check_devices(experiments)
     claim(folder, points, options)
     if not (n_invalid and options.fail_fast):
-        _run_points([point for point in valid if point.folder_state != "finished"], options, watch)
+        _run_points([point for point in valid if point.folder_state != "finished"], options, watch, helper)
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
     watch.on_sweep_end()
     if without_report:
         return 0
-    code = _report(points, folder, options, watch)
+    code = _report(points, folder, options, watch, helper)
     points_by_error: dict[str, list[SweepPoint]] = {}
     for point in points:
         if point.error is not None:
@@ -86,7 +94,9 @@ def _show_points(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
         watch.show_if_verbose(f"{point.overrides}: {state} ({point.folder})")
 
 
-def _run_points(points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher) -> None:
+def _run_points(
+    points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher, helper: HelperProcess | None
+) -> None:
     """Run points in groups that differ in numbers and seed only, by the executor of the options."""
     groups: dict[str, list[SweepPoint]] = {}
     n_rounds = 0
@@ -100,7 +110,7 @@ def _run_points(points: list[SweepPoint], options: SweepOptions, watch: SweepWat
         max_group_size = options.batch
     elif options.executor == "joblib":
         max_group_size = -(-len(points) // options.n_jobs)
-    import_in_background(*TABLE_MODULES, *PLOTTING_MODULES)
+    import_in_background(*TABLE_MODULES, *(() if helper and helper.process else PLOTTING_MODULES))
     small_groups = []
     for group in groups.values():
         for start in range(0, len(group), max_group_size):
@@ -108,7 +118,13 @@ def _run_points(points: list[SweepPoint], options: SweepOptions, watch: SweepWat
     EXECUTORS[options.executor](small_groups, options, watch)
 
 
-def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher) -> int:
+def _report(
+    points: Sequence[SweepPoint],
+    folder: Path,
+    options: SweepOptions,
+    watch: SweepWatcher,
+    helper: HelperProcess | None,
+) -> int:
     """Write the table and the pictures of all records in the folder, and of points elsewhere.
 
     Returns 2 if these records do not have the metric of the options, else 0.
@@ -119,7 +135,12 @@ def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, w
     settings = {name: getattr(options, name) for name in REPORT_KEYS}
     try:
         write_sweep_report(
-            folder, records, console=watch.console or Console(quiet=True), algos=load_settings(folder).algos, **settings
+            folder,
+            records,
+            console=watch.console or Console(quiet=True),
+            algos=load_settings(folder).algos,
+            helper=helper,
+            **settings,
         )
     except UserError as error:
         watch.show(f"fcorun: {error}")

@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fcorun.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import CATALOGUE, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.reports.build_table import build_table
+
+if TYPE_CHECKING:
+    from fcorun.experiment.experiment import PreparedExperiment
 
 
 @dataclass
@@ -36,7 +38,7 @@ class SweepPoint:
 
     overrides: str
     folder: Path
-    experiment: PreparedExperiment | None = None
+    experiment: "PreparedExperiment | None" = None
     folder_state: str = "new"
     end_status: str = ""
     error: BaseException | None = None

@@ -10,7 +10,9 @@ PLOTTING_MODULES = (
     "matplotlib.ticker",
 )
 TABLE_MODULES = ("pandas",)
-DRAWING_MODULES = (*PLOTTING_MODULES, "fcorun.reports.pictures.run_curves", "fcorun.reports.pictures.coefficients")
+# of the process that draws the pictures of a run, and of a sweep
+RUN_DRAWING_MODULES = (*PLOTTING_MODULES, "fcorun.reports.pictures.run_curves", "fcorun.reports.pictures.coefficients")
+SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
 
 
 def import_in_background(*modules: str) -> None:

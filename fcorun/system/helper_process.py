@@ -15,23 +15,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from fcorun.errors import format_warning
 
+T = TypeVar("T")
 _PROGRAM = "from fcorun.system.helper_process import serve_calls; serve_calls()"
 
 
 class HelperProcess:
     """A process that calls functions, which return values and do nothing else. A context manager.
 
-    The process imports ``modules`` first, and forks for each call, so that calls run at once and share the imports.
-    Signals of the terminal do not reach the forks, which end with this process. What they fail to call, this process
-    calls. So it does if it has imported the first of the modules already, and on Windows, which cannot fork.
+    The process imports modules when it starts, and forks for each call, so that calls run at once and share the
+    imports. Signals of the terminal do not reach the forks, which end with this process. What they fail to call, this
+    process calls. So it does if the helper process has not been started.
     """
 
-    def __init__(self, *modules: str):
-        self.modules = modules
+    def __init__(self):
         self.process: subprocess.Popen | None = None
         self.threads = ThreadPoolExecutor()  # each sends a call, and waits for its value
 
@@ -45,14 +45,17 @@ class HelperProcess:
             self.process.wait()
             self.connection.close()
 
-    def start(self) -> bool:
-        """Start the process, if calls then take less time. Return whether it has been started."""
-        if self.process is None and self.modules[0] not in sys.modules and hasattr(socket, "send_fds"):
+    def start(self, *modules: str) -> bool:
+        """Start the process, which imports ``modules``, and return whether it has been started.
+
+        The process is not started if this one has imported the first module, nor on Windows, which cannot fork.
+        """
+        if self.process is None and modules[0] not in sys.modules and hasattr(socket, "send_fds"):
             connection, other_end = socket.socketpair()
             try:
                 with other_end:
                     self.process = subprocess.Popen(
-                        [sys.executable, "-P", "-c", _PROGRAM, *self.modules],  # -P: not the current folder on the path
+                        [sys.executable, "-P", "-c", _PROGRAM, *modules],  # -P: not the current folder on the path
                         stdin=other_end.fileno(),
                         stdout=2,  # a function prints to standard error
                         start_new_session=True,
@@ -79,6 +82,18 @@ class HelperProcess:
                     if has_value:
                         return value
         return call()
+
+
+def begin_call(
+    helper: HelperProcess | None, function: Callable[..., T], *arguments: Any, **options: Any
+) -> Callable[[], T]:
+    """Begin to call a function in the helper process; return a function that waits for the value.
+
+    Without a helper process, the function that is returned calls.
+    """
+    if helper is None:
+        return partial(function, *arguments, **options)
+    return helper.submit(function, *arguments, **options).result
 
 
 def serve_calls() -> None:

@@ -14,12 +14,12 @@ MODULE = "antigravity_"  # a module that nobody has imported, nor can be: the pr
 
 @pytest.fixture
 def helper():
-    with HelperProcess(MODULE) as helper:
+    with HelperProcess() as helper:
         yield helper
 
 
 def test_calls_have_values_of_another_process(helper):
-    assert helper.start()
+    assert helper.start(MODULE)
     assert helper.submit(os.getppid).result() == helper.process.pid
     futures = [helper.submit(divmod, 1 + i, 2) for i in range(3)]
     assert [future.result() for future in futures] == [(0, 1), (1, 0), (1, 1)]
@@ -29,7 +29,7 @@ def test_calls_have_values_of_another_process(helper):
 
 
 def test_errors_are_raised_here(helper):
-    helper.start()
+    helper.start(MODULE)
     with pytest.raises(ZeroDivisionError):
         helper.submit(divmod, 1, 0).result()
     assert helper.submit(os.getpid).result() != os.getpid()
@@ -39,33 +39,33 @@ def test_errors_are_raised_here(helper):
 
 def test_without_the_process_this_process_calls(helper, monkeypatch):
     assert helper.submit(os.getpid).result() == os.getpid()
-    helper.start()
+    helper.start(MODULE)
     helper.process.kill()
     helper.process.wait()
     assert helper.submit(os.getpid).result() == os.getpid()
-    with HelperProcess(MODULE) as other:
+    with HelperProcess() as other:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        assert not other.start()
+        assert not other.start(MODULE)
         assert other.submit(os.getpid).result() == os.getpid()
-    with HelperProcess("sys") as needless:
-        assert not needless.start()
-    with HelperProcess(MODULE) as without_fork:
+    with HelperProcess() as needless:
+        assert not needless.start("sys")
+    with HelperProcess() as without_fork:
         monkeypatch.delattr(socket, "send_fds")  # as on Windows
-        assert not without_fork.start()
+        assert not without_fork.start(MODULE)
 
 
 def test_calls_run_at_once(helper, tmp_path):
     """Opening a pipe to read waits until another process opens the pipe to write."""
     os.mkfifo(tmp_path / "pipe")
-    helper.start()
+    helper.start(MODULE)
     reading = helper.submit((tmp_path / "pipe").read_text)
     helper.submit((tmp_path / "pipe").write_text, "hello").result()
     assert reading.result() == "hello"
 
 
 def test_the_process_ends_with_its_context_and_warns_as_the_command_does(capfd):
-    with HelperProcess(MODULE) as helper:
-        helper.start()
+    with HelperProcess() as helper:
+        helper.start(MODULE)
         helper.submit(warnings.warn, "glyph \x1b missing").result()
     assert helper.process is not None
     assert helper.process.returncode is not None

@@ -12,6 +12,7 @@ from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.style import style_context
 from fcorun.reports.run_table import RunTable, column_values
 from fcorun.system.files import write_atomically
+from fcorun.system.helper_process import HelperProcess, begin_call
 
 PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
     "rates": rates.draw,
@@ -32,6 +33,7 @@ def draw_sweep(
     style: str = "paper",
     x: str = "rounds",
     algos: Sequence[str] = (),
+    helper: HelperProcess | None = None,
 ) -> list[Path]:
     """Draw the pictures of a sweep into ``folder``, delete those that no longer apply, and return the files.
 
@@ -46,11 +48,12 @@ def draw_sweep(
         format: one of FORMATS.
         style: one of STYLES.
         algos: the algorithms that have the first styles, see ``curve_styles_of``.
+        helper: a process that draws all pictures at once; None: this process draws them.
     """
     metric = table.resolve_metric(metric)
     curve_styles = curve_styles_of(table, algos)
     problems = group_by_problem(table, metric)
-    written = []
+    pictures: dict[Path, Callable[[], bytes | None]] = {}
     for problem, positions in problems.items():
         part = table.take(positions)
         view = ProblemView(
@@ -61,19 +64,28 @@ def draw_sweep(
             x_axes=[x],
             problem=problem,
         )
-        for name, draw in PICTURES.items():
+        for name in PICTURES:
             path = folder / f"{'-'.join([name, *re.findall(_FILE_NAME_PARTS, problem)])}.{format}"
-            with style_context(style):
-                figure = draw(view)
-                if figure is None:
-                    path.unlink(missing_ok=True)
-                else:
-                    write_atomically(path, render_figure(figure, format))
-                    written.append(path)
+            pictures[path] = begin_call(helper, draw_picture, name, view, format, style)
+    written = []
+    for path, wait in pictures.items():
+        content = wait()
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, content)
+            written.append(path)
     if len(problems) > 1:
         for name in PICTURES:
             (folder / f"{name}.{format}").unlink(missing_ok=True)
     return written
+
+
+def draw_picture(name: str, view: ProblemView, format: str, style: str) -> bytes | None:
+    """Return a picture of ``PICTURES`` as the content of a file; None if there is nothing to draw."""
+    with style_context(style):
+        figure = PICTURES[name](view)
+        return None if figure is None else render_figure(figure, format)
 
 
 def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
