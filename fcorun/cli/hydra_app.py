@@ -84,7 +84,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> Sequence[float | None]:
         try:
             with interruptible_at_once():
-                code, values = run_points(points, config, launcher, arguments, helper, part)
+                code, values = run_points(points, config, launcher, arguments, helper=helper, part=part)
         except BaseException as error:
             failures.append(error)
             raise
@@ -296,6 +296,7 @@ def run_points(
     config: DictConfig,
     launcher: dict[str, Any],
     arguments: Sequence[str],
+    *,
     helper: HelperProcess,
     part: bool = False,
 ) -> tuple[int, Sequence[float | None]]:

@@ -66,7 +66,7 @@ def draw_sweep(
         )
         for name in PICTURES:
             path = folder / f"{'-'.join([name, *re.findall(_FILE_NAME_PARTS, problem)])}.{format}"
-            pictures[path] = begin_call(helper, draw_picture, name, view, format, style)
+            pictures[path] = begin_call(helper, draw_picture, name, view, format=format, style=style)
     written = []
     for path, wait in pictures.items():
         content = wait()
@@ -81,7 +81,7 @@ def draw_sweep(
     return written
 
 
-def draw_picture(name: str, view: ProblemView, format: str, style: str) -> bytes | None:
+def draw_picture(name: str, view: ProblemView, *, format: str, style: str) -> bytes | None:
     """Return a picture of ``PICTURES`` as the content of a file; None if there is nothing to draw."""
     with style_context(style):
         figure = PICTURES[name](view)
