@@ -69,9 +69,12 @@ def targets_to_device(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
 
 
 def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:
-    """Put x and y of this host's first training row on the device."""
+    """Put x and y of this host's first training row on the device, zeros where no row is here."""
     first = data.train.local.take(slice(1))
-    return to_device(np.asarray(first.x), dtype), targets_to_device(data, first.y, dtype)
+    x, y = np.asarray(first.x), first.y
+    if not len(y):
+        x, y = np.zeros((1, *x.shape[1:]), x.dtype), np.zeros(1, y.dtype)
+    return to_device(x, dtype), targets_to_device(data, y, dtype)
 
 
 def target_dtype(data: FederatedData, dtype) -> np.dtype:

@@ -13,6 +13,7 @@ import numpy as np
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.devices import Devices
 from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.run_loop import RunLoop, Snapshot
 from fcorun.engine.segments.segment import Segments
@@ -100,7 +101,7 @@ class Engine:
         loop.evaluate(state, only_compile=True)
         loop.started = time.perf_counter() - elapsed_seconds
         snapshot = loop.take_snapshot(state, rounds_done, work)
-        segment = loop.segments.next_segment(rounds_done)
+        segment = loop.next_segment(rounds_done)
         while True:
             paused = time.perf_counter()
             yield snapshot
@@ -127,7 +128,7 @@ class Engine:
         remote_states = [RemoteStates(leaves) for leaves in self._initial_client_states(points, seeds)]
         loop, state = self._start_loop(points, seeds, self.initial_state(points, seeds), remote_states or None)
         loop.contribute_sums(state)
-        segment = loop.segments.next_segment(rounds_done)
+        segment = loop.next_segment(rounds_done)
         while segment is not None and (diverged := read_diverged()) is not None:
             state |= {"diverged": diverged}
             state, segment, work, rounds_done = loop.run_to_evaluation(state, segment, work, rounds_done)
@@ -153,7 +154,7 @@ class Engine:
             eval_every=self.eval_every,
             row_bytes_budget=self.row_bytes_budget,
         )
-        loop = RunLoop(
+        loop = (RemoteLoop if federation.data.train.stays_at_sites else RunLoop)(
             numbers=numbers,
             rows=devices.place_rows(rows),
             evaluation_rows=devices.place_for_evaluation((x, y, extra)),

@@ -24,15 +24,8 @@ _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``
 
 
 def objective_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
-    """Return the weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform".
-
-    A row with weight v has v / sum v, over all rows, or, for "uniform", over its client's rows and divided by M.
-    """
-    train = data.train
-    if client_weighting == "examples":
-        return np.full(len(train), 1 / len(train)) if train.weight is None else train.weight / train.weight.sum()
-    even = np.repeat(1 / (len(train.sizes) * train.sizes), train.sizes)
-    return even if train.relative_weight is None else even * train.relative_weight
+    """Return the weight of each training row in F, shape (N,), as ``Rows.objective_weights`` defines it."""
+    return data.train.objective_weights(client_weighting)
 
 
 @dataclass(frozen=True)
@@ -87,9 +80,8 @@ class Evaluation:
 
     def validation_weights(self) -> Float[np.ndarray, " V"]:
         """Return the weight of each validation row, shape (V,), summing to one."""
-        rows = self.data.validation
-        assert rows is not None
-        return np.full(len(rows), 1 / len(rows)) if rows.weight is None else rows.weight / rows.weight.sum()
+        assert self.data.validation is not None
+        return self.data.validation.mean_weights()
 
     def _client_arrays(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Return the indices of each client's training and validation rows, and the clients' weights in each split."""

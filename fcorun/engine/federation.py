@@ -236,7 +236,7 @@ class Federation:
             metrics |= self.evaluation.duality_gap(problem, w, metrics["objective"], x, y, extra=extra)
             metrics |= self.evaluation.predictions(problem, w, x, extra)
             metrics |= self._algorithm_metrics(algorithm, problem, server, clients[0])
-            if not algorithm.has_personal_models:
+            if not algorithm.has_personal_models or self.data.train.stays_at_sites:
                 return metrics, dict(w), None
 
             client_numbers = self._device_numbers
@@ -279,39 +279,16 @@ class Federation:
         width = self.chunk_width(n_runs, shared, whole)
 
         def advance_run(numbers, state, rounds):
-            (algorithm, problem), uplink = self.bind(numbers), self.bind_uplink(numbers)
-
             def compute_round(carry, draws):
                 state, number, work = carry
-                weights = draws.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
                 index = draws.cohort if draws.state_index is None else draws.state_index
-                client_states, client_numbers = state["clients"], self._device_numbers
+                client_states = state["clients"]
                 if not self.full_participation:
-                    client_states, client_numbers = jax.tree.map(lambda v: v[index], (client_states, client_numbers))
-                client_rows = None
-                if whole is None and self.needs_whole_data:
-                    client_rows = self._whole_rows(rows, draws)
-                cohort_round = Round(
-                    algorithm=algorithm,
-                    problem=problem,
-                    server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
-                    channel=uplink,
-                    links=self.links,
-                    schedule=self.schedule,
-                    clients=jnp.asarray(draws.cohort),
-                    draws=RoundDraws(draws.rows, draws.keys, draws.shared_uniforms, draws.server_keys),
-                    row_extras=rows.row_extras,
-                    regularizer_numbers=client_numbers,
-                    whole=whole,
-                    data_index=self._client_index(draws.cohort),
-                    client_rows=client_rows,
-                    weights=weights,
-                    compute_cohort=devices.map_clients(
-                        self._cohort_function(width, draws.cohort, number), draws.assignment
-                    ),
-                    frozen=self.frozen,
-                    rows_of_client=partial(self.data.train.client_rows, rows.x, rows.y),
+                    client_states = jax.tree.map(lambda v: v[index], client_states)
+                compute_cohort = devices.map_clients(
+                    self._cohort_function(width, draws.cohort, number), draws.assignment
                 )
+                cohort_round = self.build_round(numbers, rows, draws, compute_cohort, whole)
                 round_start = RoundState(state["server"], state["memory"], client_states)
                 outcome = self.topology.run_round(cohort_round, round_start)
                 all_positions = self.schedule.generated_clients or self.full_participation
@@ -325,6 +302,44 @@ class Federation:
 
         axes = (0, 0, None if shared else 0)
         return vmap_runs(advance_run, axes, numbers, state, rounds, sequential=self.debug or n_runs == 1)
+
+    def build_round(
+        self,
+        numbers: Any,
+        rows: DeviceRows,
+        draws: Rounds,
+        compute_cohort: CohortFunction,
+        whole: PyTree = None,
+    ) -> Round:
+        """Return the parts of a round of one run, from its ``draws``; ``whole`` is the data of all clients, or None."""
+        algorithm, problem = self.bind(numbers)
+        weights = draws.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
+        client_numbers = self._device_numbers
+        if not self.full_participation:
+            index = draws.cohort if draws.state_index is None else draws.state_index
+            client_numbers = jax.tree.map(lambda v: v[index], client_numbers)
+        client_rows = None
+        if whole is None and self.needs_whole_data:
+            client_rows = self._whole_rows(rows, draws)
+        return Round(
+            algorithm=algorithm,
+            problem=problem,
+            server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
+            channel=self.bind_uplink(numbers),
+            links=self.links,
+            schedule=self.schedule,
+            clients=jnp.asarray(draws.cohort),
+            draws=RoundDraws(draws.rows, draws.keys, draws.shared_uniforms, draws.server_keys),
+            row_extras=rows.row_extras,
+            regularizer_numbers=client_numbers,
+            whole=whole,
+            data_index=self._client_index(draws.cohort),
+            client_rows=client_rows,
+            weights=weights,
+            compute_cohort=compute_cohort,
+            frozen=self.frozen,
+            rows_of_client=partial(self.data.train.client_rows, rows.x, rows.y),
+        )
 
     def _client_index(self, cohort: jax.Array) -> jax.Array | None:
         """Return the numbers of a cohort's clients, counted from the first one of their host.

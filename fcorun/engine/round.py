@@ -142,19 +142,32 @@ class RoundExchange:
     index: int
     first: bool = False
 
+    @property
+    def _get_broadcast(self) -> Callable[[PyTree], PyTree]:
+        algorithm = self.round.algorithm
+        return algorithm.first_broadcast if self.first else algorithm.broadcast
+
+    def broadcast(self, sender: PyTree) -> PyTree:
+        """Return what all clients receive from a sender of this state."""
+        return self._get_broadcast(copy_tree(sender))
+
+    def answer(
+        self, broadcast: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array
+    ) -> tuple[PyTree, PyTree, jax.Array]:
+        """Compute the cohort's clients from a broadcast, and the means of their messages with these shares."""
+        compute = self._client_function(draws, lambda _: broadcast)
+        return self.round.compute_cohort(compute, self.round.client_inputs(clients, draws), shares)
+
     def compute_clients(
         self, sender: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array, sender_of: jax.Array | None = None
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Compute the cohort's clients, and the means of their messages with these shares."""
-        algorithm, inputs = self.round.algorithm, self.round.client_inputs(clients, draws)
-        get_broadcast = algorithm.first_broadcast if self.first else algorithm.broadcast
         if sender_of is None:
-            broadcast = get_broadcast(copy_tree(sender))
-            compute = self._client_function(draws, lambda _: broadcast)
-            return self.round.compute_cohort(compute, inputs, shares)
+            return self.answer(self.broadcast(sender), clients, draws, shares)
+        inputs = self.round.client_inputs(clients, draws)
 
         def broadcast_of(number):
-            return get_broadcast(jax.tree.map(lambda v: v[number], sender))
+            return self._get_broadcast(jax.tree.map(lambda v: v[number], sender))
 
         return self.round.compute_cohort(self._client_function(draws, broadcast_of), (*inputs, sender_of), shares)
 

@@ -170,12 +170,17 @@ class Schedule:
         """Return the schedule of the same run with another seed."""
         return self if seed == self.seed else replace(self, seed=seed)
 
-    def draw_rounds(self, start: int, count: int) -> Rounds:
-        """Draw the rounds start, ..., start + count - 1, counted from 0."""
+    def draw_rounds(self, start: int, count: int, among: np.ndarray | None = None) -> Rounds:
+        """Draw the rounds start, ..., start + count - 1, counted from 0.
+
+        With the mask ``among`` (M,), only the draws of these clients of a single round are returned.
+        """
         numbers = np.arange(start, start + count)
         cohorts = np.stack([self.draw_cohort(int(number)) for number in numbers])
+        cohort_share = self.averaging_weights[cohorts].sum(axis=1) / self.averaging_weights.sum()
+        if among is not None:
+            cohorts = cohorts[:, among[cohorts[0]]]
         weights = self.averaging_weights[cohorts]
-        cohort_share = weights.sum(axis=1) / self.averaging_weights.sum()
         clients = cohorts
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
             numbers = self._number_edge_rounds(numbers)

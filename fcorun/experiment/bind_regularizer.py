@@ -18,10 +18,12 @@ def aggregate_client_values(reg: Regularizer, row_weight: np.ndarray, offsets: n
     That number is the mean (weighted as clients are in F), the least or the largest of the clients' values. Raises
     UserError unless there is one value for each client.
     """
+    if not reg.per_client:
+        return reg
     client_weight = np.add.reduceat(row_weight, offsets[:-1])
     aggregates = {"mean": lambda values: float(client_weight @ values / client_weight.sum()), "min": min, "max": max}
     numbers = {}
-    for name, values in (reg.per_client or {}).items():
+    for name, values in reg.per_client.items():
         if len(values) != len(client_weight):
             raise UserError(
                 f"reg.per_client.{name} has {len(values)} values for {len(client_weight)} clients; give one each"

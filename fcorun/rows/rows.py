@@ -101,6 +101,20 @@ class Rows:
         """
         return None if self.weight is None else self.weight * np.repeat(self.sizes / self.client_weights, self.sizes)
 
+    def objective_weights(self, client_weighting: str) -> np.ndarray:
+        """Return the weight of each row in F, (N,), summing to one over all clients: 1/N, or 1/(M n_m) for "uniform".
+
+        A row with weight v has v / sum v, over all rows, or, for "uniform", over its client's rows and divided by M.
+        """
+        if client_weighting == "examples":
+            return self.mean_weights()
+        even = np.repeat(1 / (len(self.sizes) * self.sizes), self.sizes)
+        return even if self.relative_weight is None else even * self.relative_weight
+
+    def mean_weights(self) -> np.ndarray:
+        """Return the weight of each row in a mean over all rows, (N,), summing to one."""
+        return np.full(len(self), 1 / len(self)) if self.weight is None else self.weight / self.weight.sum()
+
     # -- subsets
 
     def take(self, index: Any) -> "Rows":
@@ -142,6 +156,11 @@ class Rows:
         if self.streamed:
             return "stay on disk: give data.resident=true where they fit, or fewer rows"
         return "belong to several hosts: give hosts.rows=all" if self.n_hosts > 1 else ""
+
+    @property
+    def stays_at_sites(self) -> bool:
+        """Return whether rows stay at their sites, which answer the server's requests."""
+        return False
 
     @property
     def place(self) -> str:

@@ -69,6 +69,10 @@ class RunLoop:
         """Return the devices that compute the rounds."""
         return self.segments.devices
 
+    def next_segment(self, rounds_done: int) -> Segment | None:
+        """Return the next segment after ``rounds_done`` rounds; None after the last round."""
+        return self.segments.next_segment(rounds_done)
+
     def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
         """Evaluate the runs after ``rounds_done`` rounds; a loss that is not finite counts as divergence."""
         metrics, solution, client_models = self.evaluate(state)
@@ -178,7 +182,7 @@ class RunLoop:
             advanced, client_work = self.compile_untimed(advance, *arguments)(*arguments)
             rounds_done += segment.n_rounds
             # the call returns before the device has finished, so that the next rounds are drawn, and read, meanwhile
-            next_segment = segments.next_segment(rounds_done)
+            next_segment = self.next_segment(rounds_done)
             # each of shape (G, clients + 1)
             examples, passes, proxes = np.moveaxis(np.asarray(client_work), 2, 0).astype(np.int64)
             gradients = examples.sum(axis=1) + passes[:, :-1] @ federation.schedule.work_sizes

@@ -1,0 +1,238 @@
+"""The loop of runs whose rows stay at their sites: the server asks the sites for what only they can compute."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.algorithms.base import Algorithm, PyTree
+from fcorun.communication.rounds import RoundDraws, RoundState
+from fcorun.engine.federation import Federation
+from fcorun.engine.remote.leaves import name_leaves, restore_leaves
+from fcorun.engine.remote.programs import RemotePrograms
+from fcorun.engine.schedule import Rounds, Schedule
+from fcorun.engine.segments.run_loop import RunLoop
+from fcorun.engine.segments.segment import Segment
+from fcorun.errors import UserError
+from fcorun.rows.site_rows import SiteRows
+from fcorun.system.interruption import check_interrupted
+
+
+@dataclass
+class RemoteLoop(RunLoop):
+    """The loop of a batch of runs of one seed, on rows that stay at their sites."""
+
+    @property
+    def federation(self) -> Federation:
+        """The federation, whose data have no rows."""
+        return self.segments.federation
+
+    @property
+    def site_rows(self) -> SiteRows:
+        """The description of the sites' training rows."""
+        rows = self.federation.data.train
+        assert isinstance(rows, SiteRows)
+        return rows
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule of all runs."""
+        (seed,) = set(self.segments.seeds)
+        return self.federation.schedule.with_seed(seed)
+
+    @cached_property
+    def exchanges(self) -> list["ExchangePrograms"]:
+        """The exchanges of messages in a round, with their compiled programs."""
+        return [ExchangePrograms(self, number) for number in range(len(self.federation.shapes.uploads))]
+
+    @property
+    def n_runs(self) -> int:
+        """The number of runs, G."""
+        return len(self.segments.seeds)
+
+    def run_to_evaluation(
+        self, state: PyTree, segment: Segment | None, work: np.ndarray, rounds_done: int
+    ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
+        """Run the rounds up to the next evaluation. Returns the runs, the next segment, the work and the rounds done."""
+        assert segment is not None
+        for number in range(rounds_done, rounds_done + segment.n_rounds):
+            check_interrupted()
+            state, round_work = self._run_round(state, number)
+            work = work + round_work
+        rounds_done += segment.n_rounds
+        return state, self.next_segment(rounds_done), work, rounds_done
+
+    def next_segment(self, rounds_done: int) -> Segment | None:
+        """Return the rounds up to the next evaluation, whose minibatches the sites draw; None after the last round."""
+        segments = self.segments
+        n_rounds = min(segments.eval_every - rounds_done % segments.eval_every, segments.rounds - rounds_done)
+        return Segment(n_rounds, None) if n_rounds > 0 else None  # type: ignore[arg-type]
+
+    def _run_round(self, state: PyTree, number: int) -> tuple[PyTree, np.ndarray]:
+        """Compute the round ``number``. Returns the runs, and the example gradients and proxes, (G, 2)."""
+        cohort = self.schedule.draw_cohort(number)
+        parts = RemoteRound(self, number, cohort, self._draw_for_server(number), state)
+        outcome = self.federation.topology.run_round(parts, RoundState(state["server"], state["memory"], ()))
+        state = self._commit(state, outcome.state.server, outcome.state.memory, np.int32(number))
+        examples, _, proxes = np.moveaxis(np.asarray(outcome.server_work), 1, 0).astype(np.int64)
+        return state, outcome.client_work + np.stack([examples, proxes], axis=1)
+
+    def _draw_for_server(self, number: int) -> Rounds:
+        """Return the draws of a round that the server uses: no client's minibatches."""
+        rounds = self.schedule.draw_rounds(number, 1, among=np.zeros(len(self.schedule.sizes), bool))
+        if self.federation.needs_server_key:
+            rounds = rounds._replace(server_keys=self.schedule.draw_server_keys(number, 1))
+        return jax.tree.map(lambda v: v[0], rounds)
+
+    @cached_property
+    def _commit(self) -> Any:
+        programs = RemotePrograms(self.federation, self.n_runs)
+        return jax.jit(lambda *arguments: programs.commit(*arguments))
+
+    @cached_property
+    def _output(self) -> Any:
+        programs = RemotePrograms(self.federation, self.n_runs)
+        return jax.jit(lambda *arguments: programs.output(*arguments))
+
+    def split_sums(self, state: PyTree) -> dict[str, dict[str, jax.Array]]:
+        """Add up the sums of losses and scores over the rows of each split, which the sites return."""
+        solution = self._output(self.numbers, state["server"])
+        answers = self.site_rows.ask("evaluate", arrays=name_leaves(solution))  # type: ignore[misc]
+        sums: dict[str, dict[str, Any]] = {}
+        for site in sorted(answers):
+            for name, values in answers[site].arrays.items():
+                split, _, score = name.partition("_")
+                self.check_sums(site, values)
+                of_split = sums.setdefault(split, {})
+                of_split[score] = of_split.get(score, 0) + values
+        return jax.tree.map(lambda v: jnp.asarray(v, self.federation.precision), sums)
+
+    def check_sums(self, site: str, values: np.ndarray) -> None:
+        """Raise UserError for sums that are not one number for each run."""
+        if values.shape != (self.n_runs,) or values.dtype.kind != "f":
+            raise UserError(f"site '{site}' sent sums of the shape {values.shape} instead of ({self.n_runs},): use the "
+                            "same version of fcorun at the server and at all sites")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RemoteRound:
+    """The parts of a round, a ``CohortRound`` whose arrays have a leading axis of runs.
+
+    Attributes:
+        number: the number of the round, counted from 0.
+        cohort: the numbers of the cohort's clients, (S,).
+        server_draws: the draws that the server uses.
+        state: the state of the runs before the round.
+    """
+
+    loop: RemoteLoop
+    number: int
+    cohort: np.ndarray
+    server_draws: Rounds
+    state: PyTree
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.loop.federation.algorithm
+
+    @property
+    def exchanges(self) -> list["SiteExchange"]:
+        return [SiteExchange(self, exchange) for exchange in self.loop.exchanges]
+
+    @property
+    def clients(self) -> jax.Array:
+        return jnp.asarray(self.cohort)
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites of the cohort's clients, in the order of the cohort."""
+        return list(dict.fromkeys(self.loop.site_rows.site_of_client[m] for m in self.cohort))
+
+    @property
+    def weights(self) -> jax.Array:
+        """The sum of the weights of each site's clients of the cohort."""
+        weights = self.loop.schedule.averaging_weights
+        by_site = dict.fromkeys(self.sites, 0.0)
+        for m in self.cohort:
+            by_site[self.loop.site_rows.site_of_client[m]] += float(weights[m])
+        return jnp.asarray(list(by_site.values()), self.loop.federation.precision)
+
+    @property
+    def draws(self) -> RoundDraws:
+        draws = self.server_draws
+        return RoundDraws(draws.rows, draws.keys, draws.shared_uniforms, draws.server_keys)
+
+    @property
+    def links(self) -> None:
+        return None
+
+    def update_root(self, server: PyTree, mean: PyTree) -> tuple[PyTree, jax.Array]:
+        raise AssertionError("a star has no edges")
+
+
+class ExchangePrograms:
+    """The server's programs of an exchange."""
+
+    def __init__(self, loop: RemoteLoop, number: int):
+        programs = RemotePrograms(loop.federation, loop.n_runs, number)
+        self.number = number
+        self.broadcast = jax.jit(lambda *arguments: programs.broadcast(*arguments))
+        self.average = jax.jit(lambda *arguments: programs.average_answers(*arguments))
+        self.receive = jax.jit(lambda *arguments: programs.receive(*arguments))
+
+
+@dataclass(frozen=True)
+class SiteExchange:
+    """An exchange of messages with the sites in a round, an ``Exchange``."""
+
+    round: RemoteRound
+    programs: ExchangePrograms
+
+    def compute_clients(
+        self, sender: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array, sender_of: jax.Array | None = None
+    ) -> tuple[PyTree, PyTree, np.ndarray]:
+        """Send the broadcast to the sites, and return the mean of their answers, and their clients' work, (G, 2)."""
+        loop, sites = self.round.loop, self.round.sites
+        broadcast = self.programs.broadcast(loop.numbers, sender)
+        answers = loop.site_rows.ask(  # type: ignore[misc]
+            "round",
+            arrays=name_leaves(broadcast),
+            about={"round": self.round.number, "exchange": self.programs.number},
+            of=sites,
+        )
+        uploads, work = self._read(answers)
+        if len(sites) == 1:
+            return jax.tree.map(lambda v: jnp.asarray(v[:, 0]), uploads), clients, work
+        return self.programs.average(uploads, shares), clients, work
+
+    def _read(self, answers: Mapping[str, Any]) -> tuple[PyTree, np.ndarray]:
+        """Return the sites' means, stacked along an axis after that of runs, and the sum of their work, (G, 2)."""
+        loop = self.round.loop
+        shape = loop.federation.shapes.uploads[self.programs.number]
+        uploads, work = [], np.zeros((loop.n_runs, 2), np.int64)
+        for site in self.round.sites:
+            arrays = dict(answers[site].arrays)
+            try:
+                of_site = arrays.pop("work")
+                if of_site.shape != work.shape or of_site.dtype != np.int64:
+                    raise ValueError(f"work of the shape {of_site.shape}")
+                uploads.append(restore_leaves(arrays, shape, loop.n_runs))
+            except (ValueError, KeyError) as error:
+                raise UserError(f"site '{site}' sent what is no answer to a round ({error}): use the same version of "
+                                "fcorun at the server and at all sites") from error  # fmt: skip
+            work += of_site
+        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *uploads), work
+
+    def update(self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree, Any]:
+        """Update the server of each run from a mean."""
+        loop = self.round.loop
+        before = self.round.state | {"server": state, "memory": memory}
+        rows, _ = loop.federation.arrays
+        return self.programs.receive(loop.numbers, before, rows, self.round.server_draws, mean)
+
+    def update_each(self, *arguments: Any) -> Any:
+        raise AssertionError("a star has no edges")

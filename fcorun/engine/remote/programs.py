@@ -1,0 +1,118 @@
+"""The parts of rounds and evaluations where rows stay at their sites, as pure functions of arrays.
+
+The server computes broadcasts, and its update from the mean of messages; a site computes its clients in between. Both
+compute the very same round, ``Federation.build_round``, and each has the draws of its own part.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.algorithms.base import PyTree
+from fcorun.communication.rounds import RoundState
+from fcorun.engine.arrays import DeviceRows, gather_whole_data
+from fcorun.engine.clients import chunked
+from fcorun.engine.devices import vmap_runs
+from fcorun.engine.federation import Federation
+from fcorun.engine.round import commit
+from fcorun.engine.schedule import Rounds
+from fcorun.problem.vector import Vector
+
+
+@dataclass(frozen=True)
+class RemotePrograms:
+    """The functions of the server and of the sites. All arrays of runs have a leading axis G.
+
+    Attributes:
+        n_runs: the number of runs, G.
+        exchange: the number of the exchange of messages in a round, 0 or 1.
+    """
+
+    federation: Federation
+    n_runs: int
+    exchange: int = 0
+
+    def broadcast(self, numbers: Any, server: PyTree) -> PyTree:
+        """Compute what all clients receive from the server of each run."""
+
+        def broadcast_run(numbers, server):
+            algorithm, _ = self.federation.bind(numbers)
+            first = algorithm.has_two_exchanges and self.exchange == 0
+            return algorithm.first_broadcast(server) if first else algorithm.broadcast(server)
+
+        return vmap_runs(broadcast_run, (0, 0), numbers, server)
+
+    def answer(
+        self, numbers: Any, clients: PyTree, rows: DeviceRows, draws: Rounds, broadcast: PyTree
+    ) -> tuple[PyTree, PyTree, jax.Array]:
+        """Compute a site's clients in one exchange of a round of each run, from what they receive.
+
+        Args:
+            clients: the states of the site's clients.
+            draws: the draws of the site's clients of the cohort.
+
+        Returns:
+            The mean of the messages, the new states of the clients, and the clients' work, (G, S, 3).
+        """
+        whole = gather_whole_data(self.federation.schedule, rows, self.federation.precision)
+        compute_cohort = chunked(self.federation.chunk_width(self.n_runs, shared=True, whole=whole))
+        index = self.federation.data.train.host_index(draws.cohort, in_order=False)
+
+        def answer_run(numbers, clients, broadcast):
+            parts = self.federation.build_round(numbers, rows, draws, compute_cohort, whole)
+            shares = parts.weights / parts.weights.sum()
+            of_cohort = jax.tree.map(lambda v: v[index], clients)
+            mean, states, work = parts.exchanges[self.exchange].answer(broadcast, of_cohort, parts.draws, shares)
+            return mean, jax.tree.map(lambda old, new: old.at[index].set(new), clients, states), work
+
+        return vmap_runs(answer_run, (0, 0, 0), numbers, clients, broadcast, sequential=self.n_runs == 1)
+
+    def average_answers(self, uploads: PyTree, shares: jax.Array) -> PyTree:
+        """Compute the means of the messages of sites, stacked along an axis after that of runs, with these shares."""
+        compute_cohort = chunked(self.federation.chunk_width(self.n_runs, shared=True))
+
+        def average_run(uploads):
+            return compute_cohort(lambda upload: (upload, (), ()), (uploads,), shares)[0]
+
+        return vmap_runs(average_run, (0,), uploads, sequential=self.n_runs == 1)
+
+    def receive(
+        self, numbers: Any, state: PyTree, rows: DeviceRows, draws: Rounds, mean: PyTree
+    ) -> tuple[PyTree, PyTree, jax.Array]:
+        """Update the server of each run from the mean of messages. Returns the server, the memory and the work."""
+
+        def receive_run(numbers, server, memory, mean):
+            parts = self.federation.build_round(numbers, rows, draws, chunked(1))
+            return parts.exchanges[self.exchange].update(server, mean, memory, parts.draws)
+
+        arguments = (numbers, state["server"], state["memory"], mean)
+        return vmap_runs(receive_run, (0, 0, 0, 0), *arguments, sequential=self.n_runs == 1)
+
+    def commit(self, state: PyTree, server: PyTree, memory: PyTree, number: Any) -> PyTree:
+        """Return the state of each run after the round ``number``, which a state that is not finite leaves as it was."""
+
+        def commit_run(state, server, memory):
+            new = RoundState(server, memory, state["clients"])
+            return commit(state, new, jnp.zeros(0, jnp.int32), number, full_participation=True)
+
+        return jax.vmap(commit_run)(state, server, memory)
+
+    def output(self, numbers: Any, server: PyTree) -> dict[str, jax.Array]:
+        """Compute the solution of each run."""
+
+        def output_run(numbers, server):
+            algorithm, problem = self.federation.bind(numbers)
+            return dict(algorithm.output(problem.for_side("server"), self.federation.topology.server_state(server)))
+
+        return vmap_runs(output_run, (0, 0), numbers, server)
+
+    def solution_sums(self, numbers: Any, solution: dict, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
+        """Compute for the solution of each run the sums of losses and scores over the rows of each split."""
+
+        def sum_run(numbers, solution):
+            _, problem = self.federation.bind(numbers)
+            return self.federation.evaluation.split_sums(problem, Vector(solution), x, y, extra)
+
+        return vmap_runs(sum_run, (0, 0), numbers, solution)

@@ -1,0 +1,103 @@
+"""A site's part of a batch of runs: the states of its clients, and its answers to the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.algorithms.base import PyTree
+from fcorun.engine.engine import Engine
+from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.remote.leaves import name_leaves, restore_leaves
+from fcorun.engine.remote.programs import RemotePrograms
+from fcorun.rows.site_rows import SiteRows
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class SiteBatch:
+    """The runs of a batch at a site, which differ in numbers only.
+
+    Attributes:
+        engine: an engine whose data are the site's: its rows are ``SiteRows``.
+        points: the numbers of each run.
+        seed: the seed of all runs.
+        clients: the states of the site's clients, with leading axes G and clients.
+    """
+
+    engine: Engine
+    points: Sequence[Numbers]
+    seed: int
+    clients: PyTree = field(init=False)
+
+    def __post_init__(self):
+        self.clients = self.engine.initial_state(self.points, [self.seed] * len(self.points))["clients"]
+
+    @property
+    def federation(self) -> Federation:
+        """The site's federation."""
+        return self.engine.federation
+
+    @property
+    def rows(self) -> SiteRows:
+        """The site's training rows."""
+        rows = self.federation.data.train
+        assert isinstance(rows, SiteRows)
+        return rows
+
+    @cached_property
+    def _numbers(self) -> Any:
+        return self.federation.stack_numbers(self.points)
+
+    @cached_property
+    def _answer_programs(self) -> list:
+        programs = [
+            RemotePrograms(self.federation, len(self.points), exchange) for exchange in range(len(self.federation.shapes.uploads))
+        ]
+        return [jax.jit(lambda *arguments, p=p: p.answer(*arguments)) for p in programs]
+
+    @cached_property
+    def _sum_program(self) -> Any:
+        programs = RemotePrograms(self.federation, len(self.points))
+        return jax.jit(lambda *arguments: programs.solution_sums(*arguments))
+
+    def has_client_in(self, number: int) -> bool:
+        """Return whether a client of the site is in the cohort of the round ``number``, counted from 0."""
+        schedule = self.federation.schedule.with_seed(self.seed)
+        return bool(self.rows.has_client[schedule.draw_cohort(number)].any())
+
+    def answer_round(self, number: int, exchange: int, received: Arrays) -> tuple[Arrays, np.ndarray]:
+        """Compute the site's clients in an exchange of the round ``number``.
+
+        Returns:
+            The leaves of the mean of the clients' messages, and the numbers of example gradients and of proxes, (G, 2).
+            Raises ValueError for what no server of this plan sends.
+        """
+        federation = self.federation
+        schedule = federation.schedule.with_seed(self.seed)
+        broadcast = restore_leaves(received, federation.shapes.broadcasts[exchange], len(self.points))
+        rounds = schedule.draw_rounds(number, 1, among=self.rows.has_client)
+        draws = jax.tree.map(lambda v: v[0], rounds)
+        rows, _ = federation.arrays
+        arguments = (self._numbers, self.clients, rows, draws, broadcast)
+        mean, self.clients, work = self._answer_programs[exchange](*arguments)
+        examples, passes, proxes = np.moveaxis(np.asarray(work), 2, 0).astype(np.int64)
+        gradients = examples.sum(axis=1) + passes @ schedule.sizes[draws.cohort]
+        return name_leaves(mean), np.stack([gradients, proxes.sum(axis=1)], axis=1)
+
+    def sum_scores(self, received: Arrays) -> dict[str, dict[str, np.ndarray]]:
+        """Return the sums of losses and scores of a solution of each run over the rows of each split here, (G,)."""
+        solution = restore_leaves(received, self._solution_shapes, len(self.points))
+        rows, extra = self.federation.arrays
+        assert rows is not None
+        sums = self._sum_program(self._numbers, dict(solution), rows.x, rows.y, extra)
+        return jax.tree.map(np.asarray, sums)
+
+    @cached_property
+    def _solution_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        zeros = self.federation.problem.zeros(self.federation.precision)
+        return {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in zeros.items()}

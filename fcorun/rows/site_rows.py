@@ -1,0 +1,125 @@
+"""Rows that stay at their sites: what a site, or the server, knows of the rows of all clients."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fcorun.rows.rows import Rows
+
+Ask = Callable[..., Mapping[str, Any]]  # ``Connections.ask`` of fcorun.sites.connections
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SiteRows(Rows):
+    """The rows of the clients of one site, sorted by client, among clients of which only the sizes are known.
+
+    x, y, client and all other columns are those of the site's own rows; ``client`` holds numbers among all M clients.
+    The server has no rows of its own.
+
+    Attributes:
+        all_sizes: the number of rows of each client, (M,).
+        all_weights: the sum of the weights of each client's rows, (M,); None: rows have no weights.
+        site_of_client: the name of each client's site, (M,); empty at a site.
+        ask: sends requests to the sites; None at a site.
+    """
+
+    all_sizes: np.ndarray
+    all_weights: np.ndarray | None = None
+    site_of_client: tuple[str, ...] = ()
+    ask: Ask | None = None
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.all_sizes)])
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        return self.all_sizes
+
+    def offsets_of(self, n_clients: int) -> np.ndarray | None:
+        return self.offsets if n_clients == len(self.all_sizes) else None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.all_sizes.sum())
+
+    @cached_property
+    def client_weights(self) -> np.ndarray:
+        return self.all_sizes if self.all_weights is None else self.all_weights
+
+    @cached_property
+    def relative_weight(self) -> np.ndarray | None:
+        if self.weight is None:
+            return None
+        return self.weight * (self.all_sizes / self.client_weights)[self.client]
+
+    def sum_by_client(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.client, values, len(self.all_sizes))
+
+    def take(self, index: Any) -> Rows:
+        return self.local.take(index)
+
+    # -- the site's own clients
+
+    @cached_property
+    def has_client(self) -> np.ndarray:
+        """Return the mask of the clients whose rows are here, (M,)."""
+        return self.sum_by_client(np.ones(len(self))) > 0
+
+    @property
+    def local(self) -> Rows:
+        columns = {name: getattr(self, name) for name in ("weight", "offset", "group", "fold", "row")}
+        return Rows(self.x, self.y, self.client, **columns)
+
+    @property
+    def resident(self) -> Rows:
+        return self.local
+
+    @property
+    def all_on_device(self) -> bool:
+        return False
+
+    @property
+    def why_not_in_memory(self) -> str:
+        return "stay at their sites"
+
+    @property
+    def stays_at_sites(self) -> bool:
+        return True
+
+    @property
+    def n_initial_states(self) -> int:
+        return int(self.has_client.sum())
+
+    @property
+    def local_client_slices(self) -> list[slice]:
+        ends = np.cumsum(self.all_sizes[self.has_client])
+        return [slice(start, stop) for start, stop in pairwise([0, *ends.tolist()])]
+
+    @property
+    def most_clients_of_a_host(self) -> int:
+        return self.n_initial_states
+
+    @property
+    def device_starts(self) -> np.ndarray:
+        own_sizes = np.where(self.has_client, self.all_sizes, 0)
+        return np.cumsum(own_sizes) - own_sizes
+
+    def host_index(self, cohort: Any, in_order: bool) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.asarray(np.cumsum(self.has_client) - 1, jnp.int32)[cohort]
+
+    def objective_weights(self, client_weighting: str) -> np.ndarray:
+        if client_weighting == "examples":
+            return self.mean_weights()
+        even = 1 / (len(self.all_sizes) * self.all_sizes[self.client])
+        return even if self.relative_weight is None else even * self.relative_weight
+
+    def mean_weights(self) -> np.ndarray:
+        total = self.client_weights.sum()
+        return np.full(len(self), 1 / total) if self.weight is None else self.weight / total
