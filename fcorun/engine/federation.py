@@ -307,7 +307,7 @@ class Federation:
         self,
         numbers: Any,
         rows: DeviceRows,
-        draws: Rounds,
+        draws: Any,
         compute_cohort: CohortFunction,
         whole: PyTree = None,
     ) -> Round:

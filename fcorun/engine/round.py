@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, LocalData, PyTree
-from fcorun.communication.base import Channel, Exchange
+from fcorun.communication.base import Channel
 from fcorun.communication.identity import Identity
 from fcorun.communication.rounds import RoundDraws, RoundState
 from fcorun.engine.clients import CohortFunction
@@ -85,7 +85,7 @@ class Round:
     frozen: bool = False
 
     @property
-    def exchanges(self) -> Sequence[Exchange]:
+    def exchanges(self) -> Sequence["RoundExchange"]:
         """The exchanges of messages in their order."""
         if self.algorithm.has_two_exchanges:
             return [RoundExchange(self, 0, first=True), RoundExchange(self, 1)]

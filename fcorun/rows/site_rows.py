@@ -58,6 +58,7 @@ class SiteRows(Rows):
         return self.weight * (self.all_sizes / self.client_weights)[self.client]
 
     def sum_by_client(self, values: np.ndarray) -> np.ndarray:
+        assert self.client is not None
         return np.bincount(self.client, values, len(self.all_sizes))
 
     def take(self, index: Any) -> Rows:

@@ -57,7 +57,7 @@ class RemoteLoop(RunLoop):
     def run_to_evaluation(
         self, state: PyTree, segment: Segment | None, work: np.ndarray, rounds_done: int
     ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
-        """Run the rounds up to the next evaluation. Returns the runs, the next segment, the work and the rounds done."""
+        """Run rounds up to the next evaluation. Returns the runs, the next segment, the work and the rounds done."""
         assert segment is not None
         for number in range(rounds_done, rounds_done + segment.n_rounds):
             check_interrupted()
@@ -72,10 +72,10 @@ class RemoteLoop(RunLoop):
         n_rounds = min(segments.eval_every - rounds_done % segments.eval_every, segments.rounds - rounds_done)
         return Segment(n_rounds, None) if n_rounds > 0 else None  # type: ignore[arg-type]
 
-    def _run_round(self, state: PyTree, number: int) -> tuple[PyTree, np.ndarray]:
+    def _run_round(self, state: PyTree, number: int) -> tuple[PyTree, Any]:
         """Compute the round ``number``. Returns the runs, and the example gradients and proxes, (G, 2)."""
         cohort = self.schedule.draw_cohort(number)
-        parts = RemoteRound(self, number, cohort, self._draw_for_server(number), state)
+        parts: Any = RemoteRound(self, number, cohort, self._draw_for_server(number), state)
         outcome = self.federation.topology.run_round(parts, RoundState(state["server"], state["memory"], ()))
         state = self._commit(state, outcome.state.server, outcome.state.memory, np.int32(number))
         examples, _, proxes = np.moveaxis(np.asarray(outcome.server_work), 1, 0).astype(np.int64)
@@ -132,7 +132,7 @@ class RemoteRound:
     loop: RemoteLoop
     number: int
     cohort: np.ndarray
-    server_draws: Rounds
+    server_draws: Any
     state: PyTree
 
     @property
@@ -205,7 +205,7 @@ class SiteExchange:
             of=sites,
         )
         uploads, work = self._read(answers)
-        if len(sites) == 1:
+        if len(sites) == 1 or not jax.tree.leaves(uploads):
             return jax.tree.map(lambda v: jnp.asarray(v[:, 0]), uploads), clients, work
         return self.programs.average(uploads, shares), clients, work
 

@@ -17,7 +17,6 @@ from fcorun.engine.clients import chunked
 from fcorun.engine.devices import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.round import commit
-from fcorun.engine.schedule import Rounds
 from fcorun.problem.vector import Vector
 
 
@@ -45,7 +44,7 @@ class RemotePrograms:
         return vmap_runs(broadcast_run, (0, 0), numbers, server)
 
     def answer(
-        self, numbers: Any, clients: PyTree, rows: DeviceRows, draws: Rounds, broadcast: PyTree
+        self, numbers: Any, clients: PyTree, rows: DeviceRows, draws: Any, broadcast: PyTree
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Compute a site's clients in one exchange of a round of each run, from what they receive.
 
@@ -74,12 +73,13 @@ class RemotePrograms:
         compute_cohort = chunked(self.federation.chunk_width(self.n_runs, shared=True))
 
         def average_run(uploads):
-            return compute_cohort(lambda upload: (upload, (), ()), (uploads,), shares)[0]
+            no_work = jnp.zeros(3, jnp.int32)
+            return compute_cohort(lambda upload: (upload, (), no_work), (uploads,), shares)[0]
 
         return vmap_runs(average_run, (0,), uploads, sequential=self.n_runs == 1)
 
     def receive(
-        self, numbers: Any, state: PyTree, rows: DeviceRows, draws: Rounds, mean: PyTree
+        self, numbers: Any, state: PyTree, rows: DeviceRows, draws: Any, mean: PyTree
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Update the server of each run from the mean of messages. Returns the server, the memory and the work."""
 
@@ -91,7 +91,7 @@ class RemotePrograms:
         return vmap_runs(receive_run, (0, 0, 0, 0), *arguments, sequential=self.n_runs == 1)
 
     def commit(self, state: PyTree, server: PyTree, memory: PyTree, number: Any) -> PyTree:
-        """Return the state of each run after the round ``number``, which a state that is not finite leaves as it was."""
+        """Return the state of each run after the round ``number``; one that is not finite is not committed."""
 
         def commit_run(state, server, memory):
             new = RoundState(server, memory, state["clients"])

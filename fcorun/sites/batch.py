@@ -56,7 +56,8 @@ class SiteBatch:
     @cached_property
     def _answer_programs(self) -> list:
         programs = [
-            RemotePrograms(self.federation, len(self.points), exchange) for exchange in range(len(self.federation.shapes.uploads))
+            RemotePrograms(self.federation, len(self.points), exchange)
+            for exchange in range(len(self.federation.shapes.uploads))
         ]
         return [jax.jit(lambda *arguments, p=p: p.answer(*arguments)) for p in programs]
 

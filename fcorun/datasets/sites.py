@@ -1,0 +1,90 @@
+"""Tables whose rows stay with their owners, at several sites."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from fcorun.config import Index
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.table import Table
+from fcorun.errors import UserError
+from fcorun.tables.fit_encoding import MissingPolicy
+
+_NOT_OF_TABLE = ("classes", "ranges", "load_from_sites", "digest")  # options that data=table does not have
+
+
+@dataclass(frozen=True)
+class Sites(Dataset):
+    """The options that the tables of all sites share, which a plan lists. They mean what they mean of ``Table``.
+
+    Attributes:
+        classes: the labels in the order of the class indices. None: all labels, sorted; a binary task then needs
+            ``positive``, so that no site decides which class is the positive one.
+        ranges: the least and the largest value of columns of numbers, between which ``missing`` "median" counts values
+            in bins of equal width: a median within a bin is not exact.
+        client: the column of clients' names, unless a site names another. Without one, a file is one client.
+        load_from_sites: asks connected sites for what the server knows of their rows; None: no site is connected.
+        digest: stands for the rows of the connected sites in the identity of a run.
+    """
+
+    source = "yours"
+
+    target: str
+    task: Literal["regression", "binary", "multiclass"] = "regression"
+    classes: list[str] | None = None
+    positive: str | bool | None = None
+    only: list[str] | None = None
+    ignore: list[str] | None = None
+    client: str | None = None
+    missing: MissingPolicy = "refuse"
+    ranges: dict[str, list[float]] | None = None
+    standardize: Literal["none", "pooled", "per_client"] = "none"
+    validation: float | list[str] | None = None
+    test: float | list[str] | None = None
+    seed: Index = 0
+    weight: str | None = None
+    offset: str | None = None
+    group: str | None = None
+    group_across: Literal["refuse", "keep"] = "refuse"
+    split: str | None = None
+    fold: str | None = None
+    load_from_sites: Annotated[Any, "outside identity", "in memory"] = None
+    digest: Annotated[Any, "outside identity", "in memory"] = None
+
+    def __post_init__(self):
+        self.as_table("", self.client)
+        if self.classes is not None:
+            self._check_classes(self.classes)
+        elif self.task == "binary" and self.positive is None:
+            raise UserError("data.positive has no value: name the positive class, since no site decides it")
+        for name, bounds in (self.ranges or {}).items():
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                raise UserError(f"data.ranges: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
+
+    def _check_classes(self, classes: list[str]) -> None:
+        listed = f"data.classes=[{','.join(classes)}]"
+        if self.task == "regression":
+            raise UserError(f"{listed} are for a classification: leave them out, or give data.task=binary")
+        if len(set(classes)) != len(classes) or len(classes) < 2 or (self.task == "binary" and len(classes) > 2):
+            raise UserError(f"{listed} must be different labels, two of a binary task: mend the list")
+        if self.positive is not None and str(self.positive) != classes[1]:
+            raise UserError(f"data.positive={self.positive} is not the second of {listed}: leave data.positive out, or "
+                            "change the order")  # fmt: skip
+
+    def as_table(self, path: str, client: str | None) -> Table:
+        """Return the options of the table at ``path``. Raises UserError for options that do not fit each other."""
+        shared = {
+            option.name: getattr(self, option.name) for option in fields(self) if option.name not in _NOT_OF_TABLE
+        }
+        return Table(**shared | {"path": path, "client": client})
+
+    def load(self) -> FederatedData:
+        """Return what the server knows of the rows of connected sites."""
+        if self.load_from_sites is None:
+            raise UserError("data=sites has its rows at their sites: make a plan, fcorun plan ... data=sites --out "
+                            "study.yaml, and have fcorun site try, or fcorun site run, compute it")  # fmt: skip
+        load: Callable[[], FederatedData] = self.load_from_sites
+        return load()
+
+    def sources(self) -> Any:
+        return self.digest

@@ -1,0 +1,200 @@
+"""The plan of a study: what will be computed at each site, and what leaves the site. Owners accept its digest."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.communication.identity import Identity
+from fcorun.communication.star import Star
+from fcorun.config import IDENTITY_SECTIONS, keys_outside_identity
+from fcorun.datasets.sites import Sites
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.row_requirements import needs_curvature_bounds
+from fcorun.records.formats import read_yaml, yaml_text
+
+FORMAT = 1
+_KEYS = {"format", "fcorun", "experiment", "quantities", "digest"}
+_HEADER = """\
+# A plan of fcorun. It says what is computed at every site, and what leaves a site; nothing else does.
+# Its digest is what the owner of a site accepts: fcorun site accept {name} --kit KIT
+"""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A kind of number that leaves a site.
+
+    Attributes:
+        message: the name of the message.
+        numbers: the size, as a formula in d (features), p (parameters), and the like.
+        times: how often it is sent.
+        content: what the numbers are.
+        purpose: why they are needed.
+    """
+
+    message: str
+    numbers: str
+    times: str
+    content: str
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of a study.
+
+    Attributes:
+        config: the configuration of the experiment as plain values, without keys that change no number.
+        fcorun: the version of fcorun that made the plan, which all sites must have.
+    """
+
+    config: dict[str, Any]
+    fcorun: str
+
+    @classmethod
+    def from_experiment(cls, experiment: PreparedExperiment) -> "Plan":
+        """Return the plan of an experiment. Raises UserError for what cannot be computed at sites."""
+        check_experiment(experiment)
+        without = keys_outside_identity()
+        config = {key: value for key, value in experiment.config.items() if key not in without}
+        plan = cls(json.loads(json.dumps(config)), version("fcorun"))
+        assert plan.experiment.identity == experiment.identity
+        return plan
+
+    @cached_property
+    def experiment(self) -> PreparedExperiment:
+        """The experiment of the plan."""
+        return prepare(self.config)
+
+    @property
+    def shared_options(self) -> Sites:
+        """The options of the tables that all sites share."""
+        data = self.experiment.data
+        assert isinstance(data, Sites)
+        return data
+
+    @cached_property
+    def quantities(self) -> list[Quantity]:
+        """Everything that leaves a site."""
+        return list_quantities(self.experiment)
+
+    def _content(self) -> dict[str, Any]:
+        quantities = [asdict(quantity) for quantity in self.quantities]
+        return {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config, "quantities": quantities}
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of everything in the plan, 64 hex digits."""
+        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+
+    def to_text(self, name: str = "study.yaml") -> str:
+        """Return the plan as the text of a YAML file called ``name``."""
+        return _HEADER.format(name=name) + yaml_text({**self._content(), "digest": self.digest})
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Plan":
+        """Read a plan. Raises UserError for a file that is no plan, or was changed after its digest was computed."""
+        try:
+            content = read_yaml(Path(path))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{path} cannot be read as a plan ({error}): fcorun plan ... --out {path} makes one"
+            ) from error
+        if not isinstance(content, dict) or set(content) != _KEYS or not isinstance(content["experiment"], dict):
+            raise UserError(f"{path} is no plan of fcorun: fcorun plan ... --out {path} makes one")
+        own_version = version("fcorun")
+        if content["fcorun"] != own_version:
+            raise UserError(f"{path} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
+                            "sites and the server need the same version")  # fmt: skip
+        plan = cls(content["experiment"], content["fcorun"])
+        check_classes(plan.config, path)
+        check_experiment(plan.experiment)
+        if content["digest"] != plan.digest or content["quantities"] != plan._content()["quantities"]:
+            raise UserError(f"{path} was changed after it was made: its digest is {plan.digest[:16]}.. and it says "
+                            f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
+        return plan
+
+
+def check_classes(config: dict[str, Any], path: str | Path, allowed: tuple[str, ...] = ()) -> None:
+    """Raise UserError for a class that is neither fcorun's nor ``allowed``, before any class is imported."""
+    for section in IDENTITY_SECTIONS:
+        values = config.get(section)
+        name = str(values.get("class", "")) if isinstance(values, dict) else ""
+        if not name.startswith("fcorun.") and name not in allowed:
+            raise UserError(f"{path}: {section}.class={name or 'missing'} is no class of fcorun: a site computes "
+                            "nothing else, unless its policy lists the class under classes")  # fmt: skip
+
+
+def check_experiment(experiment: PreparedExperiment) -> None:
+    """Raise UserError for an experiment that cannot be computed at sites."""
+    names, settings, algo = experiment.names, experiment.settings, experiment.algo
+    refusals = {
+        f"data={names['data']} has its rows in one place: give data=sites": not isinstance(experiment.data, Sites),
+        f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
+            isinstance(algo, Algorithm)
+        ),
+        f"topology={names['topology']}: sites talk to one server: give topology=star": not (
+            isinstance(experiment.topology, Star)
+        ),
+        f"uplink={names['uplink']} is not known to sites: leave uplink out": not (
+            isinstance(experiment.uplink, Identity)
+        ),
+        "reference=true solves the problem on all rows in one place: leave it out": settings.reference,
+        "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
+        "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
+            experiment.reg.per_client
+        ),
+        "debug=true computes clients one by one in one process: leave it out": settings.debug,
+    }
+    for sentence, applies in refusals.items():
+        if applies:
+            raise UserError(f"a plan for sites: {sentence}")
+
+
+def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
+    """Return everything that leaves a site in an experiment."""
+    algo, settings, data = experiment.algo, experiment.settings, experiment.data
+    assert isinstance(algo, Algorithm)
+    assert isinstance(data, Sites)
+    rounds = settings.rounds
+    evaluations = -(-rounds // settings.eval_every) + 1
+    quantities = [
+        Quantity(
+            "describe",
+            "clients, columns, levels, classes",
+            "once",
+            "names of clients, numbers of their rows, kinds of columns, counts of levels and classes",
+            "the clients' weights, and one encoding for all sites",
+        )
+    ]
+    if data.missing != "refuse":
+        content = "sums or histograms of columns, and counts of values"
+        quantities.append(Quantity("describe", "columns", "once", content, f"data.missing={data.missing} fills gaps"))
+    if data.standardize == "pooled":
+        content = "sums of features, and of their squares around the mean"
+        quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
+    if needs_curvature_bounds(experiment):
+        content = "bounds on the curvature of the clients' losses, rounded to two digits"
+        purpose = f"fields of algo={experiment.names['algo']} that are auto"
+        quantities.append(Quantity("curvature", "3", "once", content, purpose))
+    if experiment.reg.relative_or_none is not None:
+        content = "sums of losses, residuals, and their products with the features, of the model without features"
+        quantities.append(Quantity("residuals", "d + 4", "a few times", content, "reg.relative"))
+    size = "the size of the model for each array of an upload"
+    if algo.traits.hessian:
+        size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
+    sending_rounds = rounds if algo.sending_rounds is None else min(algo.sending_rounds, rounds)
+    content = "the weighted mean of what the site's clients upload, and counts of gradients"
+    quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
+    content = "sums of losses and scores of the model over the training rows and the validation rows"
+    quantities.append(Quantity("evaluate", "a few for each split", f"{evaluations} times", content, "metrics.csv"))
+    content = "sums of losses and scores of the last model over the rows of each split"
+    quantities.append(Quantity("scores", "a few for each split", "once", content, "scores.csv"))
+    return quantities
