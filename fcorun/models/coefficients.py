@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class Coefficients:
             return weights, None
         return weights, original_bias
 
-    @property
+    @cached_property
     def labels(self) -> list[tuple[str, str, str]]:
         """Parameter, feature and class of each of the Q coefficients, feature by feature, the intercept last."""
         parameters = [("weights", feature) for feature in self.features]
@@ -116,7 +116,12 @@ def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | 
     """
     if grid is not None and grid.n_voxels == np.prod(shape):
         return grid.names
-    return tuple(names) or tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
+    return tuple(names) or _default_names(tuple(shape))
+
+
+@cache  # the runs of a sweep have the same names
+def _default_names(shape: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
 
 
 def build_coefficients(

@@ -103,13 +103,17 @@ def _score_split(rows: _ScoredRows, clients: np.ndarray | None, split: str, mode
     group = {str(name): g for g, name in enumerate(names)}
     trained = [name for name in rows.data.client_names if name in group]
     held_out = [name for name in group if name and name not in set(trained)]
-    together = rows.scores(Groups(np.zeros(n, int), 1))
-    by_client = rows.scores(Groups(row_group, len(names)))
+    together = _to_lists(rows.scores(Groups(np.zeros(n, int), 1)))
+    by_client = _to_lists(rows.scores(Groups(row_group, len(names))))
     for client in ("", *trained, *held_out):
         row: dict[str, object] = {"set": split, "model": model, "client": client}
         if rows.data.task == "binary":
             row["positive"] = str(rows.data.classes[1])
         for name, values in (by_client if client else together).items():
-            value = values[group[client] if client else 0]
-            row[name] = "" if np.isnan(value) else value.item()
+            row[name] = values[group[client] if client else 0]
         yield row
+
+
+def _to_lists(scores: dict[str, np.ndarray]) -> dict[str, list[object]]:
+    """Return the scores as plain numbers, "" for nan."""
+    return {name: np.where(np.isnan(values), "", values.astype(object)).tolist() for name, values in scores.items()}

@@ -281,6 +281,7 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
     return summary
 
 
+@cache  # the runs of a sweep have the same plug-ins
 def _describe_source(plugin: type) -> dict[str, Any]:
     """Return the source of a plug-in with its BibTeX entries, so that readers need not import the plug-in's class."""
     try:
