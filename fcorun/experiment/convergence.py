@@ -65,8 +65,9 @@ def describe_unresolved_gap(targets: Mapping[str, float], row: Mapping[str, floa
     """
     if targets.get("gap", np.inf) >= resolution or row.get("gap", np.inf) > resolution:
         return ""
-    return (f"stopped in round {row['round']}: stop.gap={targets['gap']:g} is less than the precision resolves; give a "
-            "larger target, or precision=float64")  # fmt: skip
+    return (f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and stop.gap={targets['gap']:g} is "
+            f"below the rounding of the objective, {resolution:.1g}; give a larger target, or "
+            "precision=float64")  # fmt: skip
 
 
 def _describe_previous_evaluation(name: str, rows: MetricRows) -> str:

@@ -49,7 +49,7 @@ class Regularizer(ABC):
         subgradient(w): return one element of the subdifferential, of w's shape.
         strength_max(gradient): return the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
         dual_scale(v), conjugate(v): return the largest s in [0, 1] with conjugate(s v) finite, and the convex conjugate
-            of psi at v. The centralized solver needs both for a duality gap.
+            of psi at v. A duality gap needs both.
     """
 
     apply_to: list[str] | None = None

@@ -98,7 +98,8 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
     row = job.rows[-1]
     resolution = job.resolution(row.get("objective", 0.0))
     for name in GAP_METRICS:
-        if abs(row.get(name, float("inf"))) < resolution:
+        was_target = job.stopped and name in (job.experiment.settings.stop or {})
+        if abs(row.get(name, float("inf"))) < resolution and not was_target:
             precision = job.experiment.settings.precision
             job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))

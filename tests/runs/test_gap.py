@@ -71,7 +71,7 @@ def test_newton_ends_when_its_gap_is_small():
 @pytest.mark.parametrize(
     ("gap", "target", "expected"),
     [
-        (-1e-7, 1e-6, "stopped in round 7: stop.gap=1e-06 is less than the precision resolves"),
+        (-1e-7, 1e-6, "stopped in round 7: gap -1e-07 is rounding, and stop.gap=1e-06 is below"),
         (1e-7, 1e-5, "stopped in round 7: gap 1e-07 <= 1e-05"),
         (1e-5, 1e-6, ""),
     ],
