@@ -52,7 +52,7 @@ def test_options_of_presentation_leave_the_identity(how):
             "eval_every=1",
             "precision=float64",
         ),
-        *("client_weighting=uniform", "cutoff=0.01", "reference=true", "data.samples=13"),
+        *("client_weighting=uniform", "cutoff=0.01", "reference=true", "gap=true", "data.samples=13"),
     ],
 )
 def test_options_that_change_numbers_change_the_identity(what):

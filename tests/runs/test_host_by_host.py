@@ -158,6 +158,7 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     assert row_requirements.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
     for overrides, reason in (
         (["reference=true"], "reference=true solves the problem on all rows"),
+        (["gap=true"], "gap=true takes sums over all rows"),
         (["algo=local"], "has personal models"),
         (["algo=fedprox"], "algo=fedprox takes bounds on all clients' losses (give a value for algo.mu)"),
         (["reg.strength=null", "reg.relative=0.1"], "reg.relative takes a gradient on all rows"),
