@@ -1,5 +1,6 @@
 """The file of the report page, and the pages that figures and sweeps write."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sweeps import RATES, run_sweep_command
 from fcorun.cli.commands import main
 from fcorun.figures.reproduce import FigureResult
 from fcorun.records.formats import csv_text
+from fcorun.reports.page import build
 
 
 @pytest.mark.slow
@@ -85,3 +87,17 @@ def test_a_sweep_writes_its_page(monkeypatch):
     assert not Path("s/report.html").exists()
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 0
     assert "6 runs of FedDualAvg on lasso (6 clients, " in Path("s/report.html").read_text()
+
+
+def test_the_script_of_plotly_is_compressed_once(own_cache, monkeypatch, tmp_path):
+    script = tmp_path / "plotly.min.js"
+    script.write_text("draw()")
+    monkeypatch.setattr(build, "find_plotly_script", lambda: script)
+    compressed = build._compress_library()
+    with monkeypatch.context() as patch:
+        patch.setattr(gzip, "compress", None)
+        assert build._compress_library() == compressed
+    (cached,) = (tmp_path / "cache").rglob("*.gz")
+    for change in (lambda: cached.write_bytes(compressed[:-6]), lambda: script.write_text("draw(2)"), cached.unlink):
+        change()
+        assert gzip.decompress(build._compress_library()).decode() == script.read_text()

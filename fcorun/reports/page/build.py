@@ -2,8 +2,10 @@
 
 import gzip
 import time
+import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from importlib.util import find_spec
@@ -29,6 +31,10 @@ from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import group_by_problem
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.sweep_report import build_best_table
+from fcorun.system.cache import cache_dir
+from fcorun.system.files import write_atomically
+
+_COMPRESSED_LIBRARY = "plotly.min.js.gz"  # in the cache
 
 
 def find_plotly_script() -> Path:
@@ -185,7 +191,7 @@ def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> st
         "BODY": "\n".join(map(render_section, page.sections)),
         "MAKER": escape(f"Made by {provenance.describe_generator()}, {now}."),
         "DATA": embed_json({"charts": page.charts, "curves": page.curves}),
-        "LIBRARY": b64encode(gzip.compress(find_plotly_script().read_bytes(), 6, mtime=0)).decode(),
+        "LIBRARY": b64encode(_compress_library()).decode(),
         "SCRIPT": _read_asset("page.js"),
     }
     html, *pieces = _read_asset("page.html").split("{{")
@@ -193,6 +199,19 @@ def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> st
         name, text = piece.split("}}", 1)
         html += parts[name] + text
     return html
+
+
+def _compress_library() -> bytes:
+    """Return plotly's script, compressed: from the cache, since compressing takes longer than the rest of a page."""
+    script = find_plotly_script().read_bytes()
+    with suppress(OSError, EOFError, zlib.error):
+        compressed = (cache_dir("plotly") / _COMPRESSED_LIBRARY).read_bytes()
+        if gzip.decompress(compressed) == script:
+            return compressed
+    compressed = gzip.compress(script, 6, mtime=0)
+    with suppress(OSError):
+        write_atomically(cache_dir("plotly") / _COMPRESSED_LIBRARY, compressed)
+    return compressed
 
 
 def _read_asset(name: str) -> str:
