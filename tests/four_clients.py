@@ -7,7 +7,6 @@ from helpers import composed
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.selection.folds import assign_folds
-from fcorun.system.random_streams import random_stream
 
 RNG = np.random.default_rng(5)
 OWNER = np.repeat(["a", "b", "c", "d"], [12, 20, 15, 13])
@@ -31,5 +30,5 @@ def config(*overrides, task="regression"):
 
 def fold_of(config, options):
     data = load_data(prepare(config))
-    fold = assign_folds(data, options.folds, options.by, random_stream(config["seed"], "select", "folds"))
+    fold = assign_folds(data, options.folds, options.by, config["seed"])
     return data, [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(options.folds)]

@@ -73,7 +73,9 @@ def _restandardize(data: FederatedData, train: Bool[np.ndarray, " N"]) -> Shaped
     """
     x, by = data.train.x, (data.features.standardized or {}).get("by")
     if by == "pooled":
-        scaling = Scaling.fit(x[train])
+        assert data.train.client is not None
+        client = np.unique(data.train.client[train], return_inverse=True)[1]
+        scaling = Scaling.fit(x[train], client)
         return ((x - scaling.mean) * scaling.factor).astype(x.dtype)
     if by == "per_client":
         assert data.train.client is not None

@@ -216,7 +216,7 @@ class Table(Dataset):
         )
         warnings += warn_missing_codes(x, names)
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
-        x, standardized = self._standardize(x, names, client_rows)
+        x, standardized = self._standardize(x, names, client_rows, training)
         row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
         columns = {"group": rows.group, "fold": rows.fold, "row": row, **weight_and_offset}
         all_rows = Rows(x, y, number, **columns)
@@ -253,9 +253,11 @@ class Table(Dataset):
 
         Raises UserError if no training rows are left, or one class of them, and as ``check_groups_and_folds``.
         """
-        validation, test = HoldOut(self.validation, self.test).draw_masks(
-            rows, client_names, client_index, path=self.path, seed=self.seed
-        )
+        hold_out = HoldOut(self.validation, self.test)
+        if rows.client is not None:
+            hold_out.check_clients(client_names)
+        validation, test = hold_out.draw_masks(rows, client_names, client_index, path=self.path, seed=self.seed)
+        hold_out.check_test_rows(int(test.sum()), rows.group is not None)
         held_out = validation | test
         check_groups_and_folds(rows, self.roles, validation, test, self.path)
         options = f"data.validation={self.validation}"
@@ -284,9 +286,12 @@ class Table(Dataset):
         return sentences
 
     def _standardize(
-        self, x: Any, features: tuple[str, ...], client_rows: ClientRows
+        self, x: Any, features: tuple[str, ...], client_rows: ClientRows, training: np.ndarray
     ) -> tuple[Any, dict[str, Any] | None]:
-        """Return the features as ``standardize`` says, shape (N, d), and the scaling as a dict; None without one."""
+        """Return the features as ``standardize`` says, shape (N, d), and the scaling as a dict; None without one.
+
+        ``training`` are the indices of the training rows, sorted by client.
+        """
         if self.standardize == "none":
             return x, None
         if self.standardize == "per_client":
@@ -299,7 +304,8 @@ class Table(Dataset):
             scalings = ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"])
             return x, scalings.to_dict()
         if self.scaling is None:
-            scaling = Scaling.fit(x[client_rows.is_training])
+            client = np.unique(client_rows.client_index[training], return_inverse=True)[1]
+            scaling = Scaling.fit(x[training], client)
         else:
             scaling, names = Scaling.from_record(self.scaling)
             if len(scaling.mean) != x.shape[1] or (names and names != features):

@@ -23,7 +23,7 @@ class DiskMatrix:
     """A matrix (n, d) on disk: rows of a memory map, in any order.
 
     Indexing by rows returns other DiskMatrix; ``read``, ``astype`` and ``np.asarray`` read rows into memory. Reductions
-    over rows read block by block and accumulate in float64.
+    over rows read block by block.
 
     Attributes:
         values: the memory map, (N, d), of numbers.
@@ -120,24 +120,6 @@ class DiskMatrix:
         return np.argsort(self.indices, kind="stable")
 
     @cached_property
-    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the mean and the sum of squared deviations of each column, (d,) each.
-
-        Blocks are merged by the formulas of Chan, Golub and LeVeque (1983).
-        """
-        ordered = self[self.file_order()]
-        count, mean, squares = 0, np.zeros(self.shape[1]), np.zeros(self.shape[1])
-        for block in ordered.slices():
-            x = ordered[block].read()
-            with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
-                block_mean = x.mean(axis=0, dtype=np.float64)
-                difference, total = block_mean - mean, count + len(x)
-                squares += ((x - block_mean) ** 2).sum(axis=0) + difference**2 * (count * len(x) / total)
-            mean = mean + difference * (len(x) / total)
-            count = total
-        return mean, squares
-
-    @cached_property
     def _range(self) -> tuple[np.ndarray, np.ndarray]:
         """Compute the least and the largest value of each column, (d,) each; NaN for a column with a NaN."""
         ordered = self[self.file_order()]
@@ -160,14 +142,6 @@ class DiskMatrix:
     def max(self, axis: int = 0) -> np.ndarray:
         """Return the largest value of each column, (d,)."""
         return self._range[1]
-
-    def mean(self, axis: int = 0, dtype: Any = None) -> np.ndarray:
-        """Return the mean of each column, (d,)."""
-        return self._moments[0]
-
-    def std(self, axis: int = 0, dtype: Any = None) -> np.ndarray:
-        """Return the standard deviation of each column, (d,)."""
-        return np.sqrt(self._moments[1] / max(len(self), 1))
 
 
 def memory_dtype(stored: np.dtype) -> np.dtype:

@@ -10,9 +10,11 @@ from jaxtyping import Bool, Float, Int
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.system.random_streams import random_stream
 from fcorun.tables.splits import DEFAULT_VALIDATION, draw_uniform_per_group
 
 Mask = Bool[np.ndarray, " N"]
+_FOLDS = ("select", "folds")  # the name of the random streams of folds
 
 
 class SubsetMasks(NamedTuple):
@@ -22,12 +24,12 @@ class SubsetMasks(NamedTuple):
     validation: Mask
 
 
-def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
+def assign_folds(data: FederatedData, n_folds: int, by: str, seed: int) -> Int[np.ndarray, " N"]:
     """Return the fold, from 0, in which each training row is held out, (N,).
 
-    By "rows", the rows of each client are assigned in a random order, the rows of a class evenly. By "clients", whole
-    clients are assigned. Folds that the data mark are taken as they are. Rows of one group share a fold, by a number
-    drawn from (seed, group) alone.
+    By "rows", the rows of each client are assigned in an order drawn from (seed, client's name) alone, the rows of a
+    class evenly. By "clients", whole clients are assigned. Folds that the data mark are taken as they are. Rows of one
+    group share a fold, by a number drawn from (seed, group) alone.
 
     Raises:
         UserError: a client has fewer rows than folds, or the data have fewer clients or groups.
@@ -41,9 +43,11 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Gene
                 f"folds={n_folds} is more than the {n_clients} clients that by=clients assigns: give "
                 f"at most {n_clients}"
             )
-        return np.repeat(rng.permutation(np.arange(n_clients) % n_folds), data.train.sizes)
+        fold_of_client = random_stream(seed, *_FOLDS).permutation(np.arange(n_clients) % n_folds)
+        return np.repeat(fold_of_client, data.train.sizes)
     if data.train.group is not None:
-        fold = np.floor(draw_uniform_per_group(data.train.group, rng) * n_folds).astype(np.int64)
+        uniforms = draw_uniform_per_group(data.train.group, random_stream(seed, *_FOLDS))
+        fold = np.floor(uniforms * n_folds).astype(np.int64)
         empty = np.setdiff1d(np.arange(n_folds), fold)
         if len(empty):
             n_groups = len(np.unique(data.train.group))
@@ -59,10 +63,11 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Gene
             f"{data.client_names[smallest]}: give fewer folds, or by=clients"
         )
     fold = np.empty(len(data.train.y), np.int64)
-    n_dealt = 0  # each client begins where the one before ended, so that folds are of one size
-    for rows in _shuffle_client_rows(data, rng):
-        fold[rows] = (n_dealt + np.arange(len(rows))) % n_folds
-        n_dealt += len(rows)
+    for m, name in enumerate(data.client_names):
+        rng = random_stream(seed, *_FOLDS, name)
+        rows = _shuffle_rows_of_client(data, m, rng)
+        first_fold = rng.integers(n_folds)  # else the remainders of all clients would be in the first folds
+        fold[rows] = (first_fold + np.arange(len(rows))) % n_folds
     return fold
 
 
@@ -138,7 +143,8 @@ def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Gener
         )
     for _ in range(n_pairs):
         halves = np.zeros((2, len(data.train.y)), bool)
-        for rows in _shuffle_client_rows(data, rng):
+        for m in range(data.n_clients):
+            rows = _shuffle_rows_of_client(data, m, rng)
             row_pairs = rows[: len(rows) // 2 * 2].reshape(-1, 2)
             pair_index = np.arange(len(row_pairs))
             side = rng.integers(2, size=len(row_pairs))
@@ -168,18 +174,18 @@ def _draw_client_pairs(n_clients: int, n_pairs: int, rng: np.random.Generator) -
             yield pair
 
 
-def _shuffle_client_rows(data: FederatedData, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield the rows of each client in a random order, class by class in a classification.
+def _shuffle_rows_of_client(data: FederatedData, m: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the rows of client ``m`` in a random order, class by class in a classification.
 
     If a client has an odd number of rows, a random one comes last, whatever its class.
     """
-    for start, stop in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True):
-        rows = start + rng.permutation(stop - start)
-        if data.classes:
-            n_paired = len(rows) // 2 * 2
-            paired, unpaired = rows[:n_paired], rows[n_paired:]
-            rows = np.concatenate([paired[np.argsort(data.train.y[paired], kind="stable")], unpaired])
-        yield rows
+    start, stop = data.train.offsets[m : m + 2]
+    rows = start + rng.permutation(stop - start)
+    if data.classes:
+        n_paired = len(rows) // 2 * 2
+        paired, unpaired = rows[:n_paired], rows[n_paired:]
+        rows = np.concatenate([paired[np.argsort(data.train.y[paired], kind="stable")], unpaired])
+    return rows
 
 
 def count_rows(data: FederatedData) -> dict[str, int]:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fcorun.errors import UserError
+from fcorun.tables.client_sums import add_clients
 from fcorun.tables.columns import ColumnKind, check_level_count, coerce_numbers, is_missing, to_level_names
 from fcorun.tables.data_warnings import abbreviate, warn_similar_names
 from fcorun.tables.encoding import Column, Encoding, check_finite
@@ -226,7 +227,12 @@ def count_values(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Int[np.ndarray
 
 def column_means(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:
     """Compute the mean of each column over the clients' matrices, NaN left out, from sums and counts."""
-    return np.sum([np.nansum(x, axis=0) for x in matrices], axis=0) / count_values(matrices)
+    return add_clients(np.stack([sum_values(x) for x in matrices])) / count_values(matrices)
+
+
+def sum_values(x: Float[np.ndarray, "_ d"]) -> Float[np.ndarray, " d"]:
+    """Return the sum of each column over the rows of one client, NaN left out."""
+    return add_clients(np.where(np.isnan(x), 0.0, x))
 
 
 def column_medians(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:

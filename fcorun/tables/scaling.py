@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from fcorun.errors import UserError
 from fcorun.records.formats import read_json
 from fcorun.rows.disk_matrix import DiskMatrix
+from fcorun.tables.client_sums import add_clients, deviation_from_sums, sum_by_client, sum_squares_by_client
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,15 @@ class Scaling:
     deviation: np.ndarray
 
     @classmethod
-    def fit(cls, x: Any) -> "Scaling":
-        """Compute the scaling of these rows, shape (N, d), which may stay on disk."""
-        mean, deviation = mean_and_deviation(x)
+    def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
+        """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
+        mean = add_clients(sum_by_client(x, client)) / len(x)
+        return cls.from_squares(mean, sum_squares_by_client(x, client, mean), len(x))
+
+    @classmethod
+    def from_squares(cls, mean: Float[np.ndarray, " d"], squares: Float[np.ndarray, "M d"], n_rows: int) -> "Scaling":
+        """Return the scaling of ``n_rows`` rows from their mean and each client's squared deviations from the mean."""
+        deviation = deviation_from_sums(add_clients(squares), n_rows, mean)
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 
     @classmethod
@@ -168,7 +175,7 @@ def standardize_per_client(
 
 
 def mean_and_deviation(x: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Return the mean and the standard deviation of each column of ``x`` (N, d), which may stay on disk.
+    """Return the mean and the standard deviation of each column of ``x`` (N, d).
 
     The deviation of a constant column is 0.
     """

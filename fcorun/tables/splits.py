@@ -50,6 +50,21 @@ class HoldOut:
                         f"data.validation and data.test both name the client '{name}': name it in one of them"
                     )
 
+    def check_clients(self, client_names: Sequence[str]) -> None:
+        """Raise UserError if ``validation`` or ``test`` names a client that there is not."""
+        for split, option in (("validation", self.validation), ("test", self.test)):
+            for client in option if isinstance(option, list) else ():
+                if client not in client_names:
+                    suggestion = suggest_name(client, client_names)
+                    raise UserError(f"data.{split}: there is no client '{client}'; {suggestion}")
+
+    def check_test_rows(self, n_rows: int, by_groups: bool) -> None:
+        """Raise UserError if ``test`` asks for rows and none of all clients' rows was drawn."""
+        if self.test and not n_rows:
+            reason = "none of the few groups was drawn" if by_groups else "no client has enough of them"
+            raise UserError(f"data.test={self.test} holds out no row, since {reason}: "
+                            "give a larger fraction, or names of clients")  # fmt: skip
+
     def draw_masks(
         self, rows: ParsedRows, client_names: list[str], client_index: Int[np.ndarray, " N"], *, path: str, seed: int
     ) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
@@ -79,15 +94,11 @@ class HoldOut:
                         f"data.{split}={option}: the rows have no named clients; "
                         f"give data.client=... or a fraction of the rows, data.{split}=0.2"
                     )
-                for client in option:
-                    if client not in client_names:
-                        suggestion = suggest_name(client, client_names)
-                        raise UserError(f"data.{split}: there is no client '{client}'; {suggestion}")
                 mask = np.isin(np.array([*client_names, ""])[client_index], option)
                 return mask if group is None else np.isin(group, group[mask])
             fraction = option or 0.0
             if group is None:
-                return hold_out(client_index, fraction, random_stream(seed, "table", split), excluded)
+                return hold_out(client_index, client_names, fraction, split, seed, excluded)
             uniforms = draw_uniform_per_group(group, random_stream(seed, "table", "group"))
             mask = uniforms < fraction if split == "test" else uniforms >= 1 - fraction
             return mask if excluded is None else mask & ~excluded
@@ -106,10 +117,6 @@ class HoldOut:
             validation = draw("validation", validation_option, test if test.any() else None)
         else:
             validation = fixed_validation
-        if self.test and not test.any():
-            reason = "no client has enough of them" if group is None else "none of the few groups was drawn"
-            raise UserError(f"data.test={self.test} holds out no row, since {reason}: "
-                            "give a larger fraction, or names of clients")  # fmt: skip
         if (validation & test).any():
             row = int((validation & test).argmax()) + 1
             raise UserError(
@@ -120,22 +127,29 @@ class HoldOut:
 
 def hold_out(
     client_index: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
     fraction: float,
-    rng: np.random.Generator,
+    split: str,
+    seed: int,
     excluded: Bool[np.ndarray, " N"] | None = None,
 ) -> Bool[np.ndarray, " N"]:
     """Return the mask of rows to hold out, shape (N,): ``fraction`` of each client's rows, rounded down, at random.
 
-    Rows that are ``excluded`` (N,) are not drawn.
+    Rows are drawn from (seed, split, client's name) alone: the rows of other clients do not change them. Rows that are
+    ``excluded`` (N,) are not drawn, and a row whose ``client_index`` is no client's must be one of them.
     """
-    priority = rng.random(len(client_index))
-    if excluded is not None:
-        priority = priority + excluded  # excluded rows come last
-    order = np.lexsort((priority, client_index))
-    counts = np.bincount(client_index)
-    rank = np.arange(len(client_index)) - np.repeat(np.cumsum(counts) - counts, counts)
-    held_out = np.empty(len(client_index), dtype=bool)
-    held_out[order] = rank < np.floor(fraction * counts + 1e-9).repeat(counts)  # 0.29 * 100 is 28.999...
+    held_out = np.zeros(len(client_index), dtype=bool)
+    order = np.argsort(client_index, kind="stable")
+    bounds = np.searchsorted(client_index[order], np.arange(len(client_names) + 1))
+    for name, start, stop in zip(client_names, bounds[:-1], bounds[1:], strict=True):
+        rows = order[start:stop]
+        count = int(fraction * len(rows) + 1e-9)  # 0.29 * 100 is 28.999...
+        if not count:
+            continue
+        priority = random_stream(seed, "table", split, name).random(len(rows))
+        if excluded is not None:
+            priority += excluded[rows]  # excluded rows come last
+        held_out[rows[np.argsort(priority)[:count]]] = True
     return held_out if excluded is None else held_out & ~excluded
 
 

@@ -217,7 +217,8 @@ def test_rows_are_those_of_the_array_in_any_order():
         assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
     np.testing.assert_array_equal(whole[4], values[4])
     np.testing.assert_array_equal(whole[:, 1], values[:, 1])
-    on_disk_scaling, expected = Scaling.fit(whole[::-3]), Scaling.fit(values[::-3])
+    client = np.arange(len(whole[::-3])) // 50
+    on_disk_scaling, expected = Scaling.fit(whole[::-3], client), Scaling.fit(values[::-3], client)
     np.testing.assert_allclose(on_disk_scaling.mean, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(on_disk_scaling.deviation, expected.deviation, rtol=1e-12)
     np.testing.assert_array_equal([whole.min(), whole.max()], [values.min(axis=0), values.max(axis=0)])

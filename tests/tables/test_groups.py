@@ -77,7 +77,7 @@ def test_more_patients_do_not_change_the_splits_of_others():
         assert in_small[split] == {patient for patient in in_large[split] if patient < 40}
     folds, halves = [], []
     for data in (small, large):
-        fold = assign_folds(data, 3, "rows", random_stream(0, "folds"))
+        fold = assign_folds(data, 3, "rows", 0)
         half = next(draw_halves(data, 1, "rows", random_stream(0, "halves")))
         folds.append(dict(zip(not_none(data.train.group), fold, strict=True)))
         halves.append(dict(zip(not_none(data.train.group), half, strict=True)))
@@ -124,7 +124,7 @@ def test_columns_mark_splits_and_folds():
     data = table(split="part", fold="wave").load()
     assert patients_by_split(data)["test"] == {n for n in range(PATIENTS) if n % 4 == 3}
     assert not_none(data.train.fold).tolist() == [f"{2020 + n % 4:g}" for n in data.train.x[:, 0]]
-    assert assign_folds(data, 2, "rows", random_stream(0, "folds")).tolist() == [n % 4 for n in data.train.x[:, 0]]
+    assert assign_folds(data, 2, "rows", 0).tolist() == [n % 4 for n in data.train.x[:, 0]]
     frame = visits()
     frame["part"] = np.where(frame.index == 4, "Train", frame["part"])
     with fails("data.split=part: row 5", "'Train'", "train, validation or test"):

@@ -31,7 +31,6 @@ from fcorun.selection.folds import (
 from fcorun.selection.path import build_path
 from fcorun.selection.result import warn_few_evaluations
 from fcorun.selection.study import Log, Study, describe_study, prepare_study
-from fcorun.system.random_streams import random_stream
 
 _MAX_NAMED_FOLDS = 20  # in a line
 
@@ -148,7 +147,7 @@ def plan_selection(
     path = build_path(experiment, data, options.points, options.range)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
-    fold = assign_folds(data, n_folds, options.by, random_stream(experiment.settings.seed, "select", "folds"))
+    fold = assign_folds(data, n_folds, options.by, experiment.settings.seed)
     folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
     check_subsets(experiment, data, folds, options.by)
     if options.by == "clients":
