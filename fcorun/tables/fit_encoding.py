@@ -1,7 +1,7 @@
 """The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -57,7 +57,7 @@ def encode(
     """Return the encoding of a pandas.DataFrame, its features, shape (N, d), and warnings.
 
     ``kinds`` are the kinds of the columns, or a given encoding, which is applied as it is. Raises UserError as
-    ``fit_encoding`` and ``Encoding.apply`` do, and where no feature is left.
+    ``fit_encoding`` and ``Encoding.apply`` do.
     """
     warnings: list[str] = []
     if isinstance(kinds, Encoding):
@@ -68,10 +68,7 @@ def encode(
             warnings.append(f"columns that the record does not use are left out: {abbreviate(unused)}")
     else:
         encoding = fit_encoding(frame, kinds, client_rows, missing=missing, warnings=warnings, where=where)
-    x = encoding.apply(frame, warnings, where)
-    if not x.shape[1]:
-        raise UserError(f"{where}: not one feature is left; give columns that differ between rows")
-    return encoding, x, warnings
+    return encoding, encoding.apply(frame, warnings, where), warnings
 
 
 def fit_encoding(
@@ -92,7 +89,8 @@ def fit_encoding(
     True and False are the numbers 1 and 0. A column of text with one level makes no feature.
 
     Warnings are appended to ``warnings``. Raises UserError, which begins with ``where``, for columns that cannot be
-    features, for a column without a value in any training row, and for gaps if ``missing`` is "refuse".
+    features, for a column without a value in any training row, for gaps if ``missing`` is "refuse", and where no
+    feature is left.
     """
     rows_by_client = client_rows.training_rows()
     gaps: dict[str, np.ndarray] = {}
@@ -110,14 +108,11 @@ def fit_encoding(
         if kinds[name] == "number":
             columns.append(Column(name, fill=fills.get(name), indicator=indicator))
             continue
-        counts = _count_levels(frame[name], rows_by_client, where)
-        most_frequent = min(counts, key=lambda level: (-counts[level], level))
-        fill = None if missing == "refuse" or indicator else most_frequent
-        column = Column(name, "levels", tuple(sorted(counts)), fill, indicator)
+        column = make_level_column(name, _count_levels(frame[name], rows_by_client, where), indicator, missing)
         if column.features:
             columns.append(column)
         else:
-            single_level.append(f"'{name}' ('{most_frequent}')")
+            single_level.append(f"'{name}' ('{column.levels[0]}')")
         warnings += warn_similar_names(f"levels of '{name}'", column.levels)
 
     warnings += _warn_clients_without_values(gaps, rows_by_client, missing)
@@ -126,10 +121,24 @@ def fit_encoding(
     if single_level:
         warnings.append(f"text columns with one level in the training rows make no feature: {abbreviate(single_level)}")
     encoding = Encoding(tuple(columns))
+    check_feature_names(encoding, where)
+    return encoding
+
+
+def make_level_column(name: str, counts: Mapping[str, int], indicator: bool, missing: MissingPolicy) -> Column:
+    """Return the column of levels with these ``counts`` of training rows."""
+    most_frequent = min(counts, key=lambda level: (-counts[level], level))
+    fill = None if missing == "refuse" or indicator else most_frequent
+    return Column(name, "levels", tuple(sorted(counts)), fill, indicator)
+
+
+def check_feature_names(encoding: Encoding, where: str) -> None:
+    """Raise UserError, which begins with ``where``, for two features with one name, and if there is no feature."""
     for name, count in Counter(encoding.feature_names).items():
         if count > 1:
             raise UserError(f"{where}: two features would be called '{name}': rename the column or the level")
-    return encoding
+    if not encoding.feature_names:
+        raise UserError(f"{where}: not one feature is left; give columns that differ between rows")
 
 
 def _check_gaps(

@@ -1,0 +1,254 @@
+"""The rows of a site's table, read, checked and divided as the shared options and the owner's policy say."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fcorun.errors import UserError, suggest_name
+from fcorun.sites.table_options import OwnTableError, SharedOptions, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.tables.column_files import ParsedTable
+from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.tables.columns import check_level_count, infer_kind, is_missing, to_level_names
+from fcorun.tables.fit_encoding import ClientRows
+from fcorun.tables.partition import assign_clients
+from fcorun.tables.readers import (
+    NAMED_COLUMN_ENDINGS,
+    READ_ERRORS,
+    detect_ending,
+    explain_damage,
+    find_file,
+    parse_columns,
+    read_named_columns,
+)
+from fcorun.tables.splits import (
+    SPLITS,
+    FractionOrClients,
+    HoldOut,
+    attach_groups_and_splits,
+    check_groups_and_folds,
+    warn_groups_across_clients,
+)
+
+NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
+_UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
+
+
+@dataclass(frozen=True)
+class SiteTable:
+    """The rows of a site.
+
+    Attributes:
+        options: the options that all sites share.
+        policy: the rules of the owner.
+        rows: the rows of the file, with the names of columns that all sites share; ``y`` has numbers or labels.
+        kinds: the kind of each column that becomes features: "number", "levels" or "empty".
+        client_rows: the rows of each client.
+        masks: the masks of the training, validation and test rows, each (N,).
+        weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
+        warnings: sentences for the owner.
+    """
+
+    options: SharedOptions
+    policy: TablePolicy
+    rows: ParsedRows
+    kinds: dict[str, str]
+    client_rows: ClientRows
+    masks: tuple[np.ndarray, np.ndarray, np.ndarray]
+    weight_and_offset: dict[str, np.ndarray]
+    warnings: tuple[str, ...]
+
+    @property
+    def clients(self) -> list[str]:
+        """Return the names of the clients in order."""
+        return list(self.client_rows.client_names)
+
+    @cached_property
+    def n_rows(self) -> np.ndarray:
+        """Return the numbers of training, validation and test rows of each client, (M, 3)."""
+        counts = [np.bincount(self.client_rows.client_index[mask], minlength=len(self.clients)) for mask in self.masks]
+        return np.stack(counts, axis=1)
+
+    @cached_property
+    def level_counts(self) -> dict[str, Counter[str]]:
+        """Return the counts of the levels of each column of levels over the training rows."""
+        counts = {}
+        for name, kind in self.kinds.items():
+            if kind == "levels":
+                levels = to_level_names(self.rows.frame[name])[self.masks[0]]
+                counts[name] = Counter(level for level in levels.tolist() if level is not None)
+        return counts
+
+    def rare_levels(self, name: str) -> set[str]:
+        """Return the levels of a column that some training rows have, and fewer than ``policy.min_cell``."""
+        return {level for level, count in self.level_counts[name].items() if count < self.policy.min_cell}
+
+
+def read_site_table(options: SharedOptions, site: SiteOptions, policy: TablePolicy) -> SiteTable:
+    """Read the table of a site.
+
+    Raises OwnTableError for a file that does not fit the shared options, and UserError where the policy forbids to
+    answer.
+    """
+    table = options.as_table(site.path, site.client or options.client)
+    with for_owner_alone(_UNREADABLE):
+        parsed, warnings = _read_renamed(site, table.roles)
+    roles = _drop_absent(table.roles, parsed.frame)
+    _check_columns(parsed.frame, roles, site)
+    with for_owner_alone(_UNREADABLE):
+        rows = parse_columns(parsed, site.path, roles, warnings)
+        if not len(rows.y):
+            raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
+        rows = attach_groups_and_splits(rows, roles, site.path)
+        rows, weight_and_offset = take_weight_and_offset(rows, roles, site.path)
+    _check_allowed([*rows.frame, *roles.metadata.values(), roles.target, roles.client], site, policy)
+    if roles.client is None:
+        rows = replace(rows, client=np.full(len(rows.y), site.file_client))
+    rows = replace(rows, y=_read_targets(rows.y, options, site.path))
+    with for_owner_alone(_UNREADABLE):
+        where = f"data.path={site.path}"
+        kinds = {}
+        for name in rows.frame:
+            has_values = not is_missing(rows.frame[name]).all()
+            kinds[str(name)] = infer_kind(rows.frame[name], where, rows.client) if has_values else NO_VALUES
+        client_rows, masks = _divide(rows, options, roles, site.path)
+    site_table = SiteTable(
+        options, policy, rows, kinds, client_rows, masks, weight_and_offset, (*rows.warnings, *warnings)
+    )
+    _check_gaps(site_table)
+    _check_levels(site_table)
+    _check_sizes(site_table)
+    return site_table
+
+
+def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, list[str]]:
+    """Return the table of a site with the shared names of its columns, and warnings on how the file was read."""
+    where, rename = f"data.path={site.path}", site.rename or {}
+    own_names = {shared: own for own, shared in rename.items()}
+    file = find_file(site.path)
+    ending = detect_ending(file, where)
+    if ending not in NAMED_COLUMN_ENDINGS:
+        raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
+    target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
+    try:
+        parsed, warnings = read_named_columns(file, ending, target, client, where=where)
+    except READ_ERRORS as error:
+        raise explain_damage(where, ending, error) from error
+    names = parsed.frame.columns.tolist()
+    for own, shared in rename.items():
+        if own not in names:
+            raise UserError(f"data.rename: {site.path} has no column '{own}'; {suggest_name(own, names)}")
+        if shared in names and shared not in rename:
+            raise UserError(f"data.rename: '{own}' cannot be called '{shared}', another column of {site.path}: rename "
+                            "that one too")  # fmt: skip
+    if len(set(rename.values())) < len(rename):
+        raise UserError("data.rename gives two columns one name: give two")
+    parsed.frame.columns = [rename.get(name, name) for name in names]
+    tokens = {rename.get(name, name): found for name, found in parsed.missing_tokens.items()}
+    unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
+    return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed), warnings
+
+
+def _drop_absent(roles: ColumnRoles, frame: Any) -> ColumnRoles:
+    """Return the roles without the columns to ignore that this site does not have."""
+    return replace(roles, ignore=[name for name in roles.ignore or () if name in frame] or None)
+
+
+def _check_columns(frame: Any, roles: ColumnRoles, site: SiteOptions) -> None:
+    """Raise OwnTableError for a column that the options name and the table lacks."""
+    needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
+    for name in needed:
+        if name is not None and name not in frame:
+            absent = f"there is no column '{name}', which the plan needs: data.rename={{THEIRS: {name}}} names it"
+            columns = suggest_name(name, list(map(str, frame.columns)))
+            raise OwnTableError(f"data.path={site.path}: {absent}; {columns}", absent)
+
+
+def _check_allowed(columns: list[str | None], site: SiteOptions, policy: TablePolicy) -> None:
+    """Raise UserError for a used column that the policy does not allow."""
+    own_names = {shared: own for own, shared in (site.rename or {}).items()}
+    for name in columns:
+        if name is None or policy.columns is None or own_names.get(name, name) in policy.columns:
+            continue
+        raise UserError(f"policy.columns of this site does not allow the column '{name}' of the plan: its owner may "
+                        "add it, or the plan leaves it out")  # fmt: skip
+
+
+def _read_targets(y: np.ndarray, options: SharedOptions, path: str) -> np.ndarray:
+    """Return numbers for a regression, else labels. Raises OwnTableError for values that do not fit the task."""
+    column = f"data.path={path}: target '{options.target}'"
+    if options.task == "regression":
+        if y.dtype.kind not in "fiub":
+            absent = f"the target '{options.target}' is text, and data.task=regression needs numbers"
+            raise OwnTableError(f"{column}: {absent}, not '{y[0]}'", absent)
+        if not np.isfinite(y).all():
+            row = int((~np.isfinite(y)).argmax()) + 1
+            raise OwnTableError(f"{column} is missing or infinite in row {row}: fill it in or drop it", _UNREADABLE)
+        return y if y.dtype.kind == "f" else y.astype(np.float64)
+    if y.dtype.kind == "f":
+        if not (y == np.floor(y)).all():
+            absent = f"the target '{options.target}' holds fractions, and data.task={options.task} needs labels"
+            raise OwnTableError(f"{column}: {absent}", absent)
+        y = y.astype(np.int64)
+    for label in np.unique(y).tolist():
+        if options.classes is not None and str(label) not in options.classes:
+            public = f"the target '{options.target}' has a label that data.classes of the plan does not list"
+            raise OwnTableError(f"{column}: data.classes of the plan does not list the label '{label}'", public)
+    return y
+
+
+def _divide(
+    rows: ParsedRows, options: SharedOptions, roles: ColumnRoles, path: str
+) -> tuple[ClientRows, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return the rows of each client, and the masks of the training, validation and test rows, each (N,)."""
+    names, index = assign_clients(rows, rows.y, path, kind="iid", clients=1, alpha=1.0, seed=options.seed)
+    if rows.group is not None:
+        warn_groups_across_clients(rows.group, index, names, str(roles.group), options.group_across == "keep")
+
+    def at_this_site(option: FractionOrClients) -> FractionOrClients:
+        return [name for name in option if name in names] if isinstance(option, list) else option
+
+    hold_out = HoldOut(at_this_site(options.validation), at_this_site(options.test))
+    validation, test = hold_out.draw_masks(rows, names, index, path=path, seed=options.seed)
+    check_groups_and_folds(rows, roles, validation, test, path)
+    training = ~(validation | test)
+    return ClientRows(names, index, training), (training, validation, test)
+
+
+def _check_gaps(table: SiteTable) -> None:
+    """Raise UserError for gaps if they are refused."""
+    for name in table.rows.frame if table.options.missing == "refuse" else ():
+        if is_missing(table.rows.frame[name]).any():
+            raise UserError(f"column '{name}' has gaps: give data.missing=mean, median or indicator in the plan, or "
+                            f"data.ignore=[{name}]")  # fmt: skip
+
+
+def _check_levels(table: SiteTable) -> None:
+    """Raise UserError for a column of levels that names rows or persons, and for a class with few training rows."""
+    for name, counts in table.level_counts.items():
+        check_level_count(name, len(counts), sum(counts.values()), "the table of this site")
+    if table.options.task == "regression":
+        return
+    labels, counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)
+    for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
+        if count < table.policy.min_cell:
+            few = f"has fewer than {table.policy.min_cell} training rows, the least that policy.min_cell allows"
+            raise OwnTableError(f"the class '{label}' of '{table.options.target}' {few}",
+                                f"a class of '{table.options.target}' {few}")  # fmt: skip
+
+
+def _check_sizes(table: SiteTable) -> None:
+    """Raise UserError for a client with fewer training, validation or test rows than the policy allows, but some.
+
+    All rows of a client are in one of the three sets, so that the complement of each set is allowed too.
+    """
+    minimum = table.policy.min_rows
+    for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
+        for split, count in zip(SPLITS, counts, strict=True):
+            if 0 < count < minimum:
+                rows = "training" if split == "train" else split
+                raise UserError(f"client '{name}' has fewer than {minimum} {rows} rows, the least that policy.min_rows "
+                                "of this site allows: give other data.validation and data.test, or leave the client "
+                                "out")  # fmt: skip

@@ -1,0 +1,279 @@
+"""What the description of a site's table shows, and what a site and the server refuse."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from site_tables import describe, frames, go, save
+
+from fcorun.config import build
+from fcorun.errors import UserError
+from fcorun.sites.messages import Message
+from fcorun.sites.table_agreement import Agreement
+from fcorun.sites.table_description import merge_small_cells
+from fcorun.sites.table_options import OwnTableError, SharedOptions, SiteOptions, TablePolicy
+from fcorun.sites.table_rows import read_site_table
+from fcorun.sites.table_union import agree
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+ONLY = ["age", "dose", "sex", "ward"]
+
+
+def options_of(**options) -> SharedOptions:
+    return build(SharedOptions, {"target": "cost", "only": ONLY, **options}, "data")
+
+
+def test_rare_levels_are_never_named():
+    tables = frames()
+    for site, table in tables.items():
+        table["ward"] = table["ward"].astype(object)
+        table.loc[:1, "ward"] = f"secret of {site}"
+        table.loc[2:6, "ward"] = "known"
+    sites = save(tables)
+    options = options_of(validation=0.0)
+    route = go(options, sites)
+    messages = [*route.descriptions.values(), route.agreement.to_message(), *route.sums.values()]
+    for message in messages:
+        content = message.to_bytes()
+        assert b"secret" not in content
+    assert any(b"known" in message.to_bytes() for message in messages)
+    for message in route.descriptions.values():
+        assert message.arrays["levels"][-1] == 2  # the rows of rare levels, together
+    with fails("the tables of the sites: column 'other' has 120 levels"):  # the rule of a pooled table
+        go(options_of(only=["age", "other"], validation=0.0), save(_with_names(tables)))
+
+
+def _with_names(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the tables with a column of levels that are many in all, and few enough at each site."""
+    tables = {site: table.copy() for site, table in tables.items()}
+    for site, table in tables.items():
+        table["other"] = [f"{site}{i % 40}" for i in range(len(table))]
+    return {site: pd.concat([table] * 8) for site, table in tables.items()}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"missing": "mean"},
+        {"missing": "median", "ranges": {"age": [0, 120], "dose": [0, 50]}},
+        {"target": "ill", "task": "binary", "positive": "yes", "weight": "days"},
+    ],
+)
+def test_the_size_of_a_description_does_not_depend_on_the_number_of_rows(more):
+    sizes = []
+    for rows in (50, 5000):
+        sites = save(frames(dict.fromkeys(("bern", "aarau"), rows)))
+        messages = describe(options_of(**more), sites)
+        sizes.append([len(message.to_bytes()) for message in messages.values()])
+    assert sizes[0] == sizes[1]
+
+
+def test_a_description_has_counts_and_sums_alone():
+    tables = frames()
+    tables["bern"].loc[:40, "dose"] = 1234.5678
+    (message,) = describe(options_of(), save({"bern": tables["bern"]})).values()
+    assert set(message.about) == {"clients", "columns", "levels", "labels", "target"}
+    assert message.arrays["sums"].size == 0  # only fills need sums
+    assert "1234.5678" not in json.dumps(message.about)
+    assert not any(1234.5678 in array for array in message.arrays.values())
+
+
+def test_an_agreement_travels_exactly_and_a_site_sees_its_own_clients_alone():
+    options = options_of(missing="mean", standardize="pooled")
+    agreement = go(options, save(frames())).agreement
+    arrived = Agreement.from_message(Message.from_bytes(agreement.to_message().to_bytes(), "a test"))
+    assert arrived.encoding == agreement.encoding
+    assert arrived.scaling is not None
+    assert agreement.scaling is not None
+    np.testing.assert_array_equal(arrived.scaling.mean, agreement.scaling.mean)
+    np.testing.assert_array_equal(arrived.scaling.factor, agreement.scaling.factor)
+    assert agreement.for_site("chur").clients == ("chur",)
+    with fails("the server sent no agreement on a table"):
+        Agreement.from_message(Message("load", {"task": "binary"}))
+
+
+def test_cells_of_histograms_are_merged():
+    counts = np.array([1, 0, 1, 1, 5, 2, 0, 3, 1, 1])
+    merged = merge_small_cells(counts, 3)
+    assert merged.tolist() == [0, 0, 0, 3, 5, 0, 0, 7, 0, 0]
+    assert merge_small_cells(np.array([1, 1]), 3).tolist() == [0, 0]
+
+
+def _change(site: str, **columns):
+    """Return a function that gives the table of a site other columns."""
+
+    def change(tables: dict[str, pd.DataFrame]) -> None:
+        tables[site] = tables[site].assign(**columns)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "words"),
+    [
+        (_change("chur", ward=range(121)), {}, "column 'ward' holds numbers at site 'chur' and text at site 'aarau'"),
+        (
+            _change("chur", extra=1),
+            {"only": None, "ignore": ["ill"]},
+            "column 'extra' is at site 'chur' and not at site 'aa",
+        ),
+        (_change("bern", cost="high"), {}, "the target 'cost' is text, and data.task=regression needs numbers"),
+        (None, {"target": "ill", "task": "binary", "positive": "maybe"}, "data.positive=maybe is no label of any site"),
+        (
+            _change("bern", ill=np.arange(97) % 2),
+            {"target": "ill", "task": "binary", "positive": "yes"},
+            "site 'bern' has labels of another type than site 'aarau'",
+        ),
+        (
+            _change("bern", ill=["yes", "no", "so"] * 32 + ["no"]),
+            {"target": "ill", "task": "binary", "positive": "yes"},
+            "have 3 classes (no, so, yes): data.task=binary needs two",
+        ),
+        (
+            None,
+            {"target": "ill", "task": "binary", "classes": ["yes", "no", "so"]},
+            "data.classes=[yes,no,so] must be different labels",
+        ),
+        (
+            None,
+            {"target": "ill", "task": "multiclass", "classes": ["yes", "no", "so"]},
+            "the class 'so' has no training rows at any site",
+        ),
+        (None, {"target": "ill", "task": "binary"}, "data.positive has no value: name the positive class"),
+        (None, {"classes": ["yes", "no"]}, "are for a classification"),
+        (
+            None,
+            {"target": "ill", "task": "binary", "classes": ["no", "yes"], "positive": "no"},
+            "data.positive=no is not the second of",
+        ),
+        (None, {"validation": ["Chur"]}, "data.validation: there is no client 'Chur'; did you mean 'chur'"),
+        (None, {"validation": ["chur", "bern"], "test": ["aarau"]}, "have no training rows: hold out fewer rows"),
+        (None, {"only": ["age", "bmi"]}, "there is no column 'bmi', which the plan needs: data.rename={THEIRS: bmi}"),
+        (None, {"test": 0.005}, "data.test=0.005 holds out no row"),
+        (None, {"missing": "median"}, "data.ranges has no bounds for 'age'"),
+        (None, {"missing": "median", "ranges": {"age": [9, 1]}}, "data.ranges: 'age' has [9.0, 1.0]"),
+        (None, {"only": ["only"]}, "two columns one name"),
+        (None, {"client": "days"}, "both have a client '"),
+    ],
+)
+def test_tables_that_are_not_alike_are_refused(change, more, words):
+    tables = frames()
+    if change is not None:
+        change(tables)
+    policy = TablePolicy(min_rows=1, min_cell=1)
+    sites = save(tables)
+    if "two columns" in words:
+        sites["bern"] = SiteOptions("bern.csv", rename={"age": "only", "dose": "only"})
+    with fails(words):
+        options = options_of(**more)
+        agree(options, describe(options, sites, policy))
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "policy", "words"),
+    [
+        (
+            None,
+            {"validation": 0.1},
+            {},
+            "client 'bern' has fewer than 10 validation rows, the least that policy.min_rows",
+        ),
+        (None, {"test": 0.05}, {}, "client 'bern' has fewer than 10 test rows"),
+        (None, {}, {"min_rows": 90}, "client 'bern' has fewer than 90 training rows"),
+        (
+            _change("bern", dose=[1.0] * 5 + [np.nan] * 92),
+            {"missing": "mean"},
+            {},
+            "values of 'dose' in fewer than 10 training rows",
+        ),
+        (
+            _change("bern", dose=[1.0] * 5 + [np.nan] * 92),
+            {"missing": "median", "ranges": {"age": [0, 99], "dose": [0, 99]}},
+            {},
+            "values of 'dose' in fewer than 10 training rows",
+        ),
+        (_change("bern", dose=[1.0] * 90 + [np.nan] * 7), {}, {}, "column 'dose' has gaps: give data.missing=mean"),
+        (_change("bern", dose=[np.inf] * 97), {"missing": "mean"}, {}, "column 'dose' has infinite values"),
+        (
+            None,
+            {},
+            {"columns": ("age", "dose", "sex", "cost")},
+            "policy.columns of this site does not allow the column 'ward'",
+        ),
+        (
+            _change("bern", ill=["yes"] * 95 + ["no"] * 2),
+            {"target": "ill", "task": "binary", "positive": "no", "validation": 0.0},
+            {},
+            "a class of 'ill' has fewer than 3 training rows",
+        ),
+        (
+            _change("bern", ill=["yes"] * 90 + ["secret"] * 7),
+            {"target": "ill", "task": "binary", "classes": ["no", "yes"]},
+            {},
+            "a label that data.classes of the plan does not list",
+        ),
+        (_change("bern", ward=[f"P{i}" for i in range(97)]), {}, {}, "column 'ward' has 78 levels in 78 training rows"),
+        (_change("bern", dose=["2024-01-31"] * 97), {}, {}, "cannot be read as the plan says"),
+    ],
+)
+def test_a_site_refuses_what_its_policy_forbids(change, more, policy, words):
+    tables = frames()
+    if change is not None:
+        change(tables)
+    sites = save({"bern": tables["bern"]})
+    with pytest.raises(UserError) as refusal:
+        describe(options_of(**more), sites, TablePolicy(**policy))
+    error = refusal.value
+    public = error.public if isinstance(error, OwnTableError) else str(error)
+    assert words in public
+    assert not any(text in public for text in ("secret", "2024", "1234"))
+
+
+def test_what_is_wrong_in_a_cell_is_told_to_the_owner_alone():
+    tables = frames()
+    tables["bern"]["dose"] = ["1.5"] * 96 + ["1.5 approx of Ms Smith"]
+    save(tables)
+    with pytest.raises(OwnTableError) as error:
+        read_site_table(options_of(), SiteOptions("bern.csv"), TablePolicy())
+    assert "Smith" in str(error.value)
+    assert "Smith" not in error.value.public
+    for path, words in (("Bern.csv", "there is no such file"), ("rows.npz", "the columns of a site have names")):
+        np.savez("rows.npz", X=np.eye(2), y=np.ones(2))
+        with fails(words):
+            read_site_table(options_of(), SiteOptions(path), TablePolicy())
+    with fails("data.rename: bern.csv has no column 'aeg'; did you mean 'age'?"):
+        read_site_table(options_of(), SiteOptions("bern.csv", rename={"aeg": "age"}), TablePolicy())
+    with fails("'days' cannot be called 'age', another column"):
+        read_site_table(options_of(), SiteOptions("bern.csv", rename={"days": "age"}), TablePolicy())
+
+
+def test_another_unit_is_told_to_its_site_alone():
+    tables = frames()
+    tables["chur"]["age"] = tables["chur"]["age"] * 365
+    agreement = go(options_of(standardize="pooled"), save(tables)).agreement
+    assert set(agreement.site_warnings) == {"chur"}
+    assert "the mean of 'age' here is more than 5 standard deviations" in agreement.site_warnings["chur"][0]
+    assert agreement.for_site("bern").site_warnings == {}
+    assert agreement.for_site("chur").site_warnings == agreement.site_warnings
+
+
+def test_answers_of_another_shape_name_the_site():
+    options = options_of()
+    descriptions = describe(options, save(frames()))
+    descriptions["chur"].arrays["rows"] = np.zeros((2, 2))
+    with fails("site 'chur' sent no description of a table (its array 'rows' has another shape"):
+        agree(options, descriptions)
+    with fails("site 'chur' sent no description of a table"):
+        agree(options, descriptions | {"chur": Message("describe", {"columns": 3})})
+
+
+def test_a_site_without_rows_of_a_class_is_warned_about():
+    tables = frames()
+    tables["bern"]["ill"] = "no"
+    options = options_of(target="ill", task="binary", positive="yes", standardize="pooled")
+    route = go(options, save(tables))
+    assert route.agreement.classes == ("no", "yes")
+    assert route.agreement.warnings == ("site 'bern' has no training rows of the class 'yes'",)
+    assert route.data["bern"].train.y.tolist() == [0] * 78

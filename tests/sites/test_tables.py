@@ -1,0 +1,196 @@
+"""The tables of several sites become the data that the pooled table would be, bit by bit."""
+
+import numpy as np
+import pytest
+from helpers import not_none
+from site_tables import frames, go, pool, save, with_gaps
+
+from fcorun.config import build
+from fcorun.datasets.table import Table
+from fcorun.selection.folds import assign_folds
+from fcorun.sites.table_options import SharedOptions, SiteOptions
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+COLUMNS = ("x", "y", "weight", "offset", "group", "fold")
+
+
+def options_of(**options) -> SharedOptions:
+    features = {"only": ["age", "dose", "sex", "ward", "constant"]}
+    return build(SharedOptions, {"target": "cost", **features, **options}, "data")
+
+
+def assert_same_data(route, options: SharedOptions, client: str = "site"):
+    """Assert that the sites have the rows, the encoding and the scaling of the pooled table."""
+    pooled = options.as_table("pooled.csv", client).load()
+    agreement = route.agreement
+    assert agreement.training_clients == pooled.clients
+    assert agreement.held_out_clients == pooled.held_out_clients
+    assert agreement.encoding == pooled.features.encoding
+    assert agreement.classes == pooled.classes
+    if options.standardize == "pooled":
+        standardized = not_none(pooled.features.standardized)
+        for name, values in agreement.scaling.to_dict().items():
+            np.testing.assert_array_equal(values, standardized[name])
+    names = (*pooled.clients, *pooled.held_out_clients)
+    for split, rows in pooled.splits.items():
+        for site, data in route.data.items():
+            own = (*data.clients, *data.held_out_clients)
+            mask = np.isin(not_none(rows.client), [names.index(name) for name in own])
+            site_rows = data.splits.get(split)
+            assert (0 if site_rows is None else len(site_rows)) == mask.sum()
+            for column in COLUMNS if mask.any() else ():
+                expected, values = getattr(rows, column), getattr(site_rows, column)
+                assert (expected is None) == (values is None)
+                if expected is not None:
+                    assert values.dtype.kind == expected.dtype.kind
+                    assert expected.dtype.kind == "U" or values.dtype == expected.dtype
+                    np.testing.assert_array_equal(values, expected[mask], err_msg=f"{column} of {site}")
+    weights = {"train": 0, "validation": 1, "test": 2}
+    for split, column in weights.items():
+        total = agreement.n_rows[:, column].sum()
+        assert total == (len(pooled.splits[split]) if split in pooled.splits else 0)
+    np.testing.assert_array_equal(agreement.weights[agreement.n_rows[:, 0] > 0, 0], pooled.train.client_weights)
+    return pooled
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean", "indicator"])
+@pytest.mark.parametrize("standardize", ["none", "pooled", "per_client"])
+def test_sites_have_the_data_of_the_pooled_table(missing, standardize):
+    tables = frames() if missing == "refuse" else with_gaps(frames())
+    pool(tables)
+    options = options_of(missing=missing, standardize=standardize)
+    route = go(options, save(tables))
+    assert_same_data(route, options)
+    assert route.agreement.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"task": "binary", "target": "ill", "positive": "no"},
+        {"task": "binary", "target": "ill", "classes": ["no", "yes"], "validation": 0.3, "test": 0.2},
+        {"task": "multiclass", "target": "ward", "only": ["age", "dose"], "classes": None},
+        {"weight": "days", "offset": "log_days", "test": 0.25, "seed": 3},
+        {"validation": ["chur"]},
+        {"only": ["sex"]},
+        {"only": None, "ignore": ["ill", "days", "elsewhere"], "weight": "log_days"},
+    ],
+)
+def test_targets_weights_and_held_out_rows_are_those_of_the_pooled_table(more):
+    tables = frames()
+    pool(tables)
+    options = options_of(standardize="pooled", **more)
+    route = go(options, save(tables))
+    if "elsewhere" in (options.ignore or ()):  # a pooled table must have the columns to ignore
+        options = options_of(standardize="pooled", **more | {"ignore": ["ill", "days"]})
+    assert_same_data(route, options)
+
+
+def test_a_site_may_have_many_clients_in_any_order():
+    tables = frames({"bern": 300, "aarau": 200, "chur": 240})
+    names = {"bern": ["10", "9", "33"], "aarau": ["2", "1"], "chur": ["21", "3"]}
+    for site, table in tables.items():
+        table["hospital"] = np.array(names[site])[np.arange(len(table)) * 7 % len(names[site])]
+        table["patient"] = [f"{name}-{i // 9}" for i, name in enumerate(table["hospital"])]
+        table["part"] = np.array(["first", "second"])[np.arange(len(table)) // 9 % 2]
+    pool(tables, "hospital")
+    sites = save(tables)
+    for more in ({}, {"validation": ["9", "21"], "test": 0.2}, {"group": "patient", "test": 0.2}, {"fold": "part"}):
+        options = options_of(client="hospital", standardize="pooled", **more)
+        route = go(options, sites)
+        assert_same_data(route, options, "hospital")
+    assert route.agreement.clients == ("1", "2", "3", "9", "10", "21", "33")
+    assert route.agreement.clients_of("bern") == ["9", "10", "33"]
+
+
+def test_columns_are_renamed_and_a_site_may_name_its_own_clients():
+    tables = frames()
+    pool(tables)
+    tables["aarau"] = tables["aarau"].rename(columns={"age": "alter", "cost": "kosten"})
+    columns = ["spital", *reversed(list(tables["chur"]))]
+    tables["chur"] = tables["chur"].assign(spital="chur").reindex(columns=columns)
+    sites = save(tables)
+    sites["aarau"] = SiteOptions("aarau.csv", rename={"alter": "age", "kosten": "cost"})
+    sites["chur"] = SiteOptions("chur.csv", client="spital")
+    options = options_of(standardize="pooled")
+    assert_same_data(go(options, sites), options)
+
+
+def test_folds_of_a_site_are_those_of_the_pooled_table():
+    tables = frames()
+    pool(tables)
+    options = options_of(task="binary", target="ill", positive="yes")
+    route = go(options, save(tables))
+    pooled = options.as_table("pooled.csv", "site").load()
+    folds = assign_folds(pooled, 5, "rows", 2)
+    for m, name in enumerate(pooled.clients):
+        start, stop = pooled.train.offsets[m : m + 2]
+        np.testing.assert_array_equal(assign_folds(route.data[name], 5, "rows", 2), folds[start:stop])
+
+
+def test_whole_numbers_at_one_site_are_fractions_where_another_has_fractions():
+    tables = frames()
+    tables["chur"]["age"] = tables["chur"]["age"] + 0.5
+    tables["bern"]["cost"] = np.round(tables["bern"]["cost"]).astype(int)
+    pool(tables)
+    for only in (["age", "sex"], ["sex", "ward"], ["age"]):
+        options = options_of(only=only)
+        assert_same_data(go(options, save(tables)), options)
+    whole = frames()
+    pool(whole)
+    options = options_of(only=["age", "sex"])
+    route = go(options, save(whole))
+    assert_same_data(route, options)
+    assert route.data["bern"].train.x.dtype == np.int64
+
+
+def test_a_site_without_a_value_of_a_column_gets_the_fill_of_the_others():
+    tables = frames()
+    tables["aarau"] = tables["aarau"].assign(dose=np.nan, ward=None)
+    pool(tables)
+    options = options_of(missing="mean", standardize="pooled")
+    assert_same_data(go(options, save(tables)), options)
+
+
+def test_constant_columns_are_found_from_sums():
+    tables = frames()
+    for table in tables.values():
+        table["third"] = 1 / 3
+        table["far"] = 1e6 + np.arange(len(table)) % 2  # varies, although little
+    pool(tables)
+    options = options_of(only=["constant", "third", "far"], standardize="pooled")
+    route = go(options, save(tables))
+    assert_same_data(route, options)
+    deviation = not_none(route.agreement.scaling).deviation
+    assert deviation[:2].tolist() == [0, 0]
+    assert deviation[2] == pytest.approx(0.5, rel=1e-3)
+
+
+def test_medians_are_within_a_bin_of_those_of_the_pooled_table():
+    tables = with_gaps(frames())
+    pool(tables)
+    only = ["age", "dose"]
+    options = options_of(only=only, missing="median", ranges={"age": [0, 128], "dose": [0, 64]})
+    encoding = go(options, save(tables)).agreement.encoding
+    exact = Table("pooled.csv", target="cost", client="site", only=only, missing="median").load().features.encoding
+    for column, expected, width in zip(encoding.columns, not_none(exact).columns, (0.5, 0.25), strict=True):
+        assert column.fill == pytest.approx(expected.fill, abs=2 * width)
+
+
+def test_rare_levels_of_a_site_are_coded_as_other():
+    tables = frames()
+    ward = tables["aarau"]["ward"].to_numpy().copy()
+    ward[:2], ward[2:4], ward[4:30] = "attic", "cellar", "north"
+    tables["aarau"]["ward"] = ward
+    tables["chur"].loc[:20, "ward"] = "attic"
+    options = options_of(validation=0.0)
+    route = go(options, save(tables))
+    (column,) = [column for column in route.agreement.encoding.columns if column.name == "ward"]
+    assert column.levels == ("attic", "east", "north", "other", "south", "west")
+    (warning,) = route.agreement.warnings
+    assert "coded as 'other' there, where pooled rows keep them: 'ward' at 'aarau'" in warning
+    data = route.data["aarau"]
+    other, attic = (data.features.names.index(name) for name in ("ward=other", "ward=attic"))
+    assert data.train.x[:, other].nonzero()[0].tolist() == [0, 1, 2, 3]
+    assert not data.train.x[:, attic].any()  # two rows here, although another site has more
+    assert route.data["chur"].train.x[:, attic].sum() == 21
