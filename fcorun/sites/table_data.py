@@ -72,7 +72,7 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
         y=_targets(table, agreement),
         client_index=index,
         training=training[np.argsort(index[training], kind="stable")],
-        warnings=(*table.warnings, *warnings),
+        warnings=(*table.rows.warnings, *warnings),
     )
 
 

@@ -43,12 +43,12 @@ class SiteTable:
     Attributes:
         options: the options that all sites share.
         policy: the rules of the owner.
-        rows: the rows of the file, with the names of columns that all sites share; ``y`` has numbers or labels.
+        rows: the rows of the file, with the names of columns that all sites share, and warnings for the owner; ``y`` has
+            numbers or labels.
         kinds: the kind of each column that becomes features: "number", "levels" or "empty".
         client_rows: the rows of each client.
         masks: the masks of the training, validation and test rows, each (N,).
         weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
-        warnings: sentences for the owner.
     """
 
     options: SharedOptions
@@ -58,7 +58,6 @@ class SiteTable:
     client_rows: ClientRows
     masks: tuple[np.ndarray, np.ndarray, np.ndarray]
     weight_and_offset: dict[str, np.ndarray]
-    warnings: tuple[str, ...]
 
     @property
     def clients(self) -> list[str]:
@@ -115,7 +114,13 @@ def read_site_table(options: SharedOptions, site: SiteOptions, policy: TablePoli
             kinds[str(name)] = infer_kind(rows.frame[name], where, rows.client) if has_values else NO_VALUES
         client_rows, masks = _divide(rows, options, roles, site.path)
     site_table = SiteTable(
-        options, policy, rows, kinds, client_rows, masks, weight_and_offset, (*rows.warnings, *warnings)
+        options=options,
+        policy=policy,
+        rows=rows,
+        kinds=kinds,
+        client_rows=client_rows,
+        masks=masks,
+        weight_and_offset=weight_and_offset,
     )
     _check_gaps(site_table)
     _check_levels(site_table)

@@ -98,7 +98,7 @@ class HoldOut:
                 return mask if group is None else np.isin(group, group[mask])
             fraction = option or 0.0
             if group is None:
-                return hold_out(client_index, client_names, fraction, split, seed, excluded)
+                return hold_out(client_index, client_names, fraction, split=split, seed=seed, excluded=excluded)
             uniforms = draw_uniform_per_group(group, random_stream(seed, "table", "group"))
             mask = uniforms < fraction if split == "test" else uniforms >= 1 - fraction
             return mask if excluded is None else mask & ~excluded
@@ -129,6 +129,7 @@ def hold_out(
     client_index: Int[np.ndarray, " N"],
     client_names: Sequence[str],
     fraction: float,
+    *,
     split: str,
     seed: int,
     excluded: Bool[np.ndarray, " N"] | None = None,

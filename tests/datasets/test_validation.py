@@ -18,20 +18,23 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 def test_a_fraction_of_each_clients_rows_is_held_out():
     client_index = np.repeat([0, 1, 2, 3], [1, 10, 100, 4])
-    held_out = hold_out(client_index, "abcd", 0.29, "test", 0)
+    held_out = hold_out(client_index, "abcd", 0.29, split="test", seed=0)
     assert [held_out[client_index == m].sum() for m in range(4)] == [0, 2, 29, 1]
-    assert not hold_out(client_index, "abcd", 0.0, "test", 0).any()
-    counts = np.sum([hold_out(np.zeros(10, int), "a", 0.5, "test", seed) for seed in range(200)], axis=0)
+    assert not hold_out(client_index, "abcd", 0.0, split="test", seed=0).any()
+    counts = np.sum([hold_out(np.zeros(10, int), "a", 0.5, split="test", seed=seed) for seed in range(200)], axis=0)
     assert counts.min() > 60
     assert counts.max() < 140
 
 
 def test_held_out_rows_of_a_client_do_not_depend_on_other_clients():
     client_index = np.repeat([0, 1, 2], [30, 20, 10])
-    together = hold_out(client_index, "abc", 0.3, "test", 7)
+    together = hold_out(client_index, "abc", 0.3, split="test", seed=7)
     for m, name in enumerate("abc"):
         n_rows = int((client_index == m).sum())
-        assert together[client_index == m].tolist() == hold_out(np.zeros(n_rows, int), name, 0.3, "test", 7).tolist()
+        assert (
+            together[client_index == m].tolist()
+            == hold_out(np.zeros(n_rows, int), name, 0.3, split="test", seed=7).tolist()
+        )
 
 
 def test_clients_are_held_out_wholly(tmp_path):

@@ -64,7 +64,7 @@ CALLS = {
     "loss": lambda: WrongLoss().loss(ROW, ROW),
     "loss of other targets": lambda: LeastSquares().loss(ROW, jnp.ones((4, 1))),
     "scores": lambda: WrongLoss().scores(ROW, ROW),
-    "function": lambda: hold_out(np.zeros((2, 2), int), "a", 0.5, "test", 0),
+    "function": lambda: hold_out(np.zeros((2, 2), int), "a", 0.5, split="test", seed=0),
 }
 
 
