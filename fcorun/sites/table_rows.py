@@ -43,8 +43,8 @@ class SiteTable:
     Attributes:
         options: the options that all sites share.
         policy: the rules of the owner.
-        rows: the rows of the file, with the names of columns that all sites share, and warnings for the owner; ``y`` has
-            numbers or labels.
+        rows: the rows of the file, with the shared names of columns, and with warnings for the owner; ``y`` has numbers
+            or labels.
         kinds: the kind of each column that becomes features: "number", "levels" or "empty".
         client_rows: the rows of each client.
         masks: the masks of the training, validation and test rows, each (N,).
