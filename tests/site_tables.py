@@ -56,7 +56,7 @@ def with_gaps(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 @dataclass
 class Route:
-    """What the sites and the server have at the end of the route.
+    """The possessions of the sites and the server at the end of the route.
 
     Attributes:
         descriptions, sums, squares: the messages of the sites.

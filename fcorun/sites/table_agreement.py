@@ -14,7 +14,7 @@ from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all sites use to make features and targets of their rows.
+    """The rules by which all sites make features and targets of their rows.
 
     Attributes:
         task: the kind of targets.

@@ -1,4 +1,4 @@
-"""What the description of a site's table shows, and what a site and the server refuse."""
+"""The content of a description of a site's table, and the refusals of sites and of the server."""
 
 import json
 
