@@ -46,17 +46,19 @@ class DurableSite:
         site: the site that computes the answers.
         folder: the site's own folder, which holds its last answer and its state.
         restart: whether a new run may begin before the last one has ended.
+        lock_seconds: the longest wait for the end of another process that answers from the folder.
     """
 
     site: StatefulSite
     folder: Path
     restart: bool = False
+    lock_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = filelock.FileLock(self.folder / _LOCK)
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=self.lock_seconds)
         except filelock.Timeout:
             raise UserError(f"another process answers from {self.folder}: end that process, or give the site a folder "
                             "of its own") from None  # fmt: skip

@@ -1,0 +1,53 @@
+"""Kits of NVFLARE: the folders that connect a site, the server and users, and what an owner allows in a kit."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fcorun.errors import UserError
+from fcorun.records.formats import json_text, read_json
+from fcorun.system.files import write_atomically
+
+# NVFLARE's own classes in a job: its default list of allowed classes lacks them.
+COLLAB_CLASSES = (
+    "nvflare.collab.runtime.controller.CollabController",
+    "nvflare.collab.runtime.executor.CollabExecutor",
+)
+_ALLOWED = "class_allow_list"
+
+
+def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
+    """Write the settings of the kit of a server or a site: jobs bring no code, and name allowed classes alone.
+
+    Args:
+        kit: the folder of the kit.
+        allowed: the paths of classes that jobs may name, or beginnings of such paths that end in a dot.
+    """
+    local = kit / "local"
+    resources, authorization = _read_setting(local / "resources.json"), _read_setting(local / "authorization.json")
+    added = [*COLLAB_CLASSES, *allowed]
+    listed = resources.get(_ALLOWED, [])
+    resources[_ALLOWED] = [*listed, *(path for path in added if path not in listed)]
+    resources["allow_log_streaming"] = False  # a site's log may quote rows
+    for rights in authorization["permissions"].values():
+        if isinstance(rights, dict) and "byoc" in rights:
+            rights["byoc"] = "none"
+    write_atomically(local / "resources.json", json_text(resources))
+    write_atomically(local / "authorization.json", json_text(authorization))
+
+
+def user_of_kit(kit: Path) -> str:
+    """Return the name of the user of a kit. Raises UserError for a folder that is no kit of a user."""
+    settings = read_json(kit / "startup" / "fed_admin.json").get("admin", {})
+    user = settings.get("username") if isinstance(settings, dict) else None
+    if not isinstance(user, str):
+        raise UserError(f"{kit} is no kit of a user: give the folder that holds startup/fed_admin.json")
+    return user
+
+
+def _read_setting(path: Path) -> dict:
+    """Return a setting of a kit, or the default that came with the kit."""
+    for candidate in (path, path.with_name(f"{path.name}.default")):
+        if candidate.exists():
+            return json.loads(candidate.read_text(encoding="utf-8"))
+    raise UserError(f"{path.parent.parent} is no kit of a server or a site: it has no local/{path.name}.default")

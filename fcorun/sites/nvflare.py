@@ -1,0 +1,196 @@
+"""The server and a site as objects of NVFLARE's Collab API, which run in the processes of a job.
+
+A study derives its server from ``CollabServer`` and its site from ``CollabSite``. A job names these classes, and
+carries no code.
+"""
+
+import logging
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvflare.collab import collab
+from nvflare.collab.api.exceptions import RunAborted
+
+from fcorun.errors import UserError, describe_error
+from fcorun.records.formats import json_text
+from fcorun.sites.connections import AnsweringSite
+from fcorun.sites.delivery import answer_bytes, number_request, read_answer
+from fcorun.sites.journal import JournaledConnections
+from fcorun.sites.messages import Message, SiteLost
+from fcorun.system.files import write_atomically
+
+OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"
+_SERVER = "server"  # the name of the server in calls
+_MAX_INLINE_BYTES = 2**20  # longer messages travel as arrays, which NVFLARE sends in pieces
+_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.5, 15.0
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_log = logging.getLogger(__name__)
+
+
+class CollabSite:
+    """The object that the server calls at a site."""
+
+    def __init__(self) -> None:
+        self._site: AnsweringSite | None = None
+        self._lock = threading.Lock()
+
+    def open_site(self, name: str, root: Path) -> AnsweringSite:
+        """Return the site that answers, a ``DurableSite`` in earnest. Raises UserError if its owner allows no answer.
+
+        Args:
+            name: the name of the site.
+            root: the folder of the site's kit, which holds its owner's settings and the site's own files.
+        """
+        raise NotImplementedError
+
+    @collab.publish
+    def answer(self, request: bytes | np.ndarray) -> bytes | np.ndarray:
+        """Return the answer of this site to a request, both as bytes or as an array of bytes."""
+        _silence_log_of_calls()
+        if collab.caller != _SERVER:
+            raise UserError(f"{collab.caller} is not the server, and gets no answer of this site")
+        name, root = collab.site_name, Path(collab.workspace.get_root_dir())
+        with self._lock:  # the server repeats a request whose answer takes long: the second call waits for the first
+            return _pack(answer_bytes(_OpenedAtFirstRequest(self, name, root), name, _unpack(request)))
+
+
+@dataclass(frozen=True)
+class _OpenedAtFirstRequest:
+    """The site behind a ``CollabSite``. An error of opening the site becomes a refusal of the request."""
+
+    opener: CollabSite
+    name: str
+    root: Path
+
+    def answer(self, request: Message) -> Message:
+        if self.opener._site is None:
+            self.opener._site = self.opener.open_site(self.name, self.root)
+        return self.opener._site.answer(request)
+
+
+class CollabServer:
+    """The object whose ``compute`` is a run.
+
+    Attributes:
+        run: the identity of the run. A repeated job of the same run goes on.
+        wait_seconds: the longest wait for the answers to a request.
+    """
+
+    def __init__(self, run: str, wait_seconds: float = 3600.0):
+        self.run, self.wait_seconds = run, wait_seconds
+
+    def compute(self, connections: JournaledConnections, folder: Path) -> None:
+        """Ask the sites, and write the result into a folder, which is sent to the user. Raises UserError.
+
+        The requests must depend on earlier answers and on the arguments of the server alone.
+        """
+        raise NotImplementedError
+
+    @collab.main
+    def execute(self) -> None:
+        """Compute the run, and leave its result or the sentence of its failure in the folder of the job."""
+        _silence_log_of_calls()
+        if not _RUN_NAME.fullmatch(self.run):
+            raise UserError(f"'{self.run}' cannot name a run: take letters, digits, '.', '-' and '_'")
+        workspace = collab.workspace
+        folder = Path(workspace.get_root_dir()) / RESULT_FOLDER / self.run
+        result = folder / "result"
+        result.mkdir(parents=True, exist_ok=True)
+        connections = JournaledConnections(CollabConnections(self.run, self.wait_seconds), folder / "answers")
+        try:
+            self.compute(connections, result)
+            outcome = {"status": "done"}
+        except RunAborted:  # the user submits the job again
+            raise
+        except UserError as error:
+            outcome = {"status": "failed", "sentence": str(error)}
+        except Exception as error:
+            _log.exception("The server failed.")
+            outcome = {"status": "failed", "sentence": describe_error(error)}
+        sent = Path(workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULT_FOLDER
+        shutil.copytree(result, sent, dirs_exist_ok=True)
+        write_atomically(sent / OUTCOME_FILE, json_text(outcome))
+
+
+class CollabConnections:
+    """Connections to the sites of a job.
+
+    Attributes:
+        run: the identity of the run.
+        wait_seconds: the longest wait for the answers to a request.
+        call_seconds: the longest wait for the answer to a call; the request is then repeated.
+        next_number: the number of the next request.
+    """
+
+    def __init__(self, run: str, wait_seconds: float, call_seconds: float = 120.0):
+        self.run, self.wait_seconds, self.call_seconds = run, wait_seconds, call_seconds
+        self.next_number = 0
+        self._sites = tuple(sorted(client.name for client in collab.clients))
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self._sites
+
+    def ask(
+        self,
+        name: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        about: Mapping[str, Any] | None = None,
+        of: Sequence[str] | None = None,
+    ) -> dict[str, Message]:
+        asked = self.sites if of is None else tuple(sorted(of))
+        message = Message(name, dict(about or {}), dict(arrays or {}))
+        request = number_request(message, self.run, self.next_number, asked)
+        payload = _pack(request.to_bytes())
+        answers: dict[str, Message] = {}
+        missing, wait = list(asked), _RETRY_SECONDS
+        end = time.monotonic() + self.wait_seconds
+        while missing:
+            results = collab.get_clients(missing)(timeout=self.call_seconds).answer(payload)
+            for site, content in results or ():
+                answers[site] = read_answer(_unpack(content), site, request)
+            missing = [site for site in asked if site not in answers]
+            if missing:
+                self._wait(request, missing, end, wait)
+                wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+        self.next_number += 1
+        return {site: answers[site] for site in asked}
+
+    def _wait(self, request: Message, missing: Sequence[str], end: float, seconds: float) -> None:
+        """Wait before a request is repeated. Raises SiteLost after the time limit."""
+        names = ", ".join(f"'{site}'" for site in missing)
+        if collab.is_aborted:
+            raise RunAborted(f"the job ended before {names} answered")
+        if time.monotonic() > end:
+            raise SiteLost(
+                f"no answer to request {self.next_number} ({request.name}) from {names} within {self.wait_seconds:g} "
+                "seconds: see that the site runs, then give the same command again, which goes on"
+            )
+        _log.warning("Request %d (%s) is repeated: no answer from %s.", self.next_number, request.name, names)
+        time.sleep(seconds)
+
+
+def _pack(content: bytes) -> bytes | np.ndarray:
+    return content if len(content) < _MAX_INLINE_BYTES else np.frombuffer(content, np.uint8)
+
+
+def _unpack(payload: Any) -> bytes:
+    """Return the bytes of a message. Raises UserError for anything else."""
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, np.ndarray) and payload.dtype == np.uint8 and payload.ndim == 1:
+        return payload.tobytes()
+    raise UserError("a message that is neither bytes nor an array of bytes: use the same version of fcorun at the "
+                    "server and at all sites")  # fmt: skip
+
+
+def _silence_log_of_calls() -> None:
+    """Log warnings alone, because NVFLARE logs several lines a call to several files."""
+    logging.disable(logging.INFO)

@@ -1,0 +1,181 @@
+"""Jobs of NVFLARE: a job of installed classes, its simulation on this machine, and its submission with a kit."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fcorun.errors import UserError, describe_error, escape_controls
+from fcorun.records.formats import json_text, read_json
+from fcorun.sites.delivery import check_site_names, poll
+from fcorun.sites.kits import COLLAB_CLASSES, user_of_kit
+from fcorun.sites.messages import SiteLost
+
+if TYPE_CHECKING:
+    from nvflare.fuel.flare_api.flare_api import Session
+
+    from fcorun.sites.nvflare import CollabServer, CollabSite
+
+OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # as ``nvflare.py`` writes them
+_SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
+_LOGIN_SECONDS, _POLL_SECONDS = 20.0, 1.0
+
+
+def export_job(folder: Path, server: "CollabServer", site: "CollabSite", sites: Sequence[str]) -> Path:
+    """Write a job into a folder, and return the folder of the job.
+
+    The job names the classes of ``server`` and ``site`` and their arguments, and holds no code: sites may refuse
+    foreign code (``byoc``), and allow classes by their names (``class_allow_list``).
+    """
+    from nvflare.collab import CollabRecipe
+
+    sites = check_site_names(sites)
+    recipe = CollabRecipe(
+        name := f"fcorun-{server.run}", server, site, sync_task_timeout=_SYNC_SECONDS, min_clients=len(sites)
+    )
+    recipe.export(str(folder))
+    job = folder / name
+    for code in job.glob("*/custom"):
+        shutil.rmtree(code)
+    meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+    (app,) = meta["deploy_map"]
+    meta |= {"deploy_map": {app: ["server", *sites]}, "mandatory_clients": list(sites), "min_clients": len(sites)}
+    (job / "meta.json").write_text(json_text(meta), encoding="utf-8")
+    return job
+
+
+def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequence[str], seconds: float) -> Path:
+    """Run a job with a server and sites that are processes of this machine, and return the folder of its result.
+
+    Args:
+        job: the folder of the job.
+        workspace: the folder for all files of the simulation, which removes earlier ones. Its log is beside the folder.
+        sites: the names of the sites.
+        allowed: the beginnings of the paths of the job's own classes.
+        seconds: the longest time of the run.
+    """
+    from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+    local = workspace / "local"
+    local.mkdir(parents=True, exist_ok=True)
+    policy = {"format_version": 2, "class_allow_list": [*DEFAULT_CLASS_ALLOW_LIST, *COLLAB_CLASSES, *allowed]}
+    (local / "resources.json").write_text(json_text(policy), encoding="utf-8")
+    clients = ",".join(check_site_names(sites))
+    command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), "-c", clients]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    log_path = workspace.with_name(f"{workspace.name}.log")
+    with log_path.open("wb") as log:
+        process = subprocess.Popen([*command, "-t", str(len(sites))], stdout=log, stderr=log, env=environment)
+        try:
+            for _ in poll(seconds):
+                if process.poll() is not None:
+                    break
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    return _result_within(workspace, f"{log_path} says why")
+
+
+def submit_job(job: Path, kit: Path, wait_seconds: float, on_status: Callable[[str], None] = lambda _: None) -> Path:
+    """Submit a job with the kit of a user, wait for its end, and return the folder of its result.
+
+    A job ends when its server or one of its sites is lost. The job is then submitted again, and goes on: server and
+    sites have stored how far they came.
+
+    Args:
+        job: the folder of the job.
+        kit: the folder of the kit.
+        wait_seconds: the longest time without a running job. Raises SiteLost after that time.
+        on_status: called with a sentence for each change.
+    """
+    user, status = user_of_kit(kit), ""
+    last_progress, problem = time.monotonic(), ""
+    while True:
+        try:
+            with _session(kit, user) as session:
+                _abort_jobs(session, job.name)
+                job_id = session.submit_job(str(job))
+                on_status(f"submitted as {job_id}")
+                for status in _statuses(session, job_id):
+                    on_status(status)
+                    if status == "RUNNING":
+                        last_progress = time.monotonic()
+                if status == "FINISHED:COMPLETED":
+                    return _download(session, job_id)
+                problem = f"the job ended as {status.removeprefix('FINISHED:').lower()}"
+        except _temporary_errors() as error:
+            problem = describe_error(error)
+        on_status(problem)
+        if time.monotonic() - last_progress > wait_seconds:
+            raise SiteLost(f"no job has run for {wait_seconds:g} seconds ({escape_controls(problem)}): see that the "
+                           "server and all sites run, then give the same command again, which goes on")  # fmt: skip
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _session(kit: Path, user: str) -> "Iterator[Session]":
+    """Log in. Raises UserError if the server refuses the user."""
+    from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    try:
+        session = new_secure_session(user, str(kit), timeout=_LOGIN_SECONDS)
+        try:
+            yield session
+        finally:
+            session.close()
+    except (AuthenticationError, AuthorizationError) as error:
+        raise UserError(f"the server refuses {user} ({error}): ask whoever made the kit {kit}") from error
+
+
+def _temporary_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of a server that is away or has just started."""
+    from nvflare.apis.fl_exception import FLCommunicationError
+    from nvflare.fuel.flare_api import api_spec as api
+
+    lost = (api.NoConnection, api.SessionClosed, api.InternalError, api.JobNotFound, api.NoReply)
+    return (*lost, api.NoClientsAvailable, FLCommunicationError, RuntimeError, OSError)
+
+
+def _abort_jobs(session: "Session", name: str) -> None:
+    """Abort earlier jobs of a run. After the death of a server its jobs stay listed as running."""
+    for meta in session.list_jobs(name_prefix=name):
+        if meta.get("job_name") == name and not str(meta.get("status")).startswith("FINISHED"):
+            with suppress(*_temporary_errors()):  # the job is over, or unknown to the server
+                session.abort_job(str(meta["job_id"]))
+
+
+def _statuses(session: "Session", job_id: str) -> Iterator[str]:
+    """Yield each new status of a job, up to its end."""
+    last = None
+    for _ in poll(float("inf"), _POLL_SECONDS, _POLL_SECONDS):
+        meta: dict[str, Any] = session.get_job_meta(job_id)
+        if meta.get("status") != last:
+            last = str(meta.get("status"))
+            yield last
+            if last.startswith("FINISHED"):
+                return
+
+
+def _download(session: "Session", job_id: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fcorun-"))
+    return _result_within(Path(session.download_job_result(job_id, str(folder))), "its job left no result")
+
+
+def _result_within(folder: Path, why: str) -> Path:
+    """Return the folder of the result of a job. Raises UserError with the sentence of a run that failed."""
+    found = sorted(folder.glob(f"**/{RESULT_FOLDER}/{OUTCOME_FILE}"))
+    if not found:
+        raise UserError(f"the run has no result: {why}")
+    outcome = read_json(found[0])
+    if outcome.get("status") != "done":
+        raise UserError(escape_controls(str(outcome.get("sentence", "the run failed"))))
+    return found[0].parent
