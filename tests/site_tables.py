@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.sites import Sites
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import describe_table
-from fcorun.sites.table_options import SharedOptions, SiteOptions, TablePolicy
+from fcorun.sites.table_options import SiteOptions, TablePolicy
 from fcorun.sites.table_rows import read_site_table
 from fcorun.sites.table_scaling import compute_means, fit_scaling
 from fcorun.sites.table_union import agree
@@ -85,15 +86,13 @@ def save(tables: dict[str, pd.DataFrame]) -> dict[str, SiteOptions]:
     return options
 
 
-def describe(
-    options: SharedOptions, sites: dict[str, SiteOptions], policy: TablePolicy | None = None
-) -> dict[str, Message]:
+def describe(options: Sites, sites: dict[str, SiteOptions], policy: TablePolicy | None = None) -> dict[str, Message]:
     """Return the description of each site as it arrives."""
     policy = policy or TablePolicy()
     return {name: travel(describe_table(read_site_table(options, site, policy))) for name, site in sites.items()}
 
 
-def go(options: SharedOptions, sites: dict[str, SiteOptions], policy: TablePolicy | None = None) -> Route:
+def go(options: Sites, sites: dict[str, SiteOptions], policy: TablePolicy | None = None) -> Route:
     """Go the whole route."""
     policy = policy or TablePolicy()
     tables = {name: read_site_table(options, site, policy) for name, site in sites.items()}

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, suggest_name
-from fcorun.sites.table_options import OwnTableError, SharedOptions, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.tables.column_files import ParsedTable
 from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.tables.columns import check_level_count, infer_kind, is_missing, to_level_names
@@ -51,7 +52,7 @@ class SiteTable:
         weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
     """
 
-    options: SharedOptions
+    options: Sites
     policy: TablePolicy
     rows: ParsedRows
     kinds: dict[str, str]
@@ -85,7 +86,7 @@ class SiteTable:
         return {level for level, count in self.level_counts[name].items() if count < self.policy.min_cell}
 
 
-def read_site_table(options: SharedOptions, site: SiteOptions, policy: TablePolicy) -> SiteTable:
+def read_site_table(options: Sites, site: SiteOptions, policy: TablePolicy) -> SiteTable:
     """Read the table of a site.
 
     Raises OwnTableError for a file that does not fit the shared options, and UserError where the policy forbids to
@@ -181,7 +182,7 @@ def _check_allowed(columns: list[str | None], site: SiteOptions, policy: TablePo
                         "add it, or the plan leaves it out")  # fmt: skip
 
 
-def _read_targets(y: np.ndarray, options: SharedOptions, path: str) -> np.ndarray:
+def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
     """Return numbers for a regression, else labels. Raises OwnTableError for values that do not fit the task."""
     column = f"data.path={path}: target '{options.target}'"
     if options.task == "regression":
@@ -205,7 +206,7 @@ def _read_targets(y: np.ndarray, options: SharedOptions, path: str) -> np.ndarra
 
 
 def _divide(
-    rows: ParsedRows, options: SharedOptions, roles: ColumnRoles, path: str
+    rows: ParsedRows, options: Sites, roles: ColumnRoles, path: str
 ) -> tuple[ClientRows, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return the rows of each client, and the masks of the training, validation and test rows, each (N,)."""
     names, index = assign_clients(rows, rows.y, path, kind="iid", clients=1, alpha=1.0, seed=options.seed)

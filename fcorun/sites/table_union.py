@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, suggest_name
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_description import Description, median_edges
-from fcorun.sites.table_options import OTHER, SharedOptions
+from fcorun.sites.table_options import OTHER
 from fcorun.sites.table_rows import NO_VALUES
 from fcorun.tables.client_sums import add_clients
 from fcorun.tables.columns import check_level_count
@@ -23,7 +24,7 @@ _WHERE = "the tables of the sites"
 Descriptions = Mapping[str, Description]
 
 
-def agree(options: SharedOptions, answers: Mapping[str, Message]) -> Agreement:
+def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
     """Return the agreement that follows from the description of each site, without a scaling.
 
     Raises UserError, which names the site, for tables that are not alike, and for options that the rows of all sites
@@ -74,7 +75,7 @@ def _order_clients(sites: Descriptions) -> tuple[list[str], dict[str, str]]:
     return [names[k] for k in sorted(range(len(names)), key=natural_sort_key(names))], site_of_client
 
 
-def _agree_on_classes(options: SharedOptions, sites: Descriptions) -> tuple[tuple, list[str]]:
+def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:
     """Return the classes in order, and warnings. Raises UserError for labels that differ or are missing."""
     if options.task == "regression":
         return (), []
@@ -137,7 +138,7 @@ def _agree_on_kinds(sites: Descriptions) -> dict[str, str]:
 
 
 def _make_encoding(
-    options: SharedOptions, sites: Descriptions, kinds: Mapping[str, str], clients: Sequence[str]
+    options: Sites, sites: Descriptions, kinds: Mapping[str, str], clients: Sequence[str]
 ) -> tuple[Encoding, list[str]]:
     """Return the encoding of the columns, and warnings; ``clients`` are those with training rows, in order."""
     columns: list[Column] = []
@@ -190,7 +191,7 @@ def _add_level_counts(sites: Descriptions, name: str) -> tuple[Counter[str], lis
     return counts, sites_with_rare
 
 
-def _number_fill(options: SharedOptions, sites: Descriptions, name: str, clients: Sequence[str]) -> float | None:
+def _number_fill(options: Sites, sites: Descriptions, name: str, clients: Sequence[str]) -> float | None:
     """Return the fill of a column of numbers; None if gaps are refused."""
     if options.missing == "refuse":
         return None

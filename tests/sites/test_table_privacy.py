@@ -9,11 +9,12 @@ from helpers import fails
 from site_tables import describe, frames, go, save
 
 from fcorun.config import build
+from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_description import merge_small_cells
-from fcorun.sites.table_options import OwnTableError, SharedOptions, SiteOptions, TablePolicy
+from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy
 from fcorun.sites.table_rows import read_site_table
 from fcorun.sites.table_union import agree
 
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 ONLY = ["age", "dose", "sex", "ward"]
 
 
-def options_of(**options) -> SharedOptions:
-    return build(SharedOptions, {"target": "cost", "only": ONLY, **options}, "data")
+def options_of(**options) -> Sites:
+    return build(Sites, {"target": "cost", "only": ONLY, **options}, "data")
 
 
 def test_rare_levels_are_never_named():

@@ -6,20 +6,21 @@ from helpers import not_none
 from site_tables import frames, go, pool, save, with_gaps
 
 from fcorun.config import build
+from fcorun.datasets.sites import Sites
 from fcorun.datasets.table import Table
 from fcorun.selection.folds import assign_folds
-from fcorun.sites.table_options import SharedOptions, SiteOptions
+from fcorun.sites.table_options import SiteOptions
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 COLUMNS = ("x", "y", "weight", "offset", "group", "fold")
 
 
-def options_of(**options) -> SharedOptions:
+def options_of(**options) -> Sites:
     features = {"only": ["age", "dose", "sex", "ward", "constant"]}
-    return build(SharedOptions, {"target": "cost", **features, **options}, "data")
+    return build(Sites, {"target": "cost", **features, **options}, "data")
 
 
-def assert_same_data(route, options: SharedOptions, client: str = "site"):
+def assert_same_data(route, options: Sites, client: str = "site"):
     """Assert that the sites have the rows, the encoding and the scaling of the pooled table."""
     pooled = options.as_table("pooled.csv", client).load()
     agreement = route.agreement
