@@ -65,10 +65,15 @@ def predict_by_client(
 def compute_losses(objective: Objective, prediction: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """Return the loss of each example, shape (n,), and the other scores that the objective declares."""
     with jax.enable_x64(True):
-        predictions = jnp.asarray(prediction, float)
-        targets = jnp.asarray(y, None if prediction.ndim > 1 else float)
+        predictions = _put(prediction, float)
+        targets = _put(y, None if prediction.ndim > 1 else float)
         scores = {"loss": objective.loss(predictions, targets), **objective.scores(predictions, targets)}
         return {name: np.asarray(values, float) for name, values in scores.items()}
+
+
+def _put(array: np.ndarray, dtype: type | None) -> jax.Array:
+    """Put an array on the device. ``jnp.asarray`` would compile a program for each shape."""
+    return jax.device_put(np.asarray(array, dtype))
 
 
 def class_probabilities(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
@@ -76,7 +81,7 @@ def class_probabilities(objective: Objective, prediction: np.ndarray) -> np.ndar
     if not hasattr(objective, "probabilities"):
         return None
     with jax.enable_x64(True):
-        return np.asarray(objective.probabilities(jnp.asarray(prediction, float)), float)  # type: ignore[attr-defined]
+        return np.asarray(objective.probabilities(_put(prediction, float)), float)  # type: ignore[attr-defined]
 
 
 def expected_targets(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
@@ -84,4 +89,4 @@ def expected_targets(objective: Objective, prediction: np.ndarray) -> np.ndarray
     if not hasattr(objective, "response"):
         return None
     with jax.enable_x64(True):
-        return np.asarray(objective.response(jnp.asarray(prediction, float)), float)  # type: ignore[attr-defined]
+        return np.asarray(objective.response(_put(prediction, float)), float)  # type: ignore[attr-defined]

@@ -52,6 +52,10 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
         models: the clients' personal models by parameter; None if they are not saved.
         times: the seconds of compilation and of rounds.
     """
+    coefficients = None
+    if not (job.divergence_round or personal_only(job.rows)) and is_linear_model(type(job.experiment.objective)):
+        coefficients = coefficients_from(solution, data, job.experiment.data.units)
+    pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
     if not job.divergence_round:
         separation_warning = warn_separation(job.experiment, data, job.rows[-1])
         _add_final_warnings(job, separation_warning)
@@ -69,10 +73,6 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
     if data.features.standardized and data.features.standardized["by"] == "per_client":  # too large for summary.json
         arrays["scaling"] = {name: values for name, values in data.features.standardized.items() if name != "by"}
     try:
-        coefficients = None
-        if status == "done" and is_linear_model(type(job.experiment.objective)) and not personal_only(job.rows):
-            coefficients = coefficients_from(solution, data, job.experiment.data.units)
-        pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
         _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.divergence_round:
             _write_scores(job, data, arrays, summary)
