@@ -13,6 +13,7 @@ import jaxlib
 import pytest
 from fast_compilation import speed_up_compilation
 from fast_composition import speed_up_composition
+from fast_pictures import speed_up_pictures
 from shape_checks import check_shapes
 from shared_programs import share_programs
 
@@ -45,6 +46,7 @@ gc.set_threshold(50_000)  # tracing creates many objects that stay
 
 speed_up_compilation()
 speed_up_composition()
+speed_up_pictures()
 share_programs()
 
 

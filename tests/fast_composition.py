@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import hydra._internal.config_loader_impl
+import hydra._internal.defaults_list
 import omegaconf.base
 import yaml
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.defaults_list import Overrides
 from hydra._internal.hydra import Hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun.configuration.search_path import packaged_config_dir
 
@@ -25,6 +27,10 @@ def speed_up_composition() -> None:
     Loader._process_config_searchpath = _only_if_set(Loader._process_config_searchpath)
     Loader._compose_config_from_defaults_list = _merge_once(Loader._compose_config_from_defaults_list)
     loader.create_defaults_list = _choose_once(loader.create_defaults_list)
+    defaults: Any = hydra._internal.defaults_list
+    defaults._create_interpolation_map = _only_if_interpolated(defaults._create_interpolation_map)
+    CachingConfigRepository.__init__ = _share_sources
+    OverridesParser.parse_rule = _parse_rule_once(OverridesParser.parse_rule)
     ConfigRepository.load_config = _load_once(ConfigRepository.load_config)
     yaml.load = _parse_once(yaml.load)
     parser.parse = cache(parser.parse)  # of interpolations
@@ -38,6 +44,36 @@ def _only_if_set(process):
             process(self, config_name, overrides, repo)
 
     return process_if_set
+
+
+def _only_if_interpolated(create_map):
+    """Return a function that collects the choices made so far only for a list with an interpolation."""
+
+    def create_if_interpolated(overrides, defaults_list, self_added):
+        if any(default.is_interpolation() for default in defaults_list if not default.is_self()):
+            return create_map(overrides, defaults_list, self_added)
+        return None
+
+    return create_if_interpolated
+
+
+def _share_sources(self, delegate):
+    """Initialise a CachingConfigRepository without copying the folders that it reads."""
+    self.delegate, self.cache = copy(delegate), {}
+
+
+def _parse_rule_once(parse_rule):
+    """Return a method that parses an override once."""
+    parsed = {}
+
+    def parse_once(self, s, rule_name):
+        if rule_name != "override":
+            return parse_rule(self, s, rule_name)
+        if s not in parsed:
+            parsed[s] = parse_rule(self, s, rule_name)
+        return copy(parsed[s])
+
+    return parse_once
 
 
 def _choose_once(create_list):

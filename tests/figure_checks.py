@@ -24,7 +24,7 @@ def draw_checked(draw, *arguments, style: str = "paper") -> Any:
     with style_context(style):
         figure = draw(*arguments)
         if figure is not None:
-            figure.canvas.draw()
+            figure.draw_without_rendering()
             assert not misplaced_texts(figure)
             assert render_figure(figure).startswith(b"\x89PNG")
     return figure
