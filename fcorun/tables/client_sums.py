@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix
+from fcorun.rows.disk_matrix import DiskMatrix
 
+_CACHE_BYTES = 2**20
 ColumnSums = Float[np.ndarray, "M d"]
 
 
@@ -81,7 +82,7 @@ def _blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray,
 
 
 def _column_slices(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices of columns whose values in float64 take at most READ_BYTES."""
+    """Yield slices of columns whose values in float64 fit into the cache of a core."""
     n_rows, n_columns = shape
-    step = max(1, READ_BYTES // (8 * n_rows))
+    step = max(1, _CACHE_BYTES // (8 * n_rows))
     yield from (slice(start, start + step) for start in range(0, n_columns, step))
