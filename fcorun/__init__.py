@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fcorun.api.progress import ExperimentWarning as ExperimentWarning
     from fcorun.api.record import RunRecord as Record  # noqa: F401
     from fcorun.api.record import load_records as load_records
+    from fcorun.api.rows import from_arrays as from_arrays
+    from fcorun.api.rows import from_frame as from_frame
     from fcorun.api.run import grid as grid
     from fcorun.api.run import run as run
     from fcorun.api.run import run_grid as run_grid
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from fcorun.datasets.haxby import Haxby as Haxby
     from fcorun.datasets.heterogeneous import Heterogeneous as Heterogeneous
     from fcorun.datasets.heterogeneous_million import HeterogeneousMillion as HeterogeneousMillion
-    from fcorun.datasets.in_memory import from_arrays as from_arrays
-    from fcorun.datasets.in_memory import from_frame as from_frame
     from fcorun.datasets.lasso import Lasso as Lasso
     from fcorun.datasets.lasso_million import LassoMillion as LassoMillion
     from fcorun.datasets.least_squares import RandomLeastSquares as RandomLeastSquares
@@ -112,8 +112,8 @@ _MODULES = {
     "Watcher": "runs.job",
     "compose": "configuration.compose",
     "figure": "cli.commands.figure",
-    "from_arrays": "datasets.in_memory",
-    "from_frame": "datasets.in_memory",
+    "from_arrays": "api.rows",
+    "from_frame": "api.rows",
     "grid": "api.run",
     "load_records": "api.record",
     "run": "api.run",

@@ -16,7 +16,7 @@ def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
     """
     cls = type(plugin)
     if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
-        raise UserError(f"{section}={plugin!r} is no plug-in: give an object, such as {section}=NAME(...)")
+        raise UserError(f"the class {cls.__name__} is no dataclass: write @dataclass(frozen=True) above it")
     hints, marks = type_hints(cls), field_marks(cls)
     values = {}
     for field in dataclasses.fields(cls):
@@ -27,7 +27,7 @@ def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
             value = defaults[field.name]
         if isinstance(value, str) and value == AUTO and not accepts_auto(hints[field.name]):
             raise UserError(f"{section}: {field.name} has no value: give {cls.__name__}({field.name}=...)")
-        values[field.name] = check_value(to_plain_value(value), hints[field.name], f"{cls.__name__}.{field.name}")
+        values[field.name] = check_value(to_plain_value(value), hints[field.name], f"{section}.{field.name}")
     return dataclasses.replace(plugin, **values)
 
 

@@ -14,8 +14,9 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.algorithms.proxskip import ProxSkip
 from fcorun.api.experiment import Experiment
 from fcorun.api.fit import choose_strength, fit_to_tolerance
+from fcorun.api.messages import PythonNames
+from fcorun.api.rows import Task, from_arrays
 from fcorun.datasets.base import Dataset
-from fcorun.datasets.in_memory import Task, from_arrays
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.models.forward import class_probabilities, compute_predictions, expected_targets
@@ -29,6 +30,7 @@ from fcorun.regularizers.l2 import L2
 from fcorun.regularizers.none import NoRegularizer
 
 REGULARIZERS = {"l1": L1, "l2": L2, "elastic_net": ElasticNet, "none": NoRegularizer}
+_NAME = "rows"  # of the data, in messages
 _EVAL_EVERY = 10  # rounds between two certificates
 
 
@@ -84,13 +86,14 @@ class FederatedLinearModel(BaseEstimator):
             # the same problem, with a better conditioned intercept
             is_centered = objective.intercept and "bias" not in (regularizer.apply_to or ())
             X = X - means if is_centered else X.copy()
-            data = from_arrays(X, y, clients, task=task, sample_weight=sample_weight, validation=0.0)
+            data = from_arrays(X, y, clients, task=task, sample_weight=sample_weight, validation=0.0, name=_NAME)
             experiment = self._prepare(data, objective, regularizer)
             if isinstance(self.strength, str):
                 experiment = choose_strength(experiment)
             fit = fit_to_tolerance(experiment, self.tol)
         except UserError as error:
-            raise InvalidInput(str(error)) from error
+            message = PythonNames("arrays", _NAME).translate(str(error))
+            raise InvalidInput(message.removeprefix(f'name="{_NAME}": ')) from error
         if fit.gap > self.tol:
             warnings.warn(
                 f"the {fit.certificate_kind} is {fit.gap:.2g} relative to the zero model after {fit.n_rounds} rounds, "

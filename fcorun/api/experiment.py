@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.api.messages import ARGUMENTS, PythonNames, names_of_experiment, python_errors
 from fcorun.api.progress import follow_by_default, warn_each
 from fcorun.api.record import RunRecord
 from fcorun.api.sweep import Sweep
@@ -37,17 +38,7 @@ from fcorun.selection.stability.options import StabilityOptions, StabilityResult
 from fcorun.selection.stability.select import plan_stability
 from fcorun.trackers.base import Tracker
 
-# the section of a configuration that each field with a plug-in stands for
-PLUGIN_FIELDS = {
-    "algorithm": "algo",
-    "data": "data",
-    "regularizer": "reg",
-    "objective": "objective",
-    "mirror_map": "mirror",
-    "topology": "topology",
-    "uplink": "uplink",
-    "tracker": "tracker",
-}
+PLUGIN_FIELDS = {argument: section for section, argument in ARGUMENTS.items()}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -136,6 +127,7 @@ class Experiment:
     debug: bool | Literal["auto"] = AUTO
 
     @property
+    @python_errors(names_of_experiment)
     def prepared(self) -> PreparedExperiment:
         """The experiment with every field resolved and checked, as the code of a notebook is now.
 
@@ -162,6 +154,7 @@ class Experiment:
         """The hash of everything that determines the numbers of the run, as in status.json of its record."""
         return self.prepared.identity
 
+    @python_errors(names_of_experiment)
     def run(
         self, folder: str | Path | None = None, *, pictures: bool = True, watch: Watcher | None = None
     ) -> RunRecord:
@@ -178,6 +171,7 @@ class Experiment:
         (record,) = run_experiments([self.prepared], [folder], watch or follow_by_default(), pictures=pictures)
         return RunRecord(record.folder)
 
+    @python_errors(names_of_experiment)
     def sweep(
         self, folder: str | Path | None = None, *, metric: str | None = None, watch: SweepWatcher | None = None
     ) -> Sweep:
@@ -212,6 +206,7 @@ class Experiment:
         run_sweep(points, path, options, watch or follow_by_default())
         return Sweep(path, [point.folder for point in points], options.metric)
 
+    @python_errors(names_of_experiment)
     def combinations(self) -> list[tuple[str, "Experiment"]]:
         """Return the description and the experiment of each combination of the values of numbers that have several."""
         variants = []
@@ -237,6 +232,7 @@ class Experiment:
             experiments.append((text, Experiment(**{name: value for _, name, value in combination})))
         return experiments
 
+    @python_errors(names_of_experiment)
     def select(
         self,
         folder: str | Path | None = None,
@@ -263,9 +259,17 @@ class Experiment:
         }
         plan = plan_selection(self.prepared, build(SelectOptions, values), folder, metric)
         selection = plan.run(watch=follow_by_default())
-        warn_each([*plan.study.data.warnings, *selection.warnings, *selection.refit_warnings])
-        return replace(selection, record=RunRecord(selection.record.folder)) if selection.record else selection
+        names = PythonNames.of_data(self.data)
+        selection = replace(
+            selection,
+            warnings=names.translate_each(selection.warnings),
+            refit_warnings=names.translate_each(selection.refit_warnings),
+            record=RunRecord(selection.record.folder) if selection.record else None,
+        )
+        warn_each([*names.translate_each(plan.study.data.warnings), *selection.warnings, *selection.refit_warnings])
+        return selection
 
+    @python_errors(names_of_experiment)
     def stability(
         self,
         folder: str | Path | None = None,
@@ -288,7 +292,9 @@ class Experiment:
         }
         plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
         result = plan.run()
-        warn_each([*plan.study.data.warnings, *result.warnings])
+        names = PythonNames.of_data(self.data)
+        result = replace(result, warnings=names.translate_each(result.warnings))
+        warn_each([*names.translate_each(plan.study.data.warnings), *result.warnings])
         return result
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from fcorun.api.messages import PythonNames
 from fcorun.datasets.base import FederatedData
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher
@@ -32,24 +33,23 @@ class WarningWatcher(SweepWatcher):
         self._warned: set[str] = set()
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
-        self._warn(job.experiment.warning)
-        for sentence in data.warnings:
-            self._warn(sentence)
+        self._warn([job.experiment.warning, *data.warnings], job)
 
     def on_end(self, job: Job) -> None:
         record = Record(job.run_folder.path)
         if job.end_status == "reused":  # the warnings of the run that made the record
-            for sentence in record.summary.get("warnings", ()):
-                self._warn(sentence)
+            self._warn(record.summary.get("warnings", ()), job)
         reason = str(record.status.get("reason") or "")
         if record.status.get("status") == "diverged":
             reason = f"diverged: {reason}; try a smaller client_lr or server_lr"
-        self._warn(reason)
+        self._warn([reason], job)
 
-    def _warn(self, sentence: str) -> None:
-        if sentence and sentence not in self._warned:
-            self._warned.add(sentence)
-            warn_each([sentence])
+    def _warn(self, sentences: Iterable[str], job: Job) -> None:
+        names = PythonNames.of_data(job.experiment.data)
+        for sentence in sentences:
+            if sentence and sentence not in self._warned:
+                self._warned.add(sentence)
+                warn_each([names.translate(sentence)])
 
 
 class NotebookProgress(WarningWatcher):

@@ -5,8 +5,9 @@ from base64 import b64encode
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fcorun.api.messages import names_of_configuration, names_of_record, python_errors
 from fcorun.api.progress import ExperimentWarning
 from fcorun.config import CurveAxis
 from fcorun.errors import UserError
@@ -28,6 +29,7 @@ class RunRecord(FittedRecord):
     """The record of a run: its folder, and all that is in it. Users know the class as ``fcorun.Record``."""
 
     @property
+    @python_errors(names_of_record)
     def coefficients(self) -> "pd.DataFrame":
         """The coefficients of a linear model by feature, in the units of the features, as in coefficients.csv.
 
@@ -47,6 +49,15 @@ class RunRecord(FittedRecord):
                 frame[name] = frame[name].replace("", "nan").astype(float)
         return frame
 
+    @python_errors(names_of_record)
+    def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
+        return super().estimator(client, trust)
+
+    @python_errors(names_of_record)
+    def encode(self, frame: Any) -> Any:
+        return super().encode(frame)
+
+    @python_errors(names_of_record)
     def predict(
         self,
         rows: "pd.DataFrame | np.ndarray",
@@ -83,7 +94,7 @@ class RunRecord(FittedRecord):
             )
         index = frame.index
         predictions, sentences = predict(self, frame.reset_index(drop=True), clients)
-        for sentence in sentences:
+        for sentence in names_of_record(self).translate_each(sentences):
             warnings.warn(sentence, ExperimentWarning, stacklevel=2)
         return predictions.set_index(index)
 
@@ -91,8 +102,10 @@ class RunRecord(FittedRecord):
     def warnings(self) -> list[str]:
         """The sentences that a reader of this record should know: on the experiment, its data and its end."""
         reason = self.status.get("reason")
-        return [*self.summary.get("warnings", []), *([reason] if reason else [])]
+        sentences = [*self.summary.get("warnings", []), *([reason] if reason else [])]
+        return names_of_record(self).translate_each(sentences)
 
+    @python_errors(names_of_record)
     def plot(self, x: CurveAxis = "rounds") -> "Figure":
         """Return the curves of the run, as in curves.png.
 
@@ -107,6 +120,7 @@ class RunRecord(FittedRecord):
         with style_context("paper"):
             return draw(self.rows, self.label, self.config["cutoff"], x, from_summaries([self.summary]))
 
+    @python_errors(names_of_record)
     def report(self, file: str | Path | None = None) -> Path:
         """Write one page about the run, and return its path: by default report.html in the record's folder."""
         path = Path(file) if file is not None else self.folder / REPORT_FILE
@@ -127,7 +141,7 @@ class RunRecord(FittedRecord):
         status = self.status
         sentence = f"{self.label}: {status.get('status', 'there is no record yet')}"
         if reason := status.get("reason"):
-            sentence += f" ({reason})"
+            sentence += f" ({names_of_record(self).translate(reason)})"
         html = f"<p>{escape(sentence)}<br>{escape(str(self.folder))}</p>"
         rows = self.rows
         if not rows:
@@ -151,6 +165,7 @@ def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
     return column.astype(object) if argument == "clients" else column
 
 
+@python_errors(names_of_configuration)
 def load_records(*roots: str | Path) -> list[RunRecord]:
     """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
     return [RunRecord(found.folder) for found in record.load_records(*roots)]

@@ -6,6 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from fcorun.api.messages import names_of_configuration, python_errors
 from fcorun.api.record import RunRecord
 from fcorun.config import import_classes
 from fcorun.experiment.prepare import prepare
@@ -13,6 +14,7 @@ from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
 
 
+@python_errors(names_of_configuration)
 def run(
     config: Mapping[str, Any],
     folder: str | Path | None = None,
@@ -35,6 +37,7 @@ def run(
     return run_grid([config], [folder], watch, trust)[0]
 
 
+@python_errors(names_of_configuration)
 def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Return the configurations of a grid: ``config`` with every combination of the axes' values.
 
@@ -53,6 +56,7 @@ def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[d
     return configs
 
 
+@python_errors(names_of_configuration)
 def run_grid(
     configs: Sequence[Mapping[str, Any]],
     folders: Sequence[str | Path | None] | None = None,

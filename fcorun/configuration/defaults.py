@@ -46,7 +46,7 @@ def find_choice(section: str, plugin: Any) -> str | None:
     """
     class_path = f"{type(plugin).__module__}.{type(plugin).__qualname__}"
     best, fewest_differences = None, None
-    for name, values in _read_choices(section, user_config_dir()).items():
+    for name, values in read_choices(section, user_config_dir()).items():
         if values.get("class") != class_path:
             continue
         differences = sum(_differs(value, getattr(plugin, key, value)) for key, value in values.items())
@@ -62,7 +62,7 @@ def _differs(value: Any, actual: Any) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _read_choices(section: str, config_dir: Path | None) -> dict[str, dict[str, Any]]:
+def read_choices(section: str, config_dir: Path | None) -> dict[str, dict[str, Any]]:
     """Return the values in the files of a section's choices, by the name of the choice, without interpolation.
 
     A file that begins with the name of another one in its ``defaults`` changes some of that file's values.

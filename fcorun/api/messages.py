@@ -1,0 +1,225 @@
+"""Messages for a Python program: the options of the command become arguments, and its choices objects.
+
+All of fcorun names options as the command does: algo.client_lr=null, reg=none, force=true. Where a message leaves
+fcorun for a Python program, these are algorithm.client_lr=None, regularizer=NoRegularizer(), force=True.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from fcorun.config import SECTIONS, Settings, type_hints
+from fcorun.configuration.expressions import find_expression, format_literal
+from fcorun.datasets.in_memory import InMemoryTable
+from fcorun.datasets.table import Table
+from fcorun.errors import UserError
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.stability.options import StabilityOptions
+
+# the argument of Experiment that stands for each section of a configuration
+ARGUMENTS = {
+    "algo": "algorithm",
+    "data": "data",
+    "reg": "regularizer",
+    "objective": "objective",
+    "mirror": "mirror_map",
+    "topology": "topology",
+    "uplink": "uplink",
+    "tracker": "tracker",
+}
+# the argument of from_arrays that gives the column of each role
+COLUMN_ARGUMENTS = {
+    "target": "y",
+    "client": "clients",
+    "weight": "sample_weight",
+    "offset": "offset",
+    "group": "groups",
+    "fold": "folds",
+}
+_ROOT_KEYS = {field.name for options in (Settings, SelectOptions, StabilityOptions) for field in fields(options)}
+
+_START = r"""(?<![\w.'"/])"""  # no option begins within a word, a path or a quoted text
+_VALUE = r"(?:\[[^\[\]]*\]|\{[^{}]*\}|[^\s,;:)]+)"
+_SECTION = rf"{_START}(?P<section>{'|'.join(SECTIONS)})"
+_OPTION = re.compile(rf"{_SECTION}\.(?P<name>[a-z]\w*)(?:\.(?P<item>\w+))?(?:=(?P<value>{_VALUE}))?")
+_CHOICE = re.compile(rf"{_SECTION}=(?P<choice>[^\s,;:)]+)(?P<others>(?:(?:, | or | and )[a-z]\w*)*)")
+_SETTING = re.compile(rf"{_START}(?P<name>{'|'.join(sorted(_ROOT_KEYS))})(?:\.(?P<item>\w+))?=(?P<value>{_VALUE})")
+_TARGET = re.compile(rf"{_START}stop\.(?P<item>\w+)")
+_FOLDER = re.compile(rf"{_START}(?:hydra\.(?:run|sweep)\.dir|out)=(.+?)(?= has | holds | cannot |[;:]|$)")
+# the values that are Python's already: numbers, constants, placeholders such as DIR, quoted texts, calls
+_PYTHON = re.compile(r"""[-+]?\.?\d.*|-?inf|nan|None|True|False|[A-Z][A-Z_]*|\.\.\.|.*['"(].*""")
+_CONSTANTS = {"null": "None", "true": "True", "false": "False"}
+_BEFORE = {
+    r"'((?:\w+\.)+\w+=\{[^{}]*\})'": r"\1",  # quotes for a shell
+    r"(=[^\s,;:]+) (?=[a-z]\w*(?:\.\w+)*=)": r"\1, ",  # two options, which a shell separates by a space
+}
+_AFTER = {
+    r" or --trust DIR": "",
+    r"the same command": "the same call",
+    r"(?<!command )fcorun list": "the command fcorun list",
+    r"fcorun (select|stability)": r"\1",
+    r"\btrue or false\b": "True or False",
+    r"""(?<!['"])\bnull\b(?!['"])""": "None",
+}
+_SECTION_NAMES = {
+    r"(?<!list )\balgo\b(?![.=])": "algorithm",
+    r"\breg\b(?![.=])": "regularizer",
+    r"leave mirror out": "leave mirror_map out",
+}
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class PythonNames:
+    """The names that a Python program has for the options of the command.
+
+    Attributes:
+        rows: whether the data are "arrays" or a "frame" of the program, whose options are arguments of from_arrays or
+            from_frame. None: a data set, whose options are its fields.
+        path: the path of a table, or the name of the program's rows, which may have spaces.
+        has_sections: whether the program has a configuration, with sections and choices as the command has them.
+    """
+
+    rows: Literal["arrays", "frame"] | None = None
+    path: str | None = None
+    has_sections: bool = False
+
+    @classmethod
+    def of_data(cls, data: Any) -> "PythonNames":
+        """Return the names for an experiment with these data."""
+        path, target = getattr(data, "path", None), getattr(data, "target", None)
+        return cls.of_rows(isinstance(data, InMemoryTable), path, target)
+
+    @classmethod
+    def of_rows(cls, is_in_memory: bool, path: str | None, target: str | None) -> "PythonNames":
+        """Return the names for a data set with these options."""
+        if not is_in_memory:
+            return cls(path=path)
+        return cls("arrays" if target is None else "frame", path)
+
+    def translate(self, message: str) -> str:
+        """Return a message with the names of Python. A message that has them already stays as it is."""
+        phrases = _AFTER if self.has_sections else _AFTER | _SECTION_NAMES
+        for pattern, replacement in _BEFORE.items():
+            message = re.sub(pattern, replacement, message)
+        if self.path:
+            message = message.replace(f"data.path={self.path}", self._translate_data_option("path", self.path))
+            if self.rows:
+                message = message.replace(f"data={self.path}", f"data {format_literal(self.path)}")
+        message = _FOLDER.sub(r'folder="\1"', message)
+        message = _OPTION.sub(self._translate_option, message)
+        if not self.has_sections:
+            message = _CHOICE.sub(self._translate_choice, message)
+        message = _SETTING.sub(_translate_setting, message)
+        message = _TARGET.sub(r'stop["\g<item>"]', message)
+        for pattern, replacement in phrases.items():
+            message = re.sub(pattern, replacement, message)
+        return message
+
+    def translate_each(self, messages: Iterable[str]) -> list[str]:
+        """Return messages with the names of Python."""
+        return [self.translate(message) for message in messages]
+
+    def _translate_option(self, match: re.Match[str]) -> str:
+        """Return SECTION.NAME, with or without =VALUE, as an attribute, or as an argument that made the rows."""
+        if match["section"] == "data" and match["item"] is None:
+            return self._translate_data_option(match["name"], match["value"])
+        argument = match["section"] if self.has_sections else ARGUMENTS[match["section"]]
+        return _assign(f"{argument}.{match['name']}", match["item"], match["value"])
+
+    def _translate_data_option(self, name: str, value: str | None) -> str:
+        if self.rows is None or name not in type_hints(Table):
+            return _assign(f"data.{name}", None, value)
+        if name == "path":
+            return _assign("name", None, value)
+        if self.rows == "frame":
+            return _assign(name, None, value)
+        if name == "clients":
+            return _assign("n_clients", None, value)
+        return COLUMN_ARGUMENTS.get(name) or _assign(name, None, value)
+
+    def _translate_choice(self, match: re.Match[str]) -> str:
+        """Return SECTION=CHOICE, and the further choices after a comma or "or", as objects."""
+        section, choice = match["section"], match["choice"]
+        expression = find_expression(section, choice)
+        if expression is None:
+            return f"{ARGUMENTS[section]}={choice}{match['others']}"
+        text = f"{ARGUMENTS[section]}={expression}"
+        rest = match["others"]
+        while further := re.match(r"(, | or | and )(\w+)", rest):
+            expression = find_expression(section, further[2])
+            if expression is None:
+                break
+            text += further[1] + expression
+            rest = rest[further.end() :]
+        return text + rest
+
+
+def _translate_setting(match: re.Match[str]) -> str:
+    return _assign(match["name"], match["item"], match["value"])
+
+
+def _assign(name: str, item: str | None, value: str | None) -> str:
+    """Return ``name["item"]=value`` as Python writes it, without an item or a value that is None."""
+    target = f'{name}["{item}"]' if item else name
+    return target if value is None else f"{target}={_to_python(value)}"
+
+
+def _to_python(value: str) -> str:
+    """Return a value as Python writes it.
+
+    >>> _to_python("null"), _to_python("[face,house]"), _to_python("{change:1e-5}")
+    ('None', '["face", "house"]', '{"change": 1e-5}')
+    """
+    if _PYTHON.fullmatch(value):
+        return value
+    if value[0] == "[":
+        return f"[{', '.join(_to_python(item.strip()) for item in value[1:-1].split(',') if item)}]"
+    if value[0] == "{":
+        words = re.sub(r"[^\s{}\[\],:]+", lambda match: _to_python(match[0]), value)
+        return re.sub(r":(?! )", ": ", words)
+    return _CONSTANTS.get(value) or format_literal(value)
+
+
+def python_errors(
+    names: Callable[[Any], PythonNames],
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Return a decorator that gives the errors of a function the names of Python.
+
+    Args:
+        names: the names by the first argument of the function, None without one.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            try:
+                return function(*args, **kwargs)
+            except UserError as error:
+                error.args = (names(args[0] if args else None).translate(str(error)),)
+                raise
+
+        return call
+
+    return decorate
+
+
+def names_of_experiment(experiment: Any) -> PythonNames:
+    """Return the names for an Experiment, and for a function without one."""
+    return PythonNames.of_data(getattr(experiment, "data", None))
+
+
+def names_of_record(record: Any) -> PythonNames:
+    """Return the names for a record."""
+    config = record.flat_config
+    is_in_memory = str(config.get("data.class")).endswith(f".{InMemoryTable.__name__}")
+    return PythonNames.of_rows(is_in_memory, config.get("data.path"), config.get("data.target"))
+
+
+def names_of_configuration(_: Any) -> PythonNames:
+    """Return the names for a configuration of plain values."""
+    return PythonNames(has_sections=True)
