@@ -16,6 +16,7 @@ from fcorun.api.experiment import Experiment
 from fcorun.api.fit import choose_strength, fit_to_tolerance
 from fcorun.api.messages import PythonNames
 from fcorun.api.rows import Task, from_arrays
+from fcorun.config import check_value
 from fcorun.datasets.base import Dataset
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
@@ -82,6 +83,7 @@ class FederatedLinearModel(BaseEstimator):
         """Set the attributes of the solution. Raises InvalidInput."""
         means = np.average(X, axis=0, weights=sample_weight)
         try:
+            check_value(self.tol, float, "tol")
             objective, regularizer = self._build_objective(task), self._build_regularizer()
             # the same problem, with a better conditioned intercept
             is_centered = objective.intercept and "bias" not in (regularizer.apply_to or ())

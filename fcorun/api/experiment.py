@@ -1,29 +1,26 @@
 """An experiment made of objects: what ``fcorun algo=... data=...`` composes from names."""
 
-import dataclasses
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-import numpy as np
+from typing import Any, Literal
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.api.messages import ARGUMENTS, PythonNames, names_of_experiment, python_errors
+from fcorun.api.arguments import check_folder, check_watcher, describe_type
+from fcorun.api.combinations import combine
+from fcorun.api.messages import SECTION_OF_ARGUMENT, PythonNames, names_of_experiment, python_errors
 from fcorun.api.progress import follow_by_default, warn_each
 from fcorun.api.record import RunRecord
 from fcorun.api.sweep import Sweep
 from fcorun.communication.base import Channel, Topology
-from fcorun.config import AUTO, SECTIONS, CurveAxis, FigureStyle, Settings, build, build_plugin, type_hints
+from fcorun.config import AUTO, SECTIONS, CurveAxis, FigureStyle, Settings, build, build_plugin
 from fcorun.configuration.defaults import compose_for_objects
 from fcorun.datasets.base import Dataset
 from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare_plugins
+from fcorun.experiment.prepare import check_metric, prepare_plugins
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.object_checks import check_plugin, to_plain_value
 from fcorun.objectives.base import Objective
@@ -38,8 +35,6 @@ from fcorun.selection.stability.options import StabilityOptions, StabilityResult
 from fcorun.selection.stability.select import plan_stability
 from fcorun.trackers.base import Tracker
 
-PLUGIN_FIELDS = {argument: section for section, argument in ARGUMENTS.items()}
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Experiment:
@@ -50,7 +45,8 @@ class Experiment:
     suit the data. The same experiment has the same identity, whether it is made of objects or by the command, so that
     it is computed once.
 
-    Numbers may be lists or arrays: ``sweep`` runs all their combinations.
+    A list or an array in place of one value, here or in a field of an object, has several values: ``sweep`` runs all
+    combinations.
 
     >>> experiment = Experiment(algorithm=FedDualAvg(client_lr=1e-3), data=Lasso(), regularizer=L1(0.1), rounds=500)
     >>> record = experiment.run("outputs/mine")
@@ -168,27 +164,42 @@ class Experiment:
 
         Raises UserError for errors that a user can fix.
         """
+        check_folder(folder)
+        check_watcher(watch, Watcher)
         (record,) = run_experiments([self.prepared], [folder], watch or follow_by_default(), pictures=pictures)
         return RunRecord(record.folder)
 
     @python_errors(names_of_experiment)
     def sweep(
-        self, folder: str | Path | None = None, *, metric: str | None = None, watch: SweepWatcher | None = None
+        self,
+        folder: str | Path | None = None,
+        *,
+        axes: Mapping[str, Sequence[Any]] | None = None,
+        metric: str | None = None,
+        watch: SweepWatcher | None = None,
     ) -> Sweep:
-        """Run all combinations of the numbers that have several values; those that differ in numbers are one program.
+        """Run all combinations of the arguments that have several values; runs that differ in numbers are one program.
+
+        >>> experiment.sweep("outputs/rates", axes={"algorithm.client_lr": [1e-3, 1e-2], "seed": [0, 1, 2]})
 
         Args:
             folder: the folder of the sweep: results.csv, pictures, and a record of each run. By default
                 outputs/sweeps/DATA-HASH.
+            axes: the values of arguments, and of fields of arguments, by name. A list in the place of a value makes the
+                same sweep, but a type checker objects to lists in fields of numbers.
             metric: ranks the runs; by default the experiment's.
             watch: callbacks that follow the sweep; by default a progress bar in a notebook.
 
         Raises UserError for errors that a user can fix. A run that fails does not stop the others.
         """
-        experiments = [(text, prepare_objects(experiment)) for text, experiment in self.combinations()]
+        check_folder(folder)
+        check_watcher(watch, SweepWatcher)
+        experiments = [(text, prepare_objects(experiment)) for text, experiment in self.combinations(axes)]
         first = experiments[0][1]
         identities = sorted(experiment.identity for _, experiment in experiments)
         digest = hashlib.sha256("".join(identities).encode()).hexdigest()[:8]
+        for _, experiment in experiments:
+            check_metric(None if metric is None else str(metric), experiment)
         path = Path(folder or Path("outputs") / "sweeps" / f"{first.names['data']}-{digest}")
         points = []
         for text, experiment in experiments:
@@ -207,30 +218,13 @@ class Experiment:
         return Sweep(path, [point.folder for point in points], options.metric)
 
     @python_errors(names_of_experiment)
-    def combinations(self) -> list[tuple[str, "Experiment"]]:
-        """Return the description and the experiment of each combination of the values of numbers that have several."""
-        variants = []
-        for field in fields(self):
-            section = PLUGIN_FIELDS.get(field.name)
-            value = getattr(self, field.name)
-            if section is None:
-                values = [value]
-                if has_several_values(value, type_hints(Settings)[field.name]):
-                    values = to_plain_value(list(value))
-                texts = [f"{field.name}={item}" if len(values) > 1 else "" for item in values]
-                variants.append([(text, field.name, item) for text, item in zip(texts, values, strict=True)])
-                continue
-            plugins = list(value) if isinstance(value, (list, tuple)) else [value]
-            variants.append([])
-            for plugin in plugins:
-                for text, variant in expand_plugin(section, plugin).items():
-                    name = f"{section}={type(plugin).__name__.lower()}" if len(plugins) > 1 else ""
-                    variants[-1].append((f"{name} {text}".strip(), field.name, variant))
-        experiments = []
-        for combination in itertools.product(*variants):
-            text = " ".join(part for part, _, _ in combination if part)
-            experiments.append((text, Experiment(**{name: value for _, name, value in combination})))
-        return experiments
+    def combinations(self, axes: Mapping[str, Sequence[Any]] | None = None) -> list[tuple[str, "Experiment"]]:
+        """Return the description and the experiment of each combination of the arguments that have several values.
+
+        ``axes`` are as for ``sweep``. Raises UserError for axes that name no argument, and for lists without a value.
+        """
+        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [(text, Experiment(**values)) for text, values in combine(arguments, axes or {})]
 
     @python_errors(names_of_experiment)
     def select(
@@ -255,8 +249,9 @@ class Experiment:
             "by": by,
             "rule": rule,
             "fold_weights": fold_weights,
-            "range": None if range is None else list(range),
+            "range": to_plain_value(range),
         }
+        check_folder(folder)
         plan = plan_selection(self.prepared, build(SelectOptions, values), folder, metric)
         selection = plan.run(watch=follow_by_default())
         names = PythonNames.of_data(self.data)
@@ -288,8 +283,9 @@ class Experiment:
             "by": by,
             "threshold": threshold,
             "max_errors": max_errors,
-            "range": None if range is None else list(range),
+            "range": to_plain_value(range),
         }
+        check_folder(folder)
         plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
         result = plan.run()
         names = PythonNames.of_data(self.data)
@@ -301,14 +297,13 @@ class Experiment:
 def prepare_objects(experiment: Experiment) -> PreparedExperiment:
     """Return an experiment with every field resolved and checked. Raises UserError as ``Experiment.prepared``."""
     plugins: dict[str, Any] = {}
-    for name, section in PLUGIN_FIELDS.items():
+    for name, section in SECTION_OF_ARGUMENT.items():
         plugin = getattr(experiment, name)
         if plugin is None and name not in ("algorithm", "data"):
             continue
         if not isinstance(plugin, SECTIONS[section].base_classes):
             base_names = " or ".join(cls.__name__ for cls in SECTIONS[section].base_classes)
-            kind = f"the class {plugin.__name__}" if isinstance(plugin, type) else f"of type {type(plugin).__name__}"
-            raise UserError(f"{name} is {kind}, and no {base_names}: give an object of such a class")
+            raise UserError(f"{name} is {describe_type(plugin)}, and no {base_names}: give an object of such a class")
         plugins[section] = plugin
     data = plugins["data"]
     if isinstance(data, InMemoryTable) and "objective" in plugins:
@@ -338,35 +333,3 @@ def prepare_objects(experiment: Experiment) -> PreparedExperiment:
         if not (isinstance(value, str) and value == AUTO):
             settings[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
     return prepare_plugins(plugins, labels, build(Settings, settings))
-
-
-def expand_plugin(section: str, plugin: Any) -> dict[str, Any]:
-    """Return a copy of a plug-in for each combination of its numbers that have several values, by a description."""
-    axes = {}
-    if dataclasses.is_dataclass(plugin) and not isinstance(plugin, type):
-        hints = type_hints(type(plugin))
-        for field in fields(plugin):
-            value = getattr(plugin, field.name)
-            if field.init and has_several_values(value, hints[field.name]):
-                axes[field.name] = to_plain_value(list(value))
-    variants: dict[str, Any] = {}
-    for values in itertools.product(*axes.values()):
-        changes = dict(zip(axes, values, strict=True))
-        text = " ".join(f"{section}.{name}={value}" for name, value in changes.items())
-        variants[text] = replace(plugin, **changes) if changes else plugin  # type: ignore[type-var]
-    return variants
-
-
-def has_several_values(value: Any, hint: Any) -> bool:
-    """Return whether a field of this type, a number or not, was given a list or an array of numbers."""
-    is_several = isinstance(value, (list, tuple, range)) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    return is_several and is_number(hint)
-
-
-def is_number(hint: Any) -> bool:
-    """Return whether a type takes numbers, and no lists."""
-    if get_origin(hint) is Annotated:
-        return is_number(get_args(hint)[0])
-    if get_origin(hint) in (Union, UnionType):
-        return any(map(is_number, get_args(hint))) and not any(get_origin(part) is list for part in get_args(hint))
-    return hint in (int, float)

@@ -15,8 +15,6 @@ from fcorun.configuration.expressions import find_expression, format_literal
 from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.selection.stability.options import StabilityOptions
 
 # the argument of Experiment that stands for each section of a configuration
 ARGUMENTS = {
@@ -29,6 +27,7 @@ ARGUMENTS = {
     "uplink": "uplink",
     "tracker": "tracker",
 }
+SECTION_OF_ARGUMENT = {argument: section for section, argument in ARGUMENTS.items()}
 # the argument of from_arrays that gives the column of each role
 COLUMN_ARGUMENTS = {
     "target": "y",
@@ -38,13 +37,14 @@ COLUMN_ARGUMENTS = {
     "group": "groups",
     "fold": "folds",
 }
-_ROOT_KEYS = {field.name for options in (Settings, SelectOptions, StabilityOptions) for field in fields(options)}
+_STUDY_KEYS = {"folds", "points", "by", "rule", "fold_weights", "range", "subsamples", "threshold", "max_errors"}
+_ROOT_KEYS = {field.name for field in fields(Settings)} | _STUDY_KEYS
 
 _START = r"""(?<![\w.'"/])"""  # no option begins within a word, a path or a quoted text
 _VALUE = r"(?:\[[^\[\]]*\]|\{[^{}]*\}|[^\s,;:)]+)"
 _SECTION = rf"{_START}(?P<section>{'|'.join(SECTIONS)})"
 _OPTION = re.compile(rf"{_SECTION}\.(?P<name>[a-z]\w*)(?:\.(?P<item>\w+))?(?:=(?P<value>{_VALUE}))?")
-_CHOICE = re.compile(rf"{_SECTION}=(?P<choice>[^\s,;:)]+)(?P<others>(?:(?:, | or | and )[a-z]\w*)*)")
+_CHOICE = re.compile(rf"{_SECTION}=(?P<choice>[^\s,;:)]+)(?P<others>(?:(?:, | or | and )[a-z]\w*(?![\w.=]))*)")
 _SETTING = re.compile(rf"{_START}(?P<name>{'|'.join(sorted(_ROOT_KEYS))})(?:\.(?P<item>\w+))?=(?P<value>{_VALUE})")
 _TARGET = re.compile(rf"{_START}stop\.(?P<item>\w+)")
 _FOLDER = re.compile(rf"{_START}(?:hydra\.(?:run|sweep)\.dir|out)=(.+?)(?= has | holds | cannot |[;:]|$)")
@@ -95,8 +95,9 @@ class PythonNames:
         return cls.of_rows(isinstance(data, InMemoryTable), path, target)
 
     @classmethod
-    def of_rows(cls, is_in_memory: bool, path: str | None, target: str | None) -> "PythonNames":
+    def of_rows(cls, is_in_memory: bool, path: Any, target: Any) -> "PythonNames":
         """Return the names for a data set with these options."""
+        path = path if isinstance(path, str) else None
         if not is_in_memory:
             return cls(path=path)
         return cls("arrays" if target is None else "frame", path)

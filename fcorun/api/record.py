@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fcorun.api.arguments import check_folder, describe_type
 from fcorun.api.messages import names_of_configuration, names_of_record, python_errors
 from fcorun.api.progress import ExperimentWarning
 from fcorun.config import CurveAxis
@@ -55,7 +56,7 @@ class RunRecord(FittedRecord):
 
     @python_errors(names_of_record)
     def encode(self, frame: Any) -> Any:
-        return super().encode(frame)
+        return super().encode(_to_frame(frame))
 
     @python_errors(names_of_record)
     def predict(
@@ -75,11 +76,9 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a record that is not done, and for rows that lack features.
         """
-        import pandas as pd
-
         from fcorun.models.predict import predict
 
-        frame = pd.DataFrame(rows)
+        frame = _to_frame(rows)
         if not len(frame):
             raise UserError("there are no rows to predict for: give at least one")
         column = self.config["data"].get("client")
@@ -123,6 +122,7 @@ class RunRecord(FittedRecord):
     @python_errors(names_of_record)
     def report(self, file: str | Path | None = None) -> Path:
         """Write one page about the run, and return its path: by default report.html in the record's folder."""
+        check_folder(file, "file")
         path = Path(file) if file is not None else self.folder / REPORT_FILE
         write_atomically(path, build_page([self.folder], [self], comments=key_comments([self])))
         return path
@@ -153,6 +153,18 @@ class RunRecord(FittedRecord):
         if picture.is_file():
             image = f'<img width="700" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
         return f"{html}<table><tr>{names}</tr><tr>{values}</tr></table>{image}"
+
+
+def _to_frame(rows: Any) -> "pd.DataFrame":
+    """Return rows as a DataFrame. Raises UserError for anything but a DataFrame or an array (n, d)."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(rows, pd.DataFrame):
+        return rows
+    if not isinstance(rows, (np.ndarray, list)) or np.ndim(rows) != 2:
+        raise UserError(f"the rows are {describe_type(rows)}: give a pandas.DataFrame, or an array (n, d)")
+    return pd.DataFrame(rows)
 
 
 def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":

@@ -1,5 +1,6 @@
 """The rows of a Python program as data sets: ``from_arrays`` and ``from_frame``."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hint
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fcorun.api.arguments import describe_type
 from fcorun.api.messages import COLUMN_ARGUMENTS, PythonNames, python_errors
 from fcorun.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.errors import UserError, suggest_name
@@ -157,11 +159,13 @@ def from_frame(
         raise UserError("the frame has no rows: give at least one")
     frame = frame.rename(columns=str)
     for option, column in (("target", target), ("client", client)):
-        if column is not None and not isinstance(column, str):
-            raise UserError(f"{option} is of type {type(column).__name__}: give the name of a column of the frame")
-        if column is not None and column not in frame:
+        if option == "client" and column is None:
+            continue
+        if not isinstance(column, str):
+            raise UserError(f"{option} is {describe_type(column)}: give the name of a column of the frame")
+        if column not in frame:
             raise UserError(
-                f"{option}={column}: the frame has no such column; {suggest_name(str(column), list(frame.columns))}"
+                f"data.{option}={column}: the frame has no such column; {suggest_name(column, list(frame.columns))}"
             )
     if client is None:
         given.setdefault("clients", 1)
@@ -173,6 +177,9 @@ def from_frame(
 
 def guess_task(y: np.ndarray) -> Task:
     """Return the task of targets (N,): two values, and text, are classes; other numbers are those of a regression."""
+    for label in y if y.dtype.kind not in "fiubU" else ():
+        if not isinstance(label, (int, float, str, type(None))):
+            raise UserError(f"a target is {describe_type(label)}, {label}: give numbers or text")
     labels = set(y.tolist())
     if len(labels) == 2:
         return "binary"
@@ -234,14 +241,18 @@ def _feature_names(names: Any, n_features: int) -> np.ndarray:
     for position, name in enumerate(listed):
         if not isinstance(name, str) or not name:
             raise UserError(f"feature_names[{position}] is {name!r}: give a text that names the feature")
-        if name in listed[:position]:
-            raise UserError(f"feature_names has '{name}' twice: give each feature a name of its own")
+    if len(set(listed)) < len(listed):
+        (name, _), *_ = Counter(listed).most_common(1)
+        raise UserError(f"feature_names has '{name}' twice: give each feature a name of its own")
     return np.array(listed)
 
 
 def _column(values: Any, argument: str) -> np.ndarray:
     """Return the values of an argument as an array (N,). Raises UserError."""
-    column = np.asarray(values)
+    try:
+        column = np.asarray(values)
+    except ValueError as error:
+        raise UserError(f"{argument} has rows of several lengths: give one value for each row, (N,)") from error
     if column.ndim != 1:
         raise UserError(f"{argument} has shape {column.shape}: give one value for each row, (N,)")
     if not len(column):

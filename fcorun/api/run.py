@@ -6,9 +6,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from fcorun.api.arguments import check_axes, check_configuration, check_folder, check_list, check_watcher
 from fcorun.api.messages import names_of_configuration, python_errors
 from fcorun.api.record import RunRecord
 from fcorun.config import import_classes
+from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
@@ -34,6 +36,7 @@ def run(
 
     Raises UserError for errors that a user can fix. Other errors are recorded as failed and raised.
     """
+    check_configuration(config)
     return run_grid([config], [folder], watch, trust)[0]
 
 
@@ -41,8 +44,13 @@ def run(
 def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Return the configurations of a grid: ``config`` with every combination of the axes' values.
 
-    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}.
+    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}. Raises UserError for a key that the
+    configuration does not have, and for values that are no list.
     """
+    check_configuration(config)
+    check_axes(axes)
+    for key in axes:
+        _check_key(config, key)
     configs = []
     for values in itertools.product(*axes.values()):
         point = deepcopy(dict(config))
@@ -57,6 +65,16 @@ def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[d
 
 
 @python_errors(names_of_configuration)
+def _check_key(config: Mapping[str, Any], key: str) -> None:
+    """Raise UserError for a dotted key that a configuration does not have."""
+    values: Any = config
+    for name in key.split("."):
+        if not isinstance(values, Mapping) or name not in values:
+            known = values if isinstance(values, Mapping) else {}
+            raise UserError(f"axes: the configuration has no key '{key}': {suggest_name(name, known)}")
+        values = values[name]
+
+
 def run_grid(
     configs: Sequence[Mapping[str, Any]],
     folders: Sequence[str | Path | None] | None = None,
@@ -68,8 +86,19 @@ def run_grid(
     Each run leaves the record that it would leave alone, up to rounding, and so does one that is resumed. Arguments and
     errors are as for ``run``. An error of one configuration is raised after the others have run.
     """
+    check_list(configs, "configs", "give a list of configurations, as fcorun.grid returns")
+    for index, config in enumerate(configs):
+        check_configuration(config, f"configs[{index}]")
     if not configs:
         return []
+    if folders is not None:
+        check_list(folders, "folders", "give a list of paths, one for each configuration")
+        if len(folders) != len(configs):
+            raise UserError(f"folders has {len(folders)} paths and configs {len(configs)}: give one for each")
+    for folder in folders or ():
+        check_folder(folder)
+    check_folder(trust, "trust")
+    check_watcher(watch, Watcher)
     if trust is not None:
         for config in configs:
             import_classes(config, trust)

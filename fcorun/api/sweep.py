@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fcorun.api.arguments import check_folder
 from fcorun.api.record import RunRecord
 from fcorun.errors import UserError
 from fcorun.records.record import load_records
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """The runs of a sweep.
 
@@ -33,6 +34,9 @@ class Sweep:
     folder: Path
     record_folders: Sequence[Path]
     metric: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Sweep('{self.folder}', {len(self.record_folders)} runs)"
 
     @cached_property
     def records(self) -> list[RunRecord]:
@@ -57,6 +61,7 @@ class Sweep:
 
     def report(self, file: str | Path | None = None) -> Path:
         """Write one page about the sweep, and return its path: by default report.html in the sweep's folder."""
+        check_folder(file, "file")
         path = Path(file) if file is not None else self.folder / REPORT_FILE
         records = load_records(self.folder)
         write_atomically(path, build_page([self.folder], records, metric=self.metric, comments=key_comments(records)))

@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from fcorun.config import AUTO, Settings, build_plugin, import_classes, keys_outside_identity
 from fcorun.configuration.hydra_errors import describe_hydra_error, find_key_of_class
-from fcorun.configuration.overrides import normalize_overrides
+from fcorun.configuration.overrides import check_overrides, normalize_overrides
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.errors import UserError
 
@@ -36,6 +36,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
 
     Raises UserError with the sentence that the command would print.
     """
+    check_overrides(overrides)
     with use_config_dir(config_dir) if config_dir is not None else nullcontext():
         try:
             return to_plain_values(compose_config(overrides, with_hydra=False))

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 from fcorun.config import AUTO, locate_user_class
-from fcorun.configuration.defaults import read_choices
 from fcorun.configuration.search_path import user_config_dir
 
 
@@ -17,6 +16,8 @@ def find_expression(section: str, choice: str) -> str | None:
     >>> find_expression("algo", "fedyogi")
     'FedOpt(optimizer="yogi")'
     """
+    from fcorun.configuration.defaults import read_choices  # imports Hydra
+
     choices = read_choices(section, user_config_dir())
     values = choices.get(choice, {})
     class_path = str(values.get("class", "$"))

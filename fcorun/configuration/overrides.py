@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -16,6 +17,15 @@ _GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})
 def override_key(override: str) -> str:
     """Return the key of an override, without the signs before it."""
     return override.partition("=")[0].lstrip("+")
+
+
+def check_overrides(overrides: Any) -> None:
+    """Raise UserError for overrides that are no list of texts."""
+    if isinstance(overrides, str) or not isinstance(overrides, Sequence):
+        raise UserError(f"overrides is {overrides!r}: give a list of texts KEY=VALUE")
+    for override in overrides:
+        if not isinstance(override, str):
+            raise UserError(f"overrides has {override!r}: give texts KEY=VALUE")
 
 
 def normalize_overrides(arguments: Sequence[str]) -> list[str]:

@@ -36,6 +36,10 @@ def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
 
     Raises UserError if the folder does not exist.
     """
+    if not isinstance(config_dir, (str, Path, type(None))):
+        raise UserError(
+            f"config_dir is of type {type(config_dir).__name__}: give the folder of your configuration files"
+        )
     if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
         raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your configuration files")
     token = _USER_CONFIG_DIR.set(Path(config_dir).absolute() if config_dir is not None else None)

@@ -45,7 +45,7 @@ PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FigureResult:
     """A figure that was made.
 
@@ -64,6 +64,9 @@ class FigureResult:
     complete: bool = True
     records: Sequence[Record] = ()
     wants_page: bool = True
+
+    def __repr__(self) -> str:
+        return f"FigureResult('{self.folder}', {len(self.rows)} claims, {len(self.records)} runs)"
 
 
 def reproduce(

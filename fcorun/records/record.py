@@ -1,6 +1,7 @@
 """A run is its record: one folder, whose files appear whole or not at all."""
 
 import io
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +53,11 @@ class Record:
     """A run on disk. Each file is read when its property is first used."""
 
     folder: Path
+
+    def __post_init__(self):
+        if not isinstance(self.folder, (str, os.PathLike)):
+            raise UserError(f"the folder of a record is of type {type(self.folder).__name__}: give a path")
+        object.__setattr__(self, "folder", Path(self.folder))
 
     @property
     def status(self) -> dict[str, Any]:
@@ -167,6 +173,8 @@ class Record:
 def load_records(*roots: str | Path) -> list[Record]:
     """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
     for root in roots:
+        if not isinstance(root, (str, os.PathLike)):
+            raise UserError(f"a folder is of type {type(root).__name__}: give each folder as a path of its own")
         if not Path(root).is_dir():
             raise UserError(f"there is no folder {root}; give one that holds records")
     folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}

@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fcorun.api.arguments import check_folder
 from fcorun.cli.commands.common import CommandParser, make_console
 from fcorun.cli.hydra_app import run_sweep_command
 from fcorun.configuration.compose import compose
+from fcorun.configuration.overrides import check_overrides
 from fcorun.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
 from fcorun.errors import UserError
 from fcorun.figures.comparison import UNCLEAR
@@ -68,6 +70,8 @@ def make_figure(
     Returns the folder, the claims as rows, warnings, and the records. Raises UserError for an unknown figure, and for
     runs that cannot be made.
     """
+    check_overrides(overrides)
+    check_folder(folder)
     find_figure(name)
     set_up_jax()
     return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
