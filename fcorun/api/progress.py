@@ -10,8 +10,10 @@ from typing import Any
 
 from fcorun.api.messages import PythonNames
 from fcorun.datasets.base import FederatedData
+from fcorun.experiment.build import has_named_task
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher
+from fcorun.tables.data_warnings import IF_CLASSES
 
 _PAUSE = 0.2  # seconds between two updates of a progress bar
 
@@ -38,7 +40,10 @@ class WarningWatcher(SweepWatcher):
     def on_end(self, job: Job) -> None:
         record = Record(job.run_folder.path)
         if job.end_status == "reused":  # the warnings of the run that made the record
-            self._warn(record.summary.get("warnings", ()), job)
+            sentences = record.summary.get("warnings", ())
+            if has_named_task(job.experiment.data):  # perhaps not in the program that made the record
+                sentences = [sentence for sentence in sentences if IF_CLASSES not in sentence]
+            self._warn(sentences, job)
         reason = str(record.status.get("reason") or "")
         if record.status.get("status") == "diverged":
             reason = f"diverged: {reason}; try a smaller client_lr or server_lr"

@@ -113,11 +113,14 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a run that did not count ``x``.
         """
+        from fcorun.reports.pictures.layout import fit_to_labels
         from fcorun.reports.pictures.run_curves import draw
         from fcorun.reports.pictures.style import style_context
 
         with style_context("paper"):
-            return draw(self.rows, self.label, self.config["cutoff"], x, from_summaries([self.summary]))
+            figure = draw(self.rows, self.label, self.config["cutoff"], x, from_summaries([self.summary]))
+            fit_to_labels(figure)
+        return figure
 
     @python_errors(names_of_record)
     def report(self, file: str | Path | None = None) -> Path:

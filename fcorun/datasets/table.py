@@ -30,7 +30,6 @@ from fcorun.tables.data_warnings import (
     warn_positive_class,
     warn_scaled_by_held_out_rows,
     warn_similar_names,
-    warn_two_valued_target,
 )
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, encode_targets, order_classes, read_encoding
 from fcorun.tables.fit_encoding import ClientRows, MissingPolicy, encode
@@ -212,7 +211,7 @@ class Table(Dataset):
         warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
         warnings += warn_identifiers(x, names)
         warnings += warn_constant_features(
-            x_train, names, encoding.column_of_feature if encoding and not self.encoding else {}
+            x_train, names, encoding.column_of_feature if encoding and self.target and not self.encoding else {}
         )
         warnings += warn_missing_codes(x, names)
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
@@ -319,7 +318,7 @@ class Table(Dataset):
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
         if self.task == "regression":
-            warnings += [*warn_two_valued_target(rows.y), *warn_missing_codes(rows.y[:, None], ["the target"])]
+            warnings += warn_missing_codes(rows.y[:, None], ["the target"])
         elif self.task == "binary":
             warnings += warn_positive_class(classes, self.positive)
         warnings = [f"{self._where}: {warning}" for warning in warnings]

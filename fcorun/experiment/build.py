@@ -11,7 +11,9 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants
 from fcorun.config import AUTO, numeric_fields
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.datasets.loading import load_dataset
+from fcorun.datasets.table import Table
 from fcorun.engine.arrays import SubsetView
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
@@ -29,6 +31,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
 from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
+from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Problem
@@ -36,6 +39,7 @@ from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import cached_by_key
 from fcorun.system.interruption import interruptible_at_once
+from fcorun.tables.data_warnings import warn_class_like_target
 
 
 def load_data(experiment: PreparedExperiment) -> FederatedData:
@@ -48,7 +52,24 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))
     attach_graph(experiment.reg, data, experiment.names["reg"])
     warnings = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
+    warnings += _warn_of_task(experiment, data)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
+
+
+def _warn_of_task(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
+    """Return a warning if a target that looks like classes is taken as a number, and nobody asked for that.
+
+    An objective other than least squares was chosen for numbers, and a Python program may have named the task.
+    """
+    is_table = isinstance(experiment.data, Table) and data.task == "regression"
+    if not is_table or has_named_task(experiment.data) or not isinstance(experiment.objective, LeastSquares):
+        return []
+    return warn_class_like_target(data.train.y)
+
+
+def has_named_task(data: Any) -> bool:
+    """Return whether a Python program has named the task of a data set, or an objective."""
+    return isinstance(data, InMemoryTable) and not data.task_is_guessed
 
 
 def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:

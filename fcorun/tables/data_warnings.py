@@ -12,7 +12,8 @@ import numpy as np
 from fcorun.system.machine import free_host_memory
 
 _SHOWN = 3  # names or rows that a warning lists
-_FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target of two values
+_FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
+_MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes
 # numbers that stand for missing values in many files: -9, and 77 to 999999 with both signs
 _MISSING_CODES = np.array(
     [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
@@ -103,11 +104,26 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
     return warnings
 
 
-def warn_two_valued_target(y: np.ndarray) -> list[str]:
-    """Return a warning about a target of a regression, shape (N,), with two values only, from 20 rows on."""
-    if len(y) < _FEW_ROWS or len(np.unique(y)) != 2:
+IF_CLASSES = "if they are classes, give data.task="  # the end of a warning about a target
+
+
+def warn_class_like_target(y: np.ndarray) -> list[str]:
+    """Return a warning about a target of a regression, shape (N,), with two values, or few whole numbers, only.
+
+    Fewer than 20 rows are not searched.
+    """
+    if len(y) < _FEW_ROWS or len(np.unique(y[:1000])) > _MAX_CLASSES:  # most targets need no sorting of all rows
         return []
-    return ["the target has two values only: if they are classes, give data.task=binary"]
+    values = np.unique(y)
+    if not 2 <= len(values) <= _MAX_CLASSES:
+        return []
+    if len(values) == 2:
+        return [f"the target has two values only: {IF_CLASSES}binary"]
+    if (values != np.floor(values)).any():
+        return []
+    listed = abbreviate([f"{value:g}" for value in values])
+    return [f"the target has {len(values)} values only, all whole numbers ({listed}), and is taken as a number: "
+            f"{IF_CLASSES}multiclass"]  # fmt: skip
 
 
 def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
@@ -164,7 +180,7 @@ def warn_constant_features(
     if not constant:
         return []
     if not features:
-        advice = "; leave it out of the file"
+        advice = "; leave it out"
     elif columns:
         names = list(dict.fromkeys(columns[features[j]] for j in constant))
         advice = f"; data.ignore=[{','.join(names[:_SHOWN])}] leaves it out"

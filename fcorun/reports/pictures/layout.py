@@ -98,6 +98,20 @@ def make_figure(
     return figure, axes
 
 
+def fit_to_labels(figure: Any) -> None:
+    """Let a figure of panels side by side place its panels anew, within its size, whenever the figure is drawn.
+
+    A file that a program saves by ``figure.savefig`` then shows all labels.
+    """
+    across = count_panel_columns(len(figure.axes))
+    grid = figure.add_gridspec(-(-len(figure.axes) // across), across)
+    for i, ax in enumerate(figure.axes):
+        ax.set_subplotspec(grid[divmod(i, across)])
+    figure.suptitle(figure.get_suptitle(), parse_math=False)  # without a position, so that panels leave room for it
+    figure.set_layout_engine("constrained")
+    figure.draw_without_rendering()  # the ticks are made in the style
+
+
 def set_y_label(ax: Any, text: str) -> None:
     """Label the y axis in lines that are no longer than the axis; lines end before a symbol or an explanation."""
     style = current_style()
