@@ -20,6 +20,8 @@ from markup import documented, joined, listing, marked, short, table, tree
 
 from fcorun.cli.capabilities import LEGENDS, capabilities
 from fcorun.cli.commands import COMMANDS
+from fcorun.config import SECTIONS
+from fcorun.configuration.expressions import find_expression
 from fcorun.configuration.key_docs import (
     GROUPS,
     KeyDoc,
@@ -138,6 +140,8 @@ def _choice(group: str, name: str, level: str) -> list[str]:
     if source and source.text:
         links = " ".join(f"[\\[{entry.key}\\]](sources.md#{entry.key})" for entry in source.entries)
         lines += [f"Source: {marked(source.text)}. {links}", ""]
+    if group in SECTIONS and (expression := find_expression(group, name)):
+        lines += [f"From Python: `fcorun.{expression}`.", ""]
     keys = [(f"`{key}`", *_describe_key(about)) for key, about in choice.keys.items()]
     lines += table(("key", "default", "meaning"), keys)
     if kind and (equations := DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").is_file():

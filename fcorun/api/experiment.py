@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.api.arguments import check_folder, check_watcher, describe_type
@@ -34,6 +34,9 @@ from fcorun.selection.cross_validation.select import plan_selection
 from fcorun.selection.stability.options import StabilityOptions, StabilityResult
 from fcorun.selection.stability.select import plan_stability
 from fcorun.trackers.base import Tracker
+
+T = TypeVar("T")
+OneOrSeveral = T | Sequence[T]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -87,29 +90,29 @@ class Experiment:
         debug: whether to compute without jit, client by client.
     """
 
-    algorithm: Algorithm | Baseline | Sequence[Algorithm | Baseline]
-    data: Dataset
-    objective: Objective | None = None
-    regularizer: Regularizer | None = None
-    mirror_map: MirrorMap | None = None
-    topology: Topology | None = None
-    uplink: Channel | None = None
+    algorithm: OneOrSeveral[Algorithm | Baseline]
+    data: OneOrSeveral[Dataset]
+    objective: OneOrSeveral[Objective] | None = None
+    regularizer: OneOrSeveral[Regularizer] | None = None
+    mirror_map: OneOrSeveral[MirrorMap] | None = None
+    topology: OneOrSeveral[Topology] | None = None
+    uplink: OneOrSeveral[Channel] | None = None
     tracker: Tracker | None = None
-    rounds: int | Sequence[int] | Literal["auto"] = AUTO
-    clients_per_round: int | Sequence[int] | Literal["auto"] | None = AUTO
-    batch_size: int | Sequence[int] | Literal["auto"] | None = AUTO
-    local_epochs: int | Sequence[int] | Literal["auto"] | None = AUTO
-    local_steps: int | Sequence[int] | Literal["auto"] | None = AUTO
-    eval_every: int | Literal["auto"] = AUTO
-    seed: int | Sequence[int] | Literal["auto"] = AUTO
-    precision: Literal["float32", "float64", "auto"] = AUTO
-    client_weighting: Literal["examples", "uniform", "auto"] = AUTO
-    cutoff: float | Literal["auto"] = AUTO
-    start: str | Path | Literal["auto"] | None = AUTO
-    frozen: bool | Literal["auto"] = AUTO
-    stop: Mapping[str, float] | Literal["auto"] | None = AUTO
-    reference: bool | Literal["auto"] = AUTO
-    gap: bool | Literal["auto"] = AUTO
+    rounds: OneOrSeveral[int] | Literal["auto"] = AUTO
+    clients_per_round: OneOrSeveral[int] | Literal["auto"] | None = AUTO
+    batch_size: OneOrSeveral[int] | Literal["auto"] | None = AUTO
+    local_epochs: OneOrSeveral[int] | Literal["auto"] | None = AUTO
+    local_steps: OneOrSeveral[int] | Literal["auto"] | None = AUTO
+    eval_every: OneOrSeveral[int] | Literal["auto"] = AUTO
+    seed: OneOrSeveral[int] | Literal["auto"] = AUTO
+    precision: OneOrSeveral[Literal["float32", "float64", "auto"]] = AUTO
+    client_weighting: OneOrSeveral[Literal["examples", "uniform", "auto"]] = AUTO
+    cutoff: OneOrSeveral[float] | Literal["auto"] = AUTO
+    start: OneOrSeveral[str | Path] | Literal["auto"] | None = AUTO
+    frozen: OneOrSeveral[bool] | Literal["auto"] = AUTO
+    stop: OneOrSeveral[Mapping[str, float]] | Literal["auto"] | None = AUTO
+    reference: OneOrSeveral[bool] | Literal["auto"] = AUTO
+    gap: OneOrSeveral[bool] | Literal["auto"] = AUTO
     tail_rounds: int | Literal["auto"] = AUTO
     metric: str | Literal["auto"] | None = AUTO
     x: CurveAxis | Literal["auto"] = AUTO

@@ -64,8 +64,8 @@ _AFTER = {
     r"""(?<!['"])\bnull\b(?!['"])""": "None",
 }
 _SECTION_NAMES = {
-    r"(?<!list )\balgo\b(?![.=])": "algorithm",
-    r"\breg\b(?![.=])": "regularizer",
+    r"""(?<!list )(?<!['"])\balgo\b(?![.='"])""": "algorithm",
+    r"""(?<!['"])\breg\b(?![.='"])""": "regularizer",
     r"leave mirror out": "leave mirror_map out",
 }
 

@@ -18,7 +18,7 @@ from fcorun.rows.rows import Rows
 from fcorun.tables.encoding import Encoding
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """A description of the d features of all rows.
 
@@ -41,8 +41,12 @@ class Features:
     encoding: Encoding | None = None
     value_range: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
+        return f"Features({names or 'without names'})"
 
-@dataclasses.dataclass(frozen=True, eq=False)
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
     """Data of M clients, which may differ in size.
 
@@ -78,6 +82,10 @@ class FederatedData:
             rows = getattr(self, name)
             if rows is not None and not len(rows):
                 object.__setattr__(self, name, None)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name}={rows!r}" for name, rows in self.splits.items())
+        return f"FederatedData(task={self.task!r}, {self.n_clients} clients, {splits})"
 
     @property
     def n_clients(self) -> int:

@@ -296,7 +296,7 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
         class_names = [cls.__name__ for cls in mirror.retrieve_functions]  # as conf/ spells L1Box: l1_box
         supported = ", ".join(sorted(re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in class_names))
         raise UserError(
-            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows none, {supported}: "
+            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows reg=none, {supported}: "
             "choose one of them, or mirror=euclidean, which takes any"
         )
     if reg.apply_to == []:
@@ -363,7 +363,7 @@ def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
         raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
     if reg.factors and not vars(type(reg)).get("separable"):
         raise UserError(f"reg.factors weighs the penalties of single features, of which reg={name} is no sum: "
-                        "choose l1, elastic_net, l2 or group_lasso")  # fmt: skip
+                        "choose reg=l1, elastic_net, l2 or group_lasso")  # fmt: skip
     if reg.factors and mirror:
         raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={mirror} knows no factors: leave "
                         "one of them out")  # fmt: skip

@@ -14,7 +14,7 @@ from fcorun.rows.host_matrix import HostMatrix
 _BLOCK = 2**14  # rows that are checked together
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rows:
     """N rows: features, targets, and optional columns, each (N,) or None.
 
@@ -54,6 +54,9 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} rows, {self.x.shape[1]} features)"
 
     # -- the rows of clients
 
@@ -289,7 +292,7 @@ class Rows:
         return jnp.asarray(numbers, jnp.int32)[cohort]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GeneratedRows(Rows):
     """Clients by the million, whose rows are not stored but generated, in JAX, when a round needs them.
 

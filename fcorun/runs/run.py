@@ -169,7 +169,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     if settings.debug or current_hosts() is not None:
         engine = build.build_engine(experiment, data)
     else:
-        engine = _build_engine_once(Keyed(experiment.batch_key, (experiment, data)))
+        key = f"{experiment.batch_key} {data.warnings}"  # records keep the warnings, which name files
+        engine = _build_engine_once(Keyed(key, (experiment, data)))
     federation, earlier_compile_seconds = engine.federation, engine.programs.compile_seconds
     with jax.enable_x64(federation.precision == "float64"):
         n_devices = 1 if federation.debug else choose_devices(settings.devices, engine, len(jobs))

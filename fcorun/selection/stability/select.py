@@ -101,7 +101,7 @@ def plan_stability(
     if not is_linear_model(type(experiment.objective)):
         raise UserError(
             f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
-            "not: take least_squares, logistic, or another linear model"
+            "not: take objective=least_squares, logistic, or another linear model"
         )
     path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
     rng = random_stream(experiment.settings.seed, "stability", "halves")

@@ -1,0 +1,149 @@
+"""Arguments of wrong types, sweeps by axes, names of features, short texts of objects, and saved figures."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fcorun
+from fcorun import L1, Experiment, FedDualAvg, Lasso, from_arrays, from_frame
+from fcorun.configuration.compose import compose
+from fcorun.errors import UserError
+from fcorun.figures.reproduce import FigureResult
+
+SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=2)
+EXPERIMENT = Experiment(algorithm=FedDualAvg(), data=SMALL, rounds=2)
+X = np.random.default_rng(0).standard_normal((60, 3))
+CLIENTS = np.repeat(["a", "b", "c"], 20)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    data = from_arrays(X, X[:, 0], CLIENTS, feature_names=["age", "bmi", "crp"])
+    experiment = Experiment(algorithm=FedDualAvg(), data=data, rounds=2)
+    return experiment.run(tmp_path_factory.mktemp("arguments") / "record", pictures=False)
+
+
+def test_an_argument_of_a_wrong_type_is_one_sentence(record):
+    wrong: Any = 5
+    config = compose(["data=lasso_16"])
+    frame = pd.DataFrame(X, columns=["p", "q", "r"])
+    cases = {
+        "config is of type int": lambda: fcorun.run(wrong),
+        "config is None": lambda: fcorun.run(None),  # pyright: ignore[reportArgumentType]
+        "configs is of type dict": lambda: fcorun.run_grid(config),  # pyright: ignore[reportArgumentType]
+        r"configs\[0\] is of type int": lambda: fcorun.run_grid([wrong]),
+        "folders has 2 paths and configs 1": lambda: fcorun.run_grid([config], ["a", "b"]),
+        r"axes\['seed'\] is of type int": lambda: fcorun.grid(config, {"seed": wrong}),
+        r"axes\['seed'\] has no values": lambda: fcorun.grid(config, {"seed": []}),
+        "no key 'algo.rate': .*client_lr": lambda: fcorun.grid(config, {"algo.rate": [1]}),
+        "overrides is 'algo=fedavg'": lambda: compose("algo=fedavg"),
+        "overrides has 5": lambda: fcorun.figure("fco_fig3a", overrides=[wrong]),
+        "config_dir is of type int": lambda: compose([], config_dir=wrong),
+        "a folder is of type list": lambda: fcorun.load_records(["outputs"]),  # pyright: ignore[reportArgumentType]
+        "the folder of a record is of type int": lambda: fcorun.Record(wrong),
+        "the rows are of type int": lambda: record.predict(wrong),
+        "the rows are of type str": lambda: record.encode("rows.csv"),
+        "the rows are of type ndarray": lambda: record.predict(X[0]),
+        "file is of type int": lambda: record.report(wrong),
+        "folder is of type int": lambda: EXPERIMENT.run(wrong),
+        "watch is of type int": lambda: EXPERIMENT.run("run", watch=wrong),
+        "derived from fcorun.SweepWatcher": lambda: EXPERIMENT.sweep(watch=fcorun.Watcher()),  # pyright: ignore
+        'metric="loss" is not a choice': lambda: EXPERIMENT.sweep(metric="loss"),
+        "range=5 must be a list": lambda: EXPERIMENT.select(range=wrong),
+        "rounds has no values": lambda: Experiment(algorithm=FedDualAvg(), data=SMALL, rounds=[]).sweep(),
+        "a target is of type complex": lambda: from_arrays(X, X[:, 0] * 1j),
+        "a target is of type datetime64": lambda: from_arrays(X, np.full(60, "2020-01-01", "datetime64[D]")),
+        "y has rows of several lengths": lambda: from_arrays(X, [[1], [2, 3]]),
+        "name=5 cannot be": lambda: from_arrays(X, X[:, 0], name=wrong),
+        "target is None": lambda: from_frame(frame, None),  # pyright: ignore[reportArgumentType]
+        'target="y": the frame has no such column': lambda: from_frame(frame, "y"),
+        "feature_names is no list": lambda: from_arrays(X, X[:, 0], feature_names="age"),
+        "feature_names has 1 names and X has 3": lambda: from_arrays(X, X[:, 0], feature_names=["age"]),
+        "feature_names has 'b' twice": lambda: from_arrays(X, X[:, 0], feature_names=["a", "b", "b"]),
+        r"feature_names\[0\] is 1": lambda: from_arrays(X, X[:, 0], feature_names=[1, 2, 3]),  # pyright: ignore
+        "tol=a must be a number": lambda: fcorun.FederatedRegressor(tol="a").fit(X, X[:, 0]),  # pyright: ignore
+    }
+    for message, call in cases.items():
+        with pytest.raises(UserError, match=message):
+            call()
+    assert not list(Path.cwd().glob("outputs"))
+
+
+def test_names_of_features_are_those_of_coefficients_and_predictions(record):
+    assert list(record.coefficients["feature"].fillna("")) == ["age", "bmi", "crp", ""]
+    frame = pd.DataFrame(X[:5, ::-1], columns=["crp", "bmi", "age"])
+    pd.testing.assert_frame_equal(
+        record.predict(frame), record.predict(pd.DataFrame(X[:5], columns=["age", "bmi", "crp"]))
+    )
+    other = from_arrays(X, X[:, 0], CLIENTS, feature_names=["age", "bmi", "iron"])
+    identity = Experiment(algorithm=FedDualAvg(), data=other, rounds=2).identity
+    assert identity != record.status["identity"]  # the record has other names
+
+
+def test_a_record_takes_rows_as_arrays(record):
+    path: Any = str(record.folder)
+    assert record.encode(X[:2]).to_numpy() == pytest.approx(X[:2])
+    assert fcorun.Record(path).status == record.status
+
+
+def test_axes_are_those_of_lists():
+    axes = {"algorithm.client_lr": [1e-3, 2e-3], "seed": range(2), "regularizer.strength": np.array([0.1, 0.2])}
+    lists: Any = {"algorithm": FedDualAvg(client_lr=[1e-3, 2e-3]), "regularizer": L1([0.1, 0.2])}  # pyright: ignore
+    by_lists = Experiment(data=SMALL, seed=[0, 1], **lists)
+    by_axes = Experiment(algorithm=FedDualAvg(), data=SMALL, regularizer=L1())
+    expected = {text: experiment.identity for text, experiment in by_lists.combinations()}
+    assert {text: experiment.identity for text, experiment in by_axes.combinations(axes)} == expected
+    assert len(expected) == 8
+    pair = Experiment(algorithm=[FedDualAvg(), fcorun.ProxSkip()], data=SMALL)
+    assert len(pair.combinations({"algorithm.client_lr": [1e-3, 2e-3]})) == 3  # ProxSkip has no client_lr
+    for message, wrong in {
+        "no argument 'algo': did you mean 'algorithm'": {"algo.client_lr": [1]},
+        "algorithm has no field 'client_rate'": {"algorithm.client_rate": [1]},
+        "regularizer has no object": {"regularizer.strength": [1]},
+        "seed is no object with fields": {"seed.x": [1]},
+    }.items():
+        with pytest.raises(UserError, match=message):
+            EXPERIMENT.sweep(axes=wrong)
+
+
+def test_texts_and_constants_are_axes():
+    experiment = Experiment(
+        algorithm=fcorun.FedOpt(optimizer=["adam", "yogi"]),  # pyright: ignore[reportArgumentType]
+        data=SMALL,
+        precision=["float32", "float64"],
+        reference=[True, False],
+        rounds=1,
+    )
+    combinations = experiment.combinations()
+    assert len({variant.identity for _, variant in combinations}) == 8
+    assert combinations[0][0] == "algo.optimizer=adam precision=float32 reference=True"
+    blocks = [from_arrays(X, X[:, 0], CLIENTS, standardize=mode) for mode in ("none", "pooled")]
+    sweep = Experiment(algorithm=FedDualAvg(), data=blocks, rounds=1).sweep("sweep")
+    assert len(sweep.records) == 2
+
+
+def test_texts_of_objects_are_short(record):
+    y = X[:, 0]
+    frame = pd.DataFrame(X, columns=["p", "q", "r"]).assign(y=y, site=CLIENTS)
+    arrays = from_arrays(X, y, CLIENTS, standardize="pooled", name="masses")
+    assert repr(arrays) == "InMemoryTable('masses', 60 rows, 3 features, standardize='pooled')"
+    assert repr(from_frame(frame, "y", "site")).startswith("InMemoryTable('frame', 60 rows, 5 columns, target='y'")
+    rows: Any = [{"says": "a claim"}] * 50
+    assert repr(FigureResult(Path("figures/a"), rows)) == "FigureResult('figures/a', 50 claims, 0 runs)"
+    assert repr(fcorun.Sweep(Path("sweep"), [Path("a")] * 50)) == "Sweep('sweep', 50 runs)"
+    assert len(repr(arrays.load())) < 200
+    assert len(repr(arrays.load().train)) < 100
+
+
+@pytest.mark.parametrize("x", ["rounds", "grad_evals"])
+def test_a_saved_figure_shows_all_labels(record, x):
+    figure = record.plot(x)
+    figure.savefig("curves.png")
+    content, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert content.x0 >= 0
+    assert content.y0 >= 0
+    assert content.x1 <= width
+    assert content.y1 <= height
