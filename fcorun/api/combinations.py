@@ -30,7 +30,9 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
     for name, values in axes.items():
         argument, _, field_name = name.partition(".")
         if argument not in arguments:
-            raise UserError(f"axes: an experiment has no argument '{argument}': {suggest_name(argument, arguments)}")
+            owners = [owner for owner, value in arguments.items() if argument in _field_names(value)]
+            suggestion = f"did you mean '{owners[0]}.{argument}'?" if owners else suggest_name(argument, arguments)
+            raise UserError(f"axes: an experiment has no argument '{argument}': {suggestion}")
         if field_name:
             _check_field(arguments[argument], argument, field_name)
             field_axes.setdefault(argument, {})[field_name] = values
@@ -56,11 +58,18 @@ def _check_field(value: Any, argument: str, field_name: str) -> None:
         raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
     if value is None:
         raise UserError(f"axes: {argument} has no object with the field {field_name}: give one to the experiment")
-    known = set()
-    for plugin in value if isinstance(value, (list, tuple)) else [value]:
-        known |= set(type_hints(type(plugin))) if dataclasses.is_dataclass(plugin) else set()
+    known = _field_names(value)
     if field_name not in known:
         raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
+
+
+def _field_names(value: Any) -> set[str]:
+    """Return the names of the fields of an object, or of several."""
+    names = set()
+    for plugin in value if isinstance(value, (list, tuple)) else [value]:
+        if dataclasses.is_dataclass(plugin):
+            names |= {field.name for field in dataclasses.fields(plugin)}
+    return names
 
 
 def _expand_setting(name: str, value: Any) -> list[tuple[str, Any]]:

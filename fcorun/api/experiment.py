@@ -306,6 +306,10 @@ def prepare_objects(experiment: Experiment) -> PreparedExperiment:
             continue
         if not isinstance(plugin, SECTIONS[section].base_classes):
             base_names = " or ".join(cls.__name__ for cls in SECTIONS[section].base_classes)
+            if isinstance(plugin, type):
+                raise UserError(
+                    f"{name} is {describe_type(plugin)}: give an object of the class, {plugin.__name__}(...)"
+                )
             raise UserError(f"{name} is {describe_type(plugin)}, and no {base_names}: give an object of such a class")
         plugins[section] = plugin
     data = plugins["data"]

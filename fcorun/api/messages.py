@@ -49,7 +49,7 @@ _SETTING = re.compile(rf"{_START}(?P<name>{'|'.join(sorted(_ROOT_KEYS))})(?:\.(?
 _TARGET = re.compile(rf"{_START}stop\.(?P<item>\w+)")
 _FOLDER = re.compile(rf"{_START}(?:hydra\.(?:run|sweep)\.dir|out)=(.+?)(?= has | holds | cannot |[;:]|$)")
 # the values that are Python's already: numbers, constants, placeholders such as DIR, quoted texts, calls
-_PYTHON = re.compile(r"""[-+]?\.?\d.*|-?inf|nan|None|True|False|[A-Z][A-Z_]*|\.\.\.|.*['"(].*""")
+_PYTHON = re.compile(r"""[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|-?inf|nan|None|True|False|[A-Z][A-Z_]*|\.\.\.|.*['"(].*""")
 _CONSTANTS = {"null": "None", "true": "True", "false": "False"}
 _BEFORE = {
     r"'((?:\w+\.)+\w+=\{[^{}]*\})'": r"\1",  # quotes for a shell

@@ -94,7 +94,7 @@ class RunRecord(FittedRecord):
         index = frame.index
         predictions, sentences = predict(self, frame.reset_index(drop=True), clients)
         for sentence in names_of_record(self).translate_each(sentences):
-            warnings.warn(sentence, ExperimentWarning, stacklevel=2)
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
         return predictions.set_index(index)
 
     @property

@@ -27,4 +27,4 @@ class FittedRecord(Record):
         """
         from fcorun.models.predict import select_features
 
-        return select_features(frame, self, "the rows")[0]
+        return select_features(frame, self, "the frame")[0]

@@ -17,7 +17,7 @@ _MAX_NAMES = 10  # names in a sentence
 
 
 def predict(
-    record: Record, frame: Any, clients: np.ndarray | None = None, source: str = "the rows"
+    record: Record, frame: Any, clients: np.ndarray | None = None, source: str = "the frame"
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 

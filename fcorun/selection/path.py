@@ -23,7 +23,7 @@ _TOLERANCE = 1e-4  # for the unconstrained solution that ends a path of radii
 _ITERATIONS = 2000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RegularizationPath:
     """Values of a field of the regularizer, from the simplest solution on: strengths fall, radii grow.
 
@@ -39,6 +39,10 @@ class RegularizationPath:
     range_description: str
     begins_at_zero: bool
 
+    def __repr__(self) -> str:
+        first, last = self.values[[0, -1]]
+        return f"RegularizationPath({len(self.values)} values, {self.param_name}={first:.4g} to {last:.4g})"
+
 
 def find_path_parameter(experiment: PreparedExperiment) -> str:
     """Return the field of the regularizer that a path varies, "strength" or "radius".
@@ -50,8 +54,8 @@ def find_path_parameter(experiment: PreparedExperiment) -> str:
     param_name = next((name for name in ("strength", "radius") if hasattr(reg, name)), None)
     if param_name is None:
         raise UserError(
-            f"reg={names['reg']} has no strength and no radius to choose: take a penalty such as l1, or a "
-            "ball such as l1_ball"
+            f"reg={names['reg']} has no strength and no radius to choose: take a penalty such as reg=l1, or "
+            "a ball such as reg=l1_ball"
         )
     if isinstance(algo, Algorithm) and not algo.traits.psi_sides:
         raise UserError(

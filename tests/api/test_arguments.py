@@ -101,6 +101,7 @@ def test_axes_are_those_of_lists():
     assert len(pair.combinations({"algorithm.client_lr": [1e-3, 2e-3]})) == 3  # ProxSkip has no client_lr
     for message, wrong in {
         "no argument 'algo': did you mean 'algorithm'": {"algo.client_lr": [1]},
+        "no argument 'client_lr': did you mean 'algorithm.client_lr'": {"client_lr": [1]},
         "algorithm has no field 'client_rate'": {"algorithm.client_rate": [1]},
         "regularizer has no object": {"regularizer.strength": [1]},
         "seed is no object with fields": {"seed.x": [1]},

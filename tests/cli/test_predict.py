@@ -203,7 +203,7 @@ def test_predict_from_python():
     predictions, warnings = predict(record, pd.DataFrame({"v": [1.0], "u": [50]}))
     assert predictions.shape == (1, 4)
     assert warnings == []
-    with fails("the rows lacks 'u'"):
+    with fails("the frame lacks 'u'"):
         predict(record, pd.DataFrame({"v": [1.0]}))
 
 

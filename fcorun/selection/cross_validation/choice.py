@@ -12,7 +12,7 @@ from fcorun.selection.path import RegularizationPath
 from fcorun.selection.result import warn_unconverged
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CrossValidationChoice:
     """Scores of P values of a path, averaged over the folds, and the value that a rule chooses.
 
@@ -39,6 +39,10 @@ class CrossValidationChoice:
     chosen_index: int
     higher_is_better: bool
     paired: bool = False
+
+    def __repr__(self) -> str:
+        positions = f"chosen_index={self.chosen_index}, best_index={self.best_index}, one_se_index={self.one_se_index}"
+        return f"CrossValidationChoice({len(self.mean)} values, {positions})"
 
     @property
     def rule_indices(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StabilityScores:
     """Selection frequencies of d features on the halves, the bound on false selections, and the stable features.
 
@@ -32,6 +32,9 @@ class StabilityScores:
     bound: Float[np.ndarray, " P"]
     max_frequency: Float[np.ndarray, " d"]
     stable: Bool[np.ndarray, " d"]
+
+    def __repr__(self) -> str:
+        return f"StabilityScores({len(self.stable)} features, {np.sum(self.stable)} stable)"
 
     @property
     def unpenalised(self) -> Bool[np.ndarray, " d"]:
