@@ -47,7 +47,7 @@ def test_an_image_that_cannot_be_read():
     header.set_data_shape((20_000, 20_000, 20_000))
     Path("large.nii").write_bytes(header.binaryblock + bytes(4))
     Path("images.csv").write_text("image,label,client\nlarge.nii,1,a\nlarge.nii,0,b\n")
-    with fails("data.path=images.csv: the image 'large.nii' of 20000 x 20000 x 20000 voxels needs at least"):
+    with fails("the image 'large.nii' of 20000 x 20000 x 20000 voxels needs at least"):
         run(small() | {"data": {"name": "nifti", "class": "fcorun.datasets.nifti.Nifti", "path": "images.csv"}}, "here")
 
 

@@ -142,7 +142,7 @@ def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
     trained = run(compose([*old, "algo=fedavg", "algo.client_lr=0.1", "data.standardize=pooled"]), "old").folder
     new = [*visits(tmp_path / "new.csv", ["d", "e"], shift=30), "algo=ditto", f"start={trained}", "frozen=true"]
     for i, wrong in enumerate([[], ["data.standardize=pooled"], ["data.standardize=per_client"]]):
-        with fails("start=", f"data.standardize=pooled data.scaling={trained}"):
+        with fails("start=", f'data.standardize="pooled", data.scaling="{trained}"'):
             run(compose([*new, *wrong]), f"wrong{i}")
     right = compose([*new, "data.standardize=pooled", f"data.scaling={trained}"])
     scaled = load_data(prepare(run(right, "right").config))

@@ -226,7 +226,7 @@ def test_a_record_without_its_scaling_cannot_predict(trained, visits):
     record = trained("multiclass", "data.standardize=per_client")
     assert record.estimator("Bonn").classes_.tolist() == [0, 10, 20]  # numbers, as in the table
     (record.folder / "scaling.npz").unlink()
-    with fails("cannot predict", "standardized", "run it again with force=true"):
+    with fails("cannot predict", "standardized", "run it again with force=True"):
         type(record)(record.folder).estimator()
 
 
@@ -234,7 +234,7 @@ def test_records_that_cannot_predict(trained):
     record = trained("binary", "data.standardize=none")
     again = type(record)
     (record.folder / "solution.npz").write_bytes(b"damaged")
-    with fails("cannot predict", "solution.npz", "force=true"):
+    with fails("cannot predict", "solution.npz", "force=True"):
         again(record.folder).estimator()
     (record.folder / "status.json").write_text(json.dumps({"status": "diverged"}))
     with fails("is no record of a run that is done (diverged)"):

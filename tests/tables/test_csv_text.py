@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fcorun.cli.commands import main
 from fcorun.datasets.table import Table
 from fcorun.records.record import load_records
 from fcorun.tables.columns import exact_float_options, infer_kind, require_numbers
-from fcorun.tables.data_warnings import warn_identifiers, warn_similar_names
+from fcorun.tables.data_warnings import warn_class_like_target, warn_identifiers, warn_similar_names
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -169,10 +170,22 @@ def test_a_file_that_is_not_utf8_is_refused_with_a_fix(tmp_path):
         Table(str(path), "y").load()
 
 
-def test_a_target_of_two_values_is_warned_about(tmp_path):
-    path = save(tmp_path, "t.csv", pd.DataFrame({"x": np.arange(20) / 3, "y": [0, 1] * 10}))
-    assert "data.task=binary" in Table(path, "y", clients=2, validation=0).load().warnings[0]
-    assert Table(path, "y", clients=2, validation=0, task="binary").load().warnings == ()
+@pytest.mark.parametrize(
+    ("targets", "warning"),
+    [
+        ([0, 1] * 10, "two values only: if they are classes, give data.task=binary"),
+        ([0.5, 1.5] * 10, "two values only"),
+        ([0.0, 1.0, 3.0, 7.0] * 5, r"4 values only, all whole numbers \(0, 1, 3 and 1 more\).*data.task=multiclass"),
+        ([0.0, 1.0, 3.5, 7.0] * 5, ""),
+        (range(20), ""),
+        ([0, 1, 2] * 6, ""),  # too few rows
+        ([4] * 20, ""),
+    ],
+)
+def test_a_target_that_looks_like_classes_is_warned_about(targets, warning):
+    warnings = warn_class_like_target(np.array(targets))
+    assert len(warnings) == bool(warning)
+    assert re.search(warning, " ".join(warnings))
 
 
 @pytest.mark.parametrize("bad", ["<0,5", "n/k", "1.234,5"])
