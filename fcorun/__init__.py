@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fcorun.datasets.logistic_synthetic import LogisticSynthetic as LogisticSynthetic
     from fcorun.datasets.lowrank import LowRank as LowRank
     from fcorun.datasets.nifti import Nifti as Nifti
+    from fcorun.datasets.sites import Sites as Sites
     from fcorun.datasets.table import Table as Table
     from fcorun.errors import UserError as UserError
     from fcorun.mirror_maps import *  # noqa: F403
@@ -102,6 +103,7 @@ _MODULES = {
     "Problem": "problem.problem",
     "RandomLeastSquares": "datasets.least_squares",
     "Record": "api.record",
+    "Sites": "datasets.sites",
     "Sweep": "api.sweep",
     "SweepWatcher": "runs.job",
     "Table": "datasets.table",
