@@ -172,7 +172,8 @@ def render_figure(figure: Any, format: str = "png") -> bytes:
     left, right = min(0.0, content.x0 - pad), max(width, content.x1 + pad)
     box = Bbox.from_extents(left, content.y0 - pad, right, content.y1 + pad)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=format, bbox_inches=box)
+    options = {"pil_kwargs": {"compress_level": 1}} if format == "png" else {}  # files are a fifth larger, made sooner
+    figure.savefig(buffer, format=format, bbox_inches=box, **options)
     return buffer.getvalue()
 
 
