@@ -96,7 +96,7 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", lambda *_, **__: b"")
         empty_files = {"coefficients.png": b""}
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: empty_files)
-        monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
+        monkeypatch.setattr("fcorun.reports.sweep_report.begin_sweep_pictures", lambda *_, **__: list)
         if request.path.parent.name == "selection":
             monkeypatch.setattr(
                 "fcorun.selection.cross_validation.files.draw_selection", lambda *_: {"selection.png": b""}

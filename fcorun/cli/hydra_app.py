@@ -326,11 +326,17 @@ def run_points(
         if isinstance(point.error, UnknownMetric):  # the same error for all points: raised once, before any is written
             raise point.error
     join_other_hosts(hosts, arguments, options.dry_run)
+    folder = Path(str(config.hydra.sweep.dir))
+    report_lines: list[str] = []
+
+    def write_page() -> None:
+        if config.get("report") is not False:
+            report_lines.extend(write_report(folder, [point.folder for point in points]))
+
     with SweepConsole(options.verbose) as console:
-        folder = Path(str(config.hydra.sweep.dir))
-        code = run_sweep(points, folder, options, console, without_report=part, helper=helper)
-        if config.get("report") is not False and code != 2 and not (part or options.dry_run):
-            for line in write_report(folder, [point.folder for point in points]):
+        code = run_sweep(points, folder, options, console, without_report=part, helper=helper, meanwhile=write_page)
+        if code != 2:
+            for line in report_lines:
                 console.show_if_verbose(line)
     return code, [] if part else [tail_value(point, options) for point in points]
 

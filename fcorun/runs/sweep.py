@@ -1,7 +1,7 @@
 """Sweeps: finished runs are reused, runs that differ in numbers only run together, failures do not stop the rest."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -27,12 +27,14 @@ def run_sweep(
     *,
     without_report: bool = False,
     helper: HelperProcess | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
         helper: a process that draws the pictures; None: this process draws them.
+        meanwhile: is called while the helper draws the pictures of the report.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -56,7 +58,7 @@ def run_sweep(
     watch.on_sweep_end()
     if without_report:
         return 0
-    code = _report(points, folder, options, watch, helper)
+    code = _report(points, folder, options, watch, helper=helper, meanwhile=meanwhile)
     points_by_error: dict[str, list[SweepPoint]] = {}
     for point in points:
         if point.error is not None:
@@ -123,7 +125,9 @@ def _report(
     folder: Path,
     options: SweepOptions,
     watch: SweepWatcher,
+    *,
     helper: HelperProcess | None,
+    meanwhile: Callable[[], None],
 ) -> int:
     """Write the table and the pictures of all records in the folder, and of points elsewhere.
 
@@ -140,6 +144,7 @@ def _report(
             console=watch.console or Console(quiet=True),
             algos=load_settings(folder).algos,
             helper=helper,
+            meanwhile=meanwhile,
             **settings,
         )
     except UserError as error:

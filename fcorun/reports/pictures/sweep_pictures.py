@@ -23,7 +23,7 @@ PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
 _FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
 
 
-def draw_sweep(
+def begin_sweep_pictures(
     folder: Path,
     records: Sequence[Record],
     table: RunTable,
@@ -34,21 +34,24 @@ def draw_sweep(
     x: str = "rounds",
     algos: Sequence[str] = (),
     helper: HelperProcess | None = None,
-) -> list[Path]:
-    """Draw the pictures of a sweep into ``folder``, delete those that no longer apply, and return the files.
+) -> Callable[[], list[Path]]:
+    """Begin to draw the pictures of a sweep.
+
+    Returns a function that waits for the pictures, writes them into ``folder``, deletes those that no longer apply, and
+    returns the files.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
     (``RunTable.problem_keys``), each has its own pictures, rates-DATA.png, by a metric that it has
-    (``RunTable.fallback_metric``). Raises UserError as ``RunTable.resolve_metric``, and for a run that did not count
-    ``x``.
+    (``RunTable.fallback_metric``). Raises UserError as ``RunTable.resolve_metric``. The function that is returned
+    raises UserError for a run that did not count ``x``.
 
     Args:
         records: the records of ``table``, in its order.
         format: one of FORMATS.
         style: one of STYLES.
         algos: the algorithms that have the first styles, see ``curve_styles_of``.
-        helper: a process that draws all pictures at once; None: this process draws them.
+        helper: a process that draws all pictures at once; None: this process draws them, when they are waited for.
     """
     metric = table.resolve_metric(metric)
     curve_styles = curve_styles_of(table, algos)
@@ -67,18 +70,27 @@ def draw_sweep(
         for name in PICTURES:
             path = folder / f"{'-'.join([name, *re.findall(_FILE_NAME_PARTS, problem)])}.{format}"
             pictures[path] = begin_call(helper, draw_picture, name, view, format=format, style=style)
-    written = []
-    for path, wait in pictures.items():
-        content = wait()
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_atomically(path, content)
-            written.append(path)
-    if len(problems) > 1:
-        for name in PICTURES:
-            (folder / f"{name}.{format}").unlink(missing_ok=True)
-    return written
+
+    def write_pictures() -> list[Path]:
+        written = []
+        for path, wait in pictures.items():
+            content = wait()
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_atomically(path, content)
+                written.append(path)
+        if len(problems) > 1:
+            for name in PICTURES:
+                (folder / f"{name}.{format}").unlink(missing_ok=True)
+        return written
+
+    return write_pictures
+
+
+def draw_sweep(*arguments: Any, **options: Any) -> list[Path]:
+    """Draw the pictures of a sweep; the arguments and files are those of ``begin_sweep_pictures``."""
+    return begin_sweep_pictures(*arguments, **options)()
 
 
 def draw_picture(name: str, view: ProblemView, *, format: str, style: str) -> bytes | None:
