@@ -35,6 +35,8 @@ class BareSite:
         self.batch = SiteBatch(build_engine(experiment, data), points, seed)
 
     def answer(self, request):
+        if request.name == "start":
+            return Message("start")
         if request.name == "round":
             arrays, work = self.batch.answer_round(request.about["round"], request.about["exchange"], request.arrays)
             return Message("round", {}, arrays | {"work": work})

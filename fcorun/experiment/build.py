@@ -37,6 +37,7 @@ from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.regularizers.none import NoRegularizer
+from fcorun.rows.site_rows import SiteRows
 from fcorun.system.cache import cached_by_key
 from fcorun.system.interruption import interruptible_at_once
 from fcorun.tables.data_warnings import warn_class_like_target
@@ -263,6 +264,9 @@ def compute_problem_constants(experiment: PreparedExperiment, data: FederatedDat
     reg, psi_sides = experiment.reg, experiment.algo.traits.psi_sides
     psi_on_clients = reg.applied_by == "client" and "client" in psi_sides and not isinstance(reg, NoRegularizer)
     smoothness_key = (*_loss_key(experiment), weighting)
+    pooled_smoothness = partial(_pooled_smoothness, smoothness_key, experiment.objective, data, weighting)
+    if isinstance(data.train, SiteRows):
+        pooled_smoothness = data.train.pooled_smoothness
     return ProblemConstants(
         strong_convexity=mu,
         smoothness=smoothness,
@@ -271,7 +275,7 @@ def compute_problem_constants(experiment: PreparedExperiment, data: FederatedDat
         partial_participation=experiment.topology.connects_clients or schedule.cohort_size < data.n_clients,
         effective_rows=effective_rows,
         psi_on_clients_only=psi_on_clients,
-        pooled_smoothness=partial(_pooled_smoothness, smoothness_key, experiment.objective, data, weighting),
+        pooled_smoothness=pooled_smoothness,
     )
 
 
@@ -284,6 +288,8 @@ def compute_curvature_bounds(
     else they are the losses of minibatches.
     """
     batch_size = experiment.settings.batch_size
+    if isinstance(data.train, SiteRows):
+        return data.train.curvature_bounds(full_batch or batch_size is None or batch_size >= data.train.sizes.max())
     full_batch = full_batch or batch_size is None or batch_size >= data.train.sizes.max()
     return _curvature_bounds((*_loss_key(experiment), full_batch), experiment.objective, data, full_batch)
 

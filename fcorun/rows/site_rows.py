@@ -1,7 +1,7 @@
 """Rows that stay at their sites: what a site, or the server, knows of the rows of all clients."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -25,12 +25,15 @@ class SiteRows(Rows):
         all_weights: the sum of the weights of each client's rows, (M,); None: rows have no weights.
         site_of_client: the name of each client's site, (M,); empty at a site.
         ask: sends requests to the sites; None at a site.
+        curvature: the bounds on the curvature of all clients' losses, once they are known: of minibatches, of whole
+            data, and of F.
     """
 
     all_sizes: np.ndarray
     all_weights: np.ndarray | None = None
     site_of_client: tuple[str, ...] = ()
     ask: Ask | None = None
+    curvature: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -63,6 +66,31 @@ class SiteRows(Rows):
 
     def take(self, index: Any) -> Rows:
         return self.local.take(index)
+
+    # -- requests of the server
+
+    def request(self, name: str, **content: Any) -> Mapping[str, Any]:
+        """Return the sites' answers to a request."""
+        assert self.ask is not None
+        return self.ask(name, **content)
+
+    def curvature_bounds(self, full_batch: bool) -> tuple[float, float]:
+        """Return bounds on the curvature of every client's loss, or of its minibatches' losses, rounded outwards."""
+        return tuple(self._ask_for_curvature()["full_batch" if full_batch else "minibatch"])  # type: ignore[return-value]
+
+    def pooled_smoothness(self) -> float:
+        """Return a bound on the curvature of F."""
+        return self._ask_for_curvature()["pooled"]
+
+    def _ask_for_curvature(self) -> dict[str, Any]:
+        """Return the bounds, which the server asks for once."""
+        if not self.curvature and self.ask is not None:
+            bounds = [answer.arrays["bounds"] for answer in self.request("curvature").values()]
+            least, most = np.min(bounds, axis=0).tolist(), np.max(bounds, axis=0).tolist()
+            self.curvature["minibatch"] = [least[0], most[1]]
+            self.curvature["full_batch"] = [least[2], most[3]]
+            self.curvature["pooled"] = most[4]
+        return self.curvature
 
     # -- the site's own clients
 

@@ -33,8 +33,10 @@ from fcorun.experiment.stationarity import can_measure_movement, describe_moveme
 from fcorun.metrics import COUNTERS, GAP_METRICS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.scores import compute_scores
+from fcorun.models.site_scores import compute_site_scores
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
+from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.hosts.leader import gather_predictions
 from fcorun.runs.job import Job
 from fcorun.sources.catalogue import read_source
@@ -178,6 +180,11 @@ def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summ
     models = None
     if "personal" in arrays:
         models = {name: values for name, values in arrays["personal"].items() if name != "client"}
+    if isinstance(data.train, SiteRows):
+        scores = compute_site_scores(data, arrays["solution"])
+        if scores:
+            _write_next(job, "scores.csv", csv_text(scores))
+        return
     gather = partial(gather_predictions, job.experiment.objective, data, arrays["solution"])
     shared_model = arrays["solution"] if job.experiment.has_shared_model else None
     scores = compute_scores(job.experiment.objective, data, shared_model, models, gather)

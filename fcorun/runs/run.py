@@ -166,17 +166,18 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         return
     settings = jobs[0].experiment.settings
     experiment = jobs[0].experiment
-    if settings.debug or current_hosts() is not None:
+    if settings.debug or current_hosts() is not None or data.train.stays_at_sites:
         engine = build.build_engine(experiment, data)
     else:
         key = f"{experiment.batch_key} {data.warnings}"  # records keep the warnings, which name files
         engine = _build_engine_once(Keyed(key, (experiment, data)))
     federation, earlier_compile_seconds = engine.federation, engine.programs.compile_seconds
     with jax.enable_x64(federation.precision == "float64"):
-        n_devices = 1 if federation.debug else choose_devices(settings.devices, engine, len(jobs))
+        is_serial = federation.debug or data.train.stays_at_sites
+        n_devices = 1 if is_serial else choose_devices(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=n_devices)
         n_threads = 1
-        if compute_policy().threaded_batches and not federation.debug and current_hosts() is None:
+        if compute_policy().threaded_batches and not is_serial and current_hosts() is None:
             n_threads = max(available_cores() // n_devices, 1)
         if federation.fetches_rows:
             budget = int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / n_threads)

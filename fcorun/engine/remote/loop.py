@@ -26,6 +26,15 @@ from fcorun.system.interruption import check_interrupted
 class RemoteLoop(RunLoop):
     """The loop of a batch of runs of one seed, on rows that stay at their sites."""
 
+    def __post_init__(self):
+        about = {"numbers": self._points(), "seed": self.schedule.seed, "curvature": self.site_rows.curvature}
+        self.site_rows.request("start", about=about)
+
+    def _points(self) -> list[dict]:
+        """Return the numbers of each run as plain values."""
+        numbers = jax.tree.map(np.asarray, self.numbers)
+        return [jax.tree.map(lambda v, g=g: float(v[g]), numbers) for g in range(self.n_runs)]
+
     @property
     def federation(self) -> Federation:
         """The federation, whose data have no rows."""
@@ -101,7 +110,7 @@ class RemoteLoop(RunLoop):
     def split_sums(self, state: PyTree) -> dict[str, dict[str, jax.Array]]:
         """Add up the sums of losses and scores over the rows of each split, which the sites return."""
         solution = self._output(self.numbers, state["server"])
-        answers = self.site_rows.ask("evaluate", arrays=name_leaves(solution))  # type: ignore[misc]
+        answers = self.site_rows.request("evaluate", arrays=name_leaves(solution))
         sums: dict[str, dict[str, Any]] = {}
         for site in sorted(answers):
             for name, values in answers[site].arrays.items():
@@ -198,7 +207,7 @@ class SiteExchange:
         """Send the broadcast to the sites, and return the mean of their answers, and their clients' work, (G, 2)."""
         loop, sites = self.round.loop, self.round.sites
         broadcast = self.programs.broadcast(loop.numbers, sender)
-        answers = loop.site_rows.ask(  # type: ignore[misc]
+        answers = loop.site_rows.request(
             "round",
             arrays=name_leaves(broadcast),
             about={"round": self.round.number, "exchange": self.programs.number},

@@ -1,0 +1,70 @@
+"""The policy of a site: what its owner lets a study compute and receive."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Count, build
+from fcorun.errors import UserError
+from fcorun.records.formats import read_yaml
+from fcorun.sites.plan import Plan, check_classes
+
+_ROWS_PER_FEATURE = 3  # with fewer rows a Hessian tells much of single rows
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The rules of a site. What an answer must keep is checked at the site, before the answer leaves.
+
+    Attributes:
+        min_rows: the least number of rows of each set that an answer sums over, and of a batch.
+        min_cell: the least count of a level, of a class, and of a cell of a histogram.
+        alone: whether a Hessian of fewer than three rows for each feature may leave the site.
+        columns: the columns of the file that may be used; None: all.
+        classes: classes other than fcorun's that a plan may name, and that are installed here.
+        max_rounds: the largest number of rounds of a plan.
+        log_contents: whether the log of what was sent has the contents, too.
+    """
+
+    min_rows: Count = 10
+    min_cell: Count = 3
+    alone: Literal["refuse", "allow"] = "refuse"
+    columns: list[str] | None = None
+    classes: list[str] | None = None
+    max_rounds: Count = 10_000
+    log_contents: bool = False
+
+    @classmethod
+    def read(cls, path: str | Path | None) -> "Policy":
+        """Read a policy from a YAML file; None: the default. Raises UserError for a file that is no policy."""
+        if path is None:
+            return cls()
+        try:
+            values = read_yaml(Path(path))
+        except (OSError, ValueError) as error:
+            raise UserError(f"policy={path} cannot be read ({error}): give a YAML file of the rules to change") from error
+        return build(cls, values or {}, "policy.")
+
+    def check_plan(self, plan: Plan) -> None:
+        """Raise UserError for a plan that the policy forbids."""
+        check_classes(plan.config, "the plan", tuple(self.classes or ()))
+        settings = plan.experiment.settings
+        if settings.rounds > self.max_rounds:
+            raise UserError(f"the plan has {settings.rounds} rounds, and policy.max_rounds of this site allows "
+                            f"{self.max_rounds}")  # fmt: skip
+        if settings.batch_size is not None and settings.batch_size < self.min_rows:
+            raise UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "
+                            f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
+
+    def check_rows(self, plan: Plan, rows: int, features: int) -> None:
+        """Raise UserError if the Hessian of so few rows may not leave the site."""
+        algo = plan.experiment.algo
+        assert isinstance(algo, Algorithm)
+        if not algo.traits.hessian or self.alone == "allow":
+            return
+        needed = _ROWS_PER_FEATURE * features
+        if rows < needed:
+            raise UserError(f"algo={plan.experiment.names['algo']} sends a Hessian of {features} features, and this site "
+                            f"has {rows} training rows, fewer than {needed}: its owner may allow it by policy.alone="
+                            "allow, or the plan takes an algorithm that sends gradients")  # fmt: skip

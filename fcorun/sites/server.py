@@ -1,0 +1,124 @@
+"""The server of a study: from a plan and connected sites to a record."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.base import Features, FederatedData
+from fcorun.errors import UserError
+from fcorun.rows.site_rows import SiteRows
+from fcorun.sites.connections import Connections
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.table_agreement import Agreement
+from fcorun.sites.table_scaling import compute_means, fit_scaling
+from fcorun.sites.table_union import agree
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server of a study.
+
+    Attributes:
+        plan: the plan, which the owners of all sites have accepted.
+        connections: the way to the sites.
+    """
+
+    plan: Plan
+    connections: Connections
+
+    def load(self) -> FederatedData:
+        """Have the sites agree on their tables, and return what the server knows of their rows.
+
+        Raises UserError, which names the site, for tables that do not fit the plan or each other.
+        """
+        options, ask = self.plan.shared_options, self.connections.ask
+        agreement = agree(options, ask("describe", about={"plan": self.plan.digest}))
+        if options.standardize == "pooled":
+            sums = self._ask_for_sums(agreement)
+            squares = self._ask_for_sums(agreement, compute_means(agreement, sums))
+            agreement = fit_scaling(agreement, sums, squares)
+        names = [*agreement.training_clients, *agreement.held_out_clients]
+        order = [agreement.clients.index(name) for name in names]
+        n_rows, weights = agreement.n_rows[order], agreement.weights[order]
+        n_clients = len(agreement.training_clients)
+        about = {"all_clients": names, "n_clients": n_clients}
+        for site in self.connections.sites:
+            self._send_agreement("load", agreement, site, {"all_rows": n_rows, "all_weights": weights}, about)
+        site_of_client = tuple(agreement.site_of_client[m] for m in order)
+
+        def described(split: int) -> SiteRows | None:
+            known = n_clients if split == 0 else len(names)
+            if not n_rows[:, split].any():
+                return None
+            return SiteRows(
+                x=np.empty((0, len(agreement.feature_names)), _x_dtype(agreement)),
+                y=np.empty(0, np.int32 if agreement.classes else agreement.y_dtype),
+                client=np.empty(0, np.int64),
+                weight=None if options.weight is None else np.empty(0),
+                offset=None if options.offset is None else np.empty(0),
+                all_sizes=n_rows[:known, split],
+                all_weights=None if options.weight is None else weights[:known, split],
+                site_of_client=site_of_client[:known],
+                ask=ask,
+            )
+
+        train = described(0)
+        assert train is not None
+        scaling = agreement.scaling
+        warnings = list(agreement.warnings)
+        for site, texts in agreement.site_warnings.items():
+            warnings += [f"site '{site}': {text}" for text in texts]
+        return FederatedData(
+            train=train,
+            validation=described(1),
+            test=None,
+            features=Features(
+                agreement.feature_names,
+                standardized=None if scaling is None else scaling.to_dict(),
+                encoding=agreement.encoding,
+            ),
+            task=agreement.task,
+            classes=agreement.classes,
+            clients=agreement.training_clients,
+            held_out_clients=agreement.held_out_clients,
+            warnings=tuple(warnings),
+        )
+
+    def _ask_for_sums(self, agreement: Agreement, around: np.ndarray | None = None) -> dict[str, Message]:
+        extra = {} if around is None else {"around": around}
+        return {
+            site: self._send_agreement("sums", agreement, site, extra, {})[site] for site in self.connections.sites
+        }
+
+    def _send_agreement(
+        self, name: str, agreement: Agreement, site: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
+    ) -> dict[str, Message]:
+        """Send a site its part of the agreement in a request of this name, with further arrays and values."""
+        message = agreement.for_site(site).to_message()
+        return self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about}, of=[site])
+
+    def digest_of(self, data: FederatedData) -> str:
+        """Return a digest that stands for the rows of the sites in the identity of a run."""
+        rows = data.train
+        assert isinstance(rows, SiteRows)
+        content = [self.plan.digest, data.clients, rows.site_of_client, rows.all_sizes.tolist()]
+        scaling = data.features.standardized
+        content.append(None if scaling is None else [np.asarray(scaling[key]).tolist() for key in ("mean_", "scale_")])
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _x_dtype(agreement: Agreement) -> np.dtype:
+    """Return the dtype of features at the sites, after standardization."""
+    dtype = np.dtype(agreement.x_dtype)
+    return dtype if agreement.scaling is None or dtype.kind == "f" else np.dtype(np.float64)
+
+
+def check_all_sites(connections: Connections) -> None:
+    """Raise UserError unless there is at least one site."""
+    if not connections.sites:
+        raise UserError("no site is connected: give the tables of the sites, or a kit")

@@ -1,0 +1,233 @@
+"""A site: what it answers to the server, from the rows of its owner, as the plan and its policy say."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+from fcorun.experiment import build
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.models.forward import compute_losses, compute_predictions
+from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
+from fcorun.rows.rows import Rows
+from fcorun.rows.site_rows import SiteRows
+from fcorun.sites.audit import AuditLog
+from fcorun.sites.batch import SiteBatch
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.table_agreement import Agreement
+from fcorun.sites.table_data import encode_table, load_site_data, sum_features
+from fcorun.sites.table_description import describe_table
+from fcorun.sites.table_options import SiteOptions, TablePolicy
+from fcorun.sites.table_rows import SiteTable, read_site_table
+
+_DIGITS = 2  # of bounds that leave a site
+
+
+def round_up(value: float, digits: int = _DIGITS) -> float:
+    """Return the least number of so many significant digits that is not below a positive ``value``.
+
+    >>> round_up(1.234), round_up(120.0)
+    (1.3, 120.0)
+    """
+    if not (math.isfinite(value) and value > 0):
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    rounded = float(f"{math.ceil(value / unit) * unit:.{digits}g}")
+    return rounded if rounded >= value else float(f"{(math.ceil(value / unit) + 1) * unit:.{digits}g}")
+
+
+def round_down(value: float, digits: int = _DIGITS) -> float:
+    """Return the largest number of so many significant digits that is not above a positive ``value``."""
+    return 1 / round_up(1 / value, digits) if value > 0 else value
+
+
+@dataclass
+class Site:
+    """A site of a study.
+
+    Attributes:
+        plan: the plan, which the owner has accepted.
+        options: the owner's options of the table.
+        policy: the owner's policy.
+        log: the log of everything that is sent.
+    """
+
+    plan: Plan
+    options: SiteOptions
+    policy: Policy = field(default_factory=Policy)
+    log: AuditLog = field(default_factory=lambda: AuditLog(None))
+    _own_data: FederatedData | None = None
+    _data: FederatedData | None = None
+    _experiment: PreparedExperiment | None = None
+    _batch: SiteBatch | None = None
+
+    def __post_init__(self):
+        self.policy.check_plan(self.plan)
+
+    @cached_property
+    def table(self) -> SiteTable:
+        """The site's table. Raises UserError where it does not fit the plan or the policy."""
+        policy = TablePolicy(
+            self.policy.min_rows, self.policy.min_cell, self.policy.columns and tuple(self.policy.columns)
+        )
+        return read_site_table(self.plan.shared_options, self.options, policy)
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request. Raises UserError if the plan or the policy does not allow one."""
+        answers: dict[str, Callable[[Message], Message]] = {
+            "describe": self._describe,
+            "sums": self._sum_features,
+            "load": self._load,
+            "curvature": self._bound_curvature,
+            "start": self._start,
+            "round": self._compute_round,
+            "evaluate": self._evaluate,
+            "scores": self._score,
+            "end": self._end,
+        }
+        allowed = {quantity.message for quantity in self.plan.quantities} | {"load", "start", "end"}
+        if request.name not in answers or request.name not in allowed:
+            raise UserError(f"the server asked for '{request.name}', which the plan does not list")
+        with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
+            try:
+                answer = answers[request.name](request)
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                raise UserError(f"the server's request '{request.name}' does not fit the plan ({type(error).__name__}): "
+                                "use the same version of fcorun at the server and at all sites") from error  # fmt: skip
+        self.log.write(self.plan.digest, answer, answer.to_bytes())
+        return answer
+
+    # -- the table
+
+    def _describe(self, request: Message) -> Message:
+        """Describe the table, for a server that has the same plan."""
+        if request.about["plan"] != self.plan.digest:
+            raise UserError(f"the server computes the plan {str(request.about['plan'])[:16]}.., and this site has accepted "
+                            f"{self.plan.digest[:16]}..: send the owner that plan, to accept it")  # fmt: skip
+        return describe_table(self.table)
+
+    def _sum_features(self, request: Message) -> Message:
+        encoded = encode_table(self.table, Agreement.from_message(request))
+        return sum_features(encoded, request.arrays.get("around"))
+
+    def _load(self, request: Message) -> Message:
+        """Load the rows as all sites agreed.
+
+        The request names all clients, those with training rows first, and has their "all_rows" and "all_weights" in
+        the three splits, (clients, 3).
+        """
+        agreement = Agreement.from_message(request)
+        own = load_site_data(encode_table(self.table, agreement), agreement)
+        self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
+        names = [str(name) for name in request.about["all_clients"]]
+        n_clients = int(request.about["n_clients"])
+        number = np.array([names.index(name) for name in (*own.clients, *own.held_out_clients)])
+        all_rows, all_weights = request.arrays["all_rows"], request.arrays["all_weights"]
+
+        def at_site(rows: Rows, split: int) -> SiteRows:
+            assert rows.client is not None
+            columns = {name: getattr(rows, name) for name in Rows.__dataclass_fields__}
+            known = n_clients if split == 0 else len(names)
+            return SiteRows(
+                **columns | {"client": number[rows.client]},
+                all_sizes=all_rows[:known, split],
+                all_weights=None if rows.weight is None else all_weights[:known, split],
+            )
+
+        self._own_data = own
+        self._data = replace(
+            own,
+            train=at_site(own.train, 0),
+            validation=None if own.validation is None else at_site(own.validation, 1),
+            test=None,
+            clients=tuple(names[:n_clients]),
+            held_out_clients=tuple(names[n_clients:]),
+        )
+        self._experiment = self.plan.experiment
+        build.check_data(self._experiment, self._data)
+        return Message("load")
+
+    # -- runs
+
+    def _bound_curvature(self, request: Message) -> Message:
+        """Bound the curvature of the losses of the site's clients, rounded outwards."""
+        experiment, own = self._loaded()[0], self._own_data
+        assert own is not None
+        bounds = []
+        for full_batch in (False, True):
+            least, most = curvature_bounds(experiment.objective, own, full_batch)
+            bounds += [round_down(least), round_up(most)]
+        weighting = experiment.settings.client_weighting
+        bounds.append(round_up(bound_pooled_smoothness(experiment.objective, own, weighting)))
+        return Message("curvature", arrays={"bounds": np.array(bounds)})
+
+    def _start(self, request: Message) -> Message:
+        """Begin the runs of a batch, with the numbers that the server has resolved."""
+        experiment, data = self._loaded()
+        numbers, seed = request.about["numbers"], int(request.about["seed"])
+        if not 0 < len(numbers) <= 1000:
+            raise ValueError("no runs")
+        engine = build.build_engine(experiment, data)
+        self._batch = SiteBatch(engine, numbers, seed)
+        return Message("start")
+
+    def _compute_round(self, request: Message) -> Message:
+        number, exchange = int(request.about["round"]), int(request.about["exchange"])
+        if not 0 <= number < self.plan.experiment.settings.rounds:
+            raise UserError(f"the server asked for round {number + 1} of {self.plan.experiment.settings.rounds}")
+        arrays, work = self._started().answer_round(number, exchange, request.arrays)
+        return Message("round", {}, arrays | {"work": work})
+
+    def _evaluate(self, request: Message) -> Message:
+        sums = self._started().sum_scores(request.arrays)
+        arrays = {}
+        for split, of_split in sums.items():
+            for name, values in of_split.items():
+                arrays[f"{split}_{name}"] = values
+        return Message("evaluate", {}, arrays)
+
+    def _score(self, request: Message) -> Message:
+        """Sum the scores of a model over the rows of each split, each row once."""
+        experiment, own = self._loaded()[0], self._own_data
+        assert own is not None
+        arrays = {}
+        for split, rows in own.splits.items():
+            prediction = compute_predictions(experiment.objective, request.arrays, rows.x, own.features.scale)
+            if rows.offset is not None:
+                prediction = prediction + rows.offset
+            for name, values in compute_losses(experiment.objective, prediction, rows.y).items():
+                arrays[f"{split}_{name}"] = np.asarray(values.sum())
+            arrays[f"{split}_n"] = np.asarray(len(rows))
+        return Message("scores", {}, arrays)
+
+    def _end(self, request: Message) -> Message:
+        """End the runs."""
+        self._batch = None
+        return Message("end")
+
+    def _loaded(self) -> tuple[PreparedExperiment, FederatedData]:
+        if self._experiment is None or self._data is None:
+            raise UserError("the server asked for a run before all sites agreed on their tables: begin the run anew")
+        return self._experiment, self._data
+
+    def _started(self) -> SiteBatch:
+        if self._batch is None:
+            raise UserError("the server asked for a round before the start of the run: begin the run anew")
+        return self._batch
+
+    # -- what a restart needs
+
+    def save_state(self) -> dict[str, Any]:
+        """Return the states of the site's clients as arrays."""
+        from fcorun.engine.remote.leaves import name_leaves
+
+        return {} if self._batch is None else name_leaves(self._batch.clients)
