@@ -121,7 +121,12 @@ class FederatedData:
         return np.array([*self.clients, *self.held_out_clients, ""])[client]
 
     def validate(self) -> "FederatedData":
-        """Return these data. Raises UserError for data that no algorithm could use."""
+        """Return these data. Raises UserError for data that no algorithm could use.
+
+        Rows that stay at sites are checked there.
+        """
+        if self.train.stays_at_sites:
+            return self
         for split, rows in self.splits.items():
             if rows.client is not None and len(rows.client) != len(rows):
                 raise UserError(

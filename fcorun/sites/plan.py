@@ -94,6 +94,14 @@ class Plan:
         """The hash of everything in the plan, 64 hex digits."""
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
+    def describe(self) -> list[str]:
+        """Return the plan as lines to read: the experiment, and everything that leaves a site."""
+        lines = [f"plan {self.digest}", f"  {self.experiment.label}", "what leaves each site:"]
+        for quantity in self.quantities:
+            lines.append(f"  {quantity.message}: {quantity.content}")
+            lines.append(f"    {quantity.numbers}; {quantity.times}; for {quantity.purpose}")
+        return lines
+
     def to_text(self, name: str = "study.yaml") -> str:
         """Return the plan as the text of a YAML file called ``name``."""
         return _HEADER.format(name=name) + yaml_text({**self._content(), "digest": self.digest})

@@ -1,0 +1,37 @@
+"""fcorun plan: the plan of a study whose rows stay at several sites."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+
+from fcorun.cli.commands.common import CommandParser, check_output_file, make_console
+from fcorun.configuration.compose import compose
+from fcorun.configuration.search_path import use_config_dir, warn_overridden
+from fcorun.system.files import write_atomically
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the plan of an experiment on data=sites: what is computed at each site, and what leaves it. The owner of
+    each site reads the plan and accepts its digest; nothing is computed at a site before."""
+    parser = CommandParser("plan", run.__doc__, folders=False)
+    parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help="those of a run; data=sites data.target=...")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of the plan (.yaml)")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_config_dir_option()
+    arguments = parser.parse_args(argv)
+    check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
+    with use_config_dir(arguments.config_dir):
+        warn_overridden()
+        config = compose(arguments.overrides)
+    from fcorun.experiment.prepare import prepare
+    from fcorun.sites.plan import Plan
+
+    plan = Plan.from_experiment(prepare(config))
+    write_atomically(arguments.out, plan.to_text(arguments.out.name))
+    console = make_console()
+    for line in plan.describe():
+        console.print(escape(line))
+    console.print(escape(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:"))
+    console.print(escape(f"  fcorun site check {arguments.out} data.path=FILE"))
+    return 0

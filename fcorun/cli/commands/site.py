@@ -1,0 +1,148 @@
+"""fcorun site: what the owner of a site does with a plan, and the run of a plan."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from fcorun.cli.commands.common import CommandParser, make_console
+from fcorun.config import build
+from fcorun.errors import UserError, suggest_name
+
+_OPTIONS_HELP = "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} policy=FILE"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Check, accept, try or run the plan of a study whose rows stay at several sites. ``check`` compares a site's file
+    with the plan and the policy, and sends nothing; ``accept`` notes the owner's yes to the digest of the plan;
+    ``serve`` answers the server from a shared folder; ``try`` computes the plan with all files on this machine;
+    ``run`` computes it with the sites."""
+    parser = CommandParser("site", run.__doc__, folders=False)
+    parser.add_argument("step", metavar="STEP", help=", ".join(_STEPS))
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="the plan that fcorun plan has written")
+    parser.add_argument("rest", nargs="*", metavar="KEY=VALUE|FILE", help=f"{_OPTIONS_HELP}; with try: the sites' files")
+    parser.add_argument("--at", type=Path, metavar="DIR", help="the folder of the site: what was accepted, log, states")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="a shared folder through which messages go")
+    parser.add_argument("--sites", metavar="A,B,C", help="with run --folder: the names of the sites")
+    parser.add_argument("--name", metavar="SITE", help="with serve: the name of this site")
+    parser.add_argument("--wait", type=float, default=600.0, metavar="SECONDS", help="how long to wait for the others")
+    arguments = parser.parse_args(argv)
+    if arguments.step not in _STEPS:
+        raise UserError(f"fcorun site {arguments.step}: there is no such step; {suggest_name(arguments.step, _STEPS)}")
+    from fcorun.sites.plan import Plan
+    from fcorun.system.machine import set_up_jax
+
+    set_up_jax()
+    return _STEPS[arguments.step](Plan.read(arguments.plan), arguments, make_console())
+
+
+def _check(plan: Any, arguments: Any, console: Console) -> int:
+    """Compare a site's file with the plan and its policy, and print what the site would say; send nothing."""
+    from fcorun.sites.acceptance import describe_site
+    from fcorun.sites.site import Site
+
+    options, policy = _read_site_keys(arguments.rest)
+    site = Site(plan, options, policy)
+    for line in (*plan.describe(), "", *describe_site(site)):
+        console.print(escape(line))
+    console.print(escape(f"\nnothing was sent. To accept this plan: fcorun site accept {arguments.plan} --at DIR "
+                         f"{' '.join(arguments.rest)}"))  # fmt: skip
+    return 0
+
+
+def _accept(plan: Any, arguments: Any, console: Console) -> int:
+    """Note at a site that its owner accepts the digest of the plan, for these rows and this policy."""
+    from fcorun.sites.acceptance import accept, describe_site
+    from fcorun.sites.site import Site
+
+    options, policy = _read_site_keys(arguments.rest)
+    site = Site(plan, options, policy)
+    for line in describe_site(site):
+        console.print(escape(line))
+    path = accept(_required(arguments, "at"), plan, options, policy)
+    console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
+    return 0
+
+
+def _try(plan: Any, arguments: Any, console: Console) -> int:
+    """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
+    from fcorun.cli.terminal import RunReporter
+    from fcorun.sites.site import Site
+    from fcorun.sites.study import try_plan
+
+    files = [text for text in arguments.rest if "=" not in text]
+    keys = [text for text in arguments.rest if "=" in text and not text.startswith("out=")]
+    outs = [text.partition("=")[2] for text in arguments.rest if text.startswith("out=")]
+    if not files:
+        raise UserError("fcorun site try needs the files of the sites: fcorun site try PLAN a.csv b.csv c.csv")
+    names = [Path(file).name.partition(".")[0] for file in files]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"two files are called '{name}': a site is named after its file; rename one")
+    sites = {}
+    for name, file in zip(names, files, strict=True):
+        options, policy = _read_site_keys([*keys, f"data.path={file}"])
+        sites[name] = Site(plan, options, policy)
+    folder = Path(outs[-1]) if outs else Path("outputs") / "sites" / f"{arguments.plan.stem}-{plan.digest[:8]}"
+    record, comparison = try_plan(plan, sites, folder)
+    for line in (*comparison.describe(), str(record.folder)):
+        console.print(escape(line))
+    return 0
+
+
+def _serve(plan: Any, arguments: Any, console: Console) -> int:
+    """Answer the server's requests from a shared folder until the run ends."""
+    raise NotImplementedError
+
+
+def _run(plan: Any, arguments: Any, console: Console) -> int:
+    """Compute the plan with the sites."""
+    raise NotImplementedError
+
+
+_STEPS: dict[str, Callable[[Any, Any, Console], int]] = {
+    "check": _check,
+    "accept": _accept,
+    "try": _try,
+    "serve": _serve,
+    "run": _run,
+}
+
+
+def _required(arguments: Any, option: str) -> Path:
+    value = getattr(arguments, option)
+    if value is None:
+        raise UserError(f"fcorun site {arguments.step} needs --{option}: fcorun site --help explains it")
+    return value
+
+
+def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
+    """Return the options and the policy of a site from KEY=VALUE texts. Raises UserError for other keys."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    from fcorun.sites.policy import Policy
+    from fcorun.sites.table_options import SiteOptions
+
+    values: dict[str, Any] = {}
+    policy = None
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"'{text}' is not KEY=VALUE: {_OPTIONS_HELP}")
+        if key == "policy":
+            policy = value
+            continue
+        name = key.removeprefix("data.")
+        if not key.startswith("data.") or name not in ("path", "client", "rename"):
+            raise UserError(f"{key} is no key of a site, whose own keys are data.path, data.client, data.rename and "
+                            "policy; all others are in the plan")  # fmt: skip
+        try:
+            values[name] = value if name == "path" else OverridesParser.create().parse_override(text).value()
+        except HydraException as error:
+            raise UserError(f"{text} cannot be read: {_OPTIONS_HELP}") from error
+    if "path" not in values:
+        raise UserError("data.path is missing: give the file of the site, data.path=FILE")
+    return build(SiteOptions, values, "data."), Policy.read(policy)

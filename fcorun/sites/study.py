@@ -1,0 +1,92 @@
+"""A study over sites: the run of a plan, and its trial with all sites in this process."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+from fcorun.experiment.build import build_engine
+from fcorun.models.fitted_record import FittedRecord
+from fcorun.rows.rows import Rows
+from fcorun.runs.job import Watcher
+from fcorun.runs.run import run_experiments
+from fcorun.sites.connections import Connections
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.plan import Plan
+from fcorun.sites.server import Server
+from fcorun.sites.site import Site
+
+
+def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Watcher | None = None) -> FittedRecord:
+    """Compute the experiment of a plan with connected sites, and return its record in ``folder``.
+
+    Raises UserError, which names the site, if a site refuses or is lost, and for a folder that holds another run.
+    """
+    if not connections.sites:
+        raise UserError("no site is connected: give the tables of the sites, or a kit")
+    server = Server(plan, connections)
+    data = server.load()
+    dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
+    (record,) = run_experiments([replace(plan.experiment, data=dataset)], [folder], watch)
+    connections.ask("end")
+    return record
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of a trial with the same run on the rows of all sites in one place.
+
+    Attributes:
+        equal: whether all parameters are equal to the bit.
+        difference: the largest difference of a parameter, relative to the largest parameter.
+        bytes_sent: the bytes that each site sent.
+    """
+
+    equal: bool
+    difference: float
+    bytes_sent: dict[str, int]
+
+    def describe(self) -> list[str]:
+        """Return the comparison as sentences."""
+        result = "equal to the bit" if self.equal else f"equal but for {self.difference:.1g} of the largest coefficient"
+        sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
+        return [f"compared with the run on all rows in one place: {result}", f"sent by each site: {sent}"]
+
+
+def try_plan(
+    plan: Plan, sites: Mapping[str, Site], folder: str | Path, watch: Watcher | None = None
+) -> tuple[FittedRecord, Comparison]:
+    """Compute a plan with all sites in this process, and compare the result with that of the pooled rows."""
+    connections = InProcessConnections(sites)
+    record = run_plan(plan, connections, folder, watch)
+    parts = [site.own_data for site in sites.values()]
+    first = next(iter(sites.values()))
+    data = pool_rows(parts)
+    engine = build_engine(first.experiment, data)
+    with jax.enable_x64(engine.federation.precision == "float64"):
+        *_, last = engine.run(first.points)
+    largest, difference = 1e-300, 0.0
+    for name, values in last.solution.items():
+        largest = max(largest, float(np.abs(values[0]).max(initial=0)))
+        difference = max(difference, float(np.abs(values[0] - record.solution[name]).max(initial=0)))
+    return record, Comparison(difference == 0, difference / largest, connections.bytes_sent)
+
+
+def pool_rows(parts: list[FederatedData]) -> FederatedData:
+    """Return the training rows of all sites as one data set, with clients sorted by name."""
+    names = sorted(name for part in parts for name in part.clients)
+    columns: dict[str, list] = {name: [] for name in Rows.__dataclass_fields__}
+    for part in parts:
+        number = np.array([names.index(name) for name in part.clients])
+        for name, values in columns.items():
+            value = getattr(part.train, name)
+            values.append(number[value] if name == "client" else value)
+    order = np.argsort(np.concatenate(columns["client"]), kind="stable")
+    pooled = {}
+    for name, values in columns.items():
+        pooled[name] = None if values[0] is None else np.concatenate(values)[order]
+    return replace(parts[0], train=Rows(**pooled), validation=None, test=None, clients=tuple(names))
