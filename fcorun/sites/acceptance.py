@@ -36,7 +36,7 @@ def describe_site(site: Site) -> list[str]:
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
-    return lines + [f"warning: {warning}" for warning in table.warnings]
+    return lines + [f"warning: {warning}" for warning in table.rows.warnings]
 
 
 def accept(folder: Path, plan: Plan, options: SiteOptions, policy: Policy) -> Path:
@@ -63,6 +63,6 @@ def open_site(folder: Path, plan: Plan) -> Site:
         options = build(SiteOptions, note["options"], "data.")
         policy = build(Policy, note["policy"], "policy.")
     except (*READ_ERRORS, TypeError) as error:
-        raise UserError(f"the owner of this site has not accepted the plan {plan.digest[:16]}..: fcorun site accept PLAN "
-                        f"--at {folder} data.path=FILE") from error  # fmt: skip
+        raise UserError(f"the owner of this site has not accepted the plan {plan.digest[:16]}..: fcorun site accept "
+                        f"PLAN --at {folder} data.path=FILE") from error  # fmt: skip
     return Site(plan, options, policy, AuditLog(folder / _LOG, policy.log_contents))

@@ -43,7 +43,9 @@ class Policy:
         try:
             values = read_yaml(Path(path))
         except (OSError, ValueError) as error:
-            raise UserError(f"policy={path} cannot be read ({error}): give a YAML file of the rules to change") from error
+            raise UserError(
+                f"policy={path} cannot be read ({error}): give a YAML file of the rules to change"
+            ) from error
         return build(cls, values or {}, "policy.")
 
     def check_plan(self, plan: Plan) -> None:
@@ -65,6 +67,6 @@ class Policy:
             return
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:
-            raise UserError(f"algo={plan.experiment.names['algo']} sends a Hessian of {features} features, and this site "
-                            f"has {rows} training rows, fewer than {needed}: its owner may allow it by policy.alone="
-                            "allow, or the plan takes an algorithm that sends gradients")  # fmt: skip
+            raise UserError(f"algo={plan.experiment.names['algo']} sends a Hessian of {features} features, and this "
+                            f"site has {rows} training rows, fewer than {needed}: its owner may allow it by "
+                            "policy.alone=allow, or the plan takes an algorithm that sends gradients")  # fmt: skip

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,9 +91,7 @@ class Server:
 
     def _ask_for_sums(self, agreement: Agreement, around: np.ndarray | None = None) -> dict[str, Message]:
         extra = {} if around is None else {"around": around}
-        return {
-            site: self._send_agreement("sums", agreement, site, extra, {})[site] for site in self.connections.sites
-        }
+        return {site: self._send_agreement("sums", agreement, site, extra, {})[site] for site in self.connections.sites}
 
     def _send_agreement(
         self, name: str, agreement: Agreement, site: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import describe_table
-from fcorun.sites.table_options import SiteOptions, TablePolicy
+from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy
 from fcorun.sites.table_rows import SiteTable, read_site_table
 
 _DIGITS = 2  # of bounds that leave a site
@@ -59,12 +58,14 @@ class Site:
         options: the owner's options of the table.
         policy: the owner's policy.
         log: the log of everything that is sent.
+        points: the numbers of the runs that the server has started.
     """
 
     plan: Plan
     options: SiteOptions
     policy: Policy = field(default_factory=Policy)
     log: AuditLog = field(default_factory=lambda: AuditLog(None))
+    points: list[dict] = field(default_factory=list)
     _own_data: FederatedData | None = None
     _data: FederatedData | None = None
     _experiment: PreparedExperiment | None = None
@@ -100,19 +101,33 @@ class Site:
         with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
             try:
                 answer = answers[request.name](request)
+            except OwnTableError as error:  # the whole sentence is for the owner
+                raise UserError(error.public) from error
             except (KeyError, TypeError, ValueError, IndexError) as error:
-                raise UserError(f"the server's request '{request.name}' does not fit the plan ({type(error).__name__}): "
-                                "use the same version of fcorun at the server and at all sites") from error  # fmt: skip
+                reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
+                raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
         self.log.write(self.plan.digest, answer, answer.to_bytes())
         return answer
+
+    @property
+    def own_data(self) -> FederatedData:
+        """The site's rows as all sites agreed on them, by themselves."""
+        self._loaded()
+        assert self._own_data is not None
+        return self._own_data
+
+    @property
+    def data(self) -> FederatedData:
+        """The site's rows among the clients of all sites."""
+        return self._loaded()[1]
 
     # -- the table
 
     def _describe(self, request: Message) -> Message:
         """Describe the table, for a server that has the same plan."""
         if request.about["plan"] != self.plan.digest:
-            raise UserError(f"the server computes the plan {str(request.about['plan'])[:16]}.., and this site has accepted "
-                            f"{self.plan.digest[:16]}..: send the owner that plan, to accept it")  # fmt: skip
+            raise UserError(f"the server computes the plan {str(request.about['plan'])[:16]}.., and this site has "
+                            f"accepted {self.plan.digest[:16]}..: send the owner that plan, to accept it")  # fmt: skip
         return describe_table(self.table)
 
     def _sum_features(self, request: Message) -> Message:
@@ -160,8 +175,7 @@ class Site:
 
     def _bound_curvature(self, request: Message) -> Message:
         """Bound the curvature of the losses of the site's clients, rounded outwards."""
-        experiment, own = self._loaded()[0], self._own_data
-        assert own is not None
+        experiment, own = self._loaded()[0], self.own_data
         bounds = []
         for full_batch in (False, True):
             least, most = curvature_bounds(experiment.objective, own, full_batch)
@@ -176,8 +190,11 @@ class Site:
         numbers, seed = request.about["numbers"], int(request.about["seed"])
         if not 0 < len(numbers) <= 1000:
             raise ValueError("no runs")
-        engine = build.build_engine(experiment, data)
-        self._batch = SiteBatch(engine, numbers, seed)
+        curvature = request.about["curvature"]
+        if curvature:
+            data = replace(data, train=replace(data.train, curvature=curvature))  # type: ignore[type-var]
+        self.points = numbers
+        self._batch = SiteBatch(build.build_engine(experiment, data), numbers, seed)
         return Message("start")
 
     def _compute_round(self, request: Message) -> Message:
@@ -197,8 +214,7 @@ class Site:
 
     def _score(self, request: Message) -> Message:
         """Sum the scores of a model over the rows of each split, each row once."""
-        experiment, own = self._loaded()[0], self._own_data
-        assert own is not None
+        experiment, own = self._loaded()[0], self.own_data
         arrays = {}
         for split, rows in own.splits.items():
             prediction = compute_predictions(experiment.objective, request.arrays, rows.x, own.features.scale)

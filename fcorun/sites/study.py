@@ -63,10 +63,9 @@ def try_plan(
     """Compute a plan with all sites in this process, and compare the result with that of the pooled rows."""
     connections = InProcessConnections(sites)
     record = run_plan(plan, connections, folder, watch)
-    parts = [site.own_data for site in sites.values()]
     first = next(iter(sites.values()))
-    data = pool_rows(parts)
-    engine = build_engine(first.experiment, data)
+    data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
+    engine = build_engine(plan.experiment, data)
     with jax.enable_x64(engine.federation.precision == "float64"):
         *_, last = engine.run(first.points)
     largest, difference = 1e-300, 0.0
@@ -76,12 +75,11 @@ def try_plan(
     return record, Comparison(difference == 0, difference / largest, connections.bytes_sent)
 
 
-def pool_rows(parts: list[FederatedData]) -> FederatedData:
-    """Return the training rows of all sites as one data set, with clients sorted by name."""
-    names = sorted(name for part in parts for name in part.clients)
+def pool_rows(parts: list[FederatedData], clients: tuple[str, ...]) -> FederatedData:
+    """Return the training rows of all sites as one data set, with its clients in this order."""
     columns: dict[str, list] = {name: [] for name in Rows.__dataclass_fields__}
     for part in parts:
-        number = np.array([names.index(name) for name in part.clients])
+        number = np.array([clients.index(name) for name in part.clients])
         for name, values in columns.items():
             value = getattr(part.train, name)
             values.append(number[value] if name == "client" else value)
@@ -89,4 +87,4 @@ def pool_rows(parts: list[FederatedData]) -> FederatedData:
     pooled = {}
     for name, values in columns.items():
         pooled[name] = None if values[0] is None else np.concatenate(values)[order]
-    return replace(parts[0], train=Rows(**pooled), validation=None, test=None, clients=tuple(names))
+    return replace(parts[0], train=Rows(**pooled), validation=None, test=None, clients=clients)

@@ -11,6 +11,7 @@ from fcorun.system.interruption import interruptible, interruptible_at_once
 COMMANDS = (
     *("select", "stability", "figure", "help", "list", "check"),
     *("results", "report", "plot", "weights", "predict", "cite", "rm"),
+    *("plan", "site"),
 )
 
 

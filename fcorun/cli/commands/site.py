@@ -22,7 +22,9 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("site", run.__doc__, folders=False)
     parser.add_argument("step", metavar="STEP", help=", ".join(_STEPS))
     parser.add_argument("plan", type=Path, metavar="PLAN", help="the plan that fcorun plan has written")
-    parser.add_argument("rest", nargs="*", metavar="KEY=VALUE|FILE", help=f"{_OPTIONS_HELP}; with try: the sites' files")
+    parser.add_argument(
+        "rest", nargs="*", metavar="KEY=VALUE|FILE", help=f"{_OPTIONS_HELP}; with try: the sites' files"
+    )
     parser.add_argument("--at", type=Path, metavar="DIR", help="the folder of the site: what was accepted, log, states")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="a shared folder through which messages go")
     parser.add_argument("--sites", metavar="A,B,C", help="with run --folder: the names of the sites")
@@ -68,7 +70,6 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
 
 def _try(plan: Any, arguments: Any, console: Console) -> int:
     """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
-    from fcorun.cli.terminal import RunReporter
     from fcorun.sites.site import Site
     from fcorun.sites.study import try_plan
 
