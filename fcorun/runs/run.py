@@ -185,7 +185,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
             if federation.needs_whole_data:
                 check_round_memory(data, engine.federation.schedule, settings, full_batch=True)
         build_on_all_hosts(engine, jobs[0].experiment)
-        batches = [[job] for job in jobs] if federation.debug else split_jobs(engine, jobs, n_threads)
+        batches = [[job] for job in jobs] if is_serial else split_jobs(engine, jobs, n_threads)
         seeds = {job.experiment.settings.seed for job in jobs}
         _annotate(engine, jobs, several_seeds=len(seeds) > 1)
         traffic = {seed: estimate_traffic(engine.federation, engine.rounds, seed) for seed in seeds}

@@ -11,7 +11,7 @@ from typing import Any
 from fcorun.algorithms.base import Algorithm
 from fcorun.communication.identity import Identity
 from fcorun.communication.star import Star
-from fcorun.config import IDENTITY_SECTIONS, keys_outside_identity
+from fcorun.config import AUTO, IDENTITY_SECTIONS, identity_fields, keys_outside_identity
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
@@ -158,6 +158,9 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client
+        ),
+        f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
+            AUTO in map(str, identity_fields(experiment.objective).values())
         ),
         "debug=true computes clients one by one in one process: leave it out": settings.debug,
     }

@@ -194,7 +194,13 @@ class Site:
         if curvature:
             data = replace(data, train=replace(data.train, curvature=curvature))  # type: ignore[type-var]
         self.points = numbers
-        self._batch = SiteBatch(build.build_engine(experiment, data), numbers, seed)
+        first = numbers[0]
+        algo = replace(experiment.algo, **first["algo"])
+        reg = replace(experiment.reg, **first["reg"])
+        if reg.relative_or_none is not None:
+            reg = replace(reg, relative=None)  # type: ignore[call-arg]
+        engine = build.build_engine(experiment.with_resolved(algo=algo, reg=reg), data)
+        self._batch = SiteBatch(engine, numbers, seed)
         return Message("start")
 
     def _compute_round(self, request: Message) -> Message:
