@@ -1,7 +1,7 @@
 """A site's part of a batch of runs: the states of its clients, and its answers to the server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,19 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.programs import RemotePrograms
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.rows.site_rows import SiteRows
 
 Arrays = dict[str, np.ndarray]
+
+
+def resolve_numbers(experiment: PreparedExperiment, numbers: Numbers) -> PreparedExperiment:
+    """Return the experiment of a plan with the numbers that the server has resolved for its first run."""
+    reg = experiment.reg
+    if reg.relative_or_none is not None:
+        reg = replace(reg, relative=None)  # type: ignore[call-arg]
+    algo = replace(experiment.algo, **numbers["algo"])
+    return experiment.with_resolved(algo=algo, reg=replace(reg, **numbers["reg"]))
 
 
 @dataclass

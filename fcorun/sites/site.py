@@ -18,7 +18,7 @@ from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.audit import AuditLog
-from fcorun.sites.batch import SiteBatch
+from fcorun.sites.batch import SiteBatch, resolve_numbers
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
@@ -194,12 +194,7 @@ class Site:
         if curvature:
             data = replace(data, train=replace(data.train, curvature=curvature))  # type: ignore[type-var]
         self.points = numbers
-        first = numbers[0]
-        algo = replace(experiment.algo, **first["algo"])
-        reg = replace(experiment.reg, **first["reg"])
-        if reg.relative_or_none is not None:
-            reg = replace(reg, relative=None)  # type: ignore[call-arg]
-        engine = build.build_engine(experiment.with_resolved(algo=algo, reg=reg), data)
+        engine = build.build_engine(resolve_numbers(experiment, numbers[0]), data)
         self._batch = SiteBatch(engine, numbers, seed)
         return Message("start")
 

@@ -14,6 +14,7 @@ from fcorun.models.fitted_record import FittedRecord
 from fcorun.rows.rows import Rows
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
+from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.connections import Connections
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
@@ -65,7 +66,7 @@ def try_plan(
     record = run_plan(plan, connections, folder, watch)
     first = next(iter(sites.values()))
     data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
-    engine = build_engine(plan.experiment, data)
+    engine = build_engine(resolve_numbers(plan.experiment, first.points[0]), data)
     with jax.enable_x64(engine.federation.precision == "float64"):
         *_, last = engine.run(first.points)
     largest, difference = 1e-300, 0.0
