@@ -72,10 +72,18 @@ class _Dumper(_DUMPER):
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a configuration: mappings with keys of text, lists, texts, numbers, true, false and null.
 
-    Raises OSError or yaml.YAMLError. An alias is refused because it may stand for exponentially many values, and deep
-    nesting because libyaml overflows its stack.
+    Raises OSError, and yaml.YAMLError as ``parse_yaml`` does.
     """
-    content, depth = read_regular_file(path, _MAX_YAML), 0
+    return parse_yaml(read_regular_file(path, _MAX_YAML), str(path))
+
+
+def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
+    """Return the content of a YAML file as ``read_yaml`` does. Raises yaml.YAMLError, whose text names the ``path``.
+
+    An alias is refused because it may stand for exponentially many values, and deep nesting because libyaml overflows
+    its stack.
+    """
+    depth = 0
     for event in yaml.parse(content, _LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError(f"{path} has an alias, *{event.anchor}, which no configuration of a record has")

@@ -85,6 +85,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         files = engine.open_client_states(points, seeds, paths, rounds_done)
         client_states = files and _pad(files, width)  # None if the states are in the checkpoints
         progress, last_checkpoint = Progress(), time.perf_counter()
+        resumable = [] if engine.federation.data.train.stays_at_sites else jobs  # connections to sites have a journal
         snapshot = None
         handed_back: list[int] = []  # indices of jobs
         engine.federation.nonfinite_clients.clear()
@@ -112,18 +113,19 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
                 if handed_back or not alive:
                     break
                 if time.perf_counter() - last_checkpoint >= settings.checkpoint_every:
-                    _save_checkpoints(jobs, snapshot, client_states)
+                    _save_checkpoints(resumable, snapshot, client_states)
                     last_checkpoint = time.perf_counter()
             assert snapshot is not None
             ended = [i for i, job in enumerate(jobs) if i not in handed_back and not job.end_status]
             _finish_jobs(context, jobs, snapshot, client_states, ended)
         except BaseException:
             if snapshot is not None:
-                _save_checkpoints(jobs, snapshot, client_states)
+                _save_checkpoints(resumable, snapshot, client_states)
             raise
         finally:
             snapshots.close()
-    _save_checkpoints(jobs, snapshot, client_states, handed_back)
+    if handed_back:
+        _save_checkpoints(jobs, snapshot, client_states, handed_back)
     return [jobs[i] for i in handed_back]
 
 

@@ -19,6 +19,11 @@ from fcorun.tables.splits import SPLITS
 _ACCEPTED, _LOG = "accepted", "sent.jsonl"
 
 
+def site_folder(kit: Path) -> Path:
+    """Return the folder of fcorun in a site's kit."""
+    return kit / "local" / "fcorun"
+
+
 def describe_site(site: Site) -> list[str]:
     """Return what the site has for the plan, as lines for its owner: columns, levels, clients with numbers of rows."""
     table = site.table
@@ -64,5 +69,5 @@ def open_site(folder: Path, plan: Plan) -> Site:
         policy = build(Policy, note["policy"], "policy.")
     except (*READ_ERRORS, TypeError) as error:
         raise UserError(f"the owner of this site has not accepted the plan {plan.digest[:16]}..: fcorun site accept "
-                        f"PLAN --at {folder} data.path=FILE") from error  # fmt: skip
+                        "does that") from error  # fmt: skip
     return Site(plan, options, policy, AuditLog(folder / _LOG, policy.log_contents))

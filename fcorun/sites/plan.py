@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
 from fcorun.algorithms.base import Algorithm
 from fcorun.communication.identity import Identity
 from fcorun.communication.star import Star
@@ -17,7 +19,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.row_requirements import needs_curvature_bounds
-from fcorun.records.formats import read_yaml, yaml_text
+from fcorun.records.formats import parse_yaml, read_text, yaml_text
 
 FORMAT = 1
 _KEYS = {"format", "fcorun", "experiment", "quantities", "digest"}
@@ -110,22 +112,29 @@ class Plan:
     def read(cls, path: str | Path) -> "Plan":
         """Read a plan. Raises UserError for a file that is no plan, or was changed after its digest was computed."""
         try:
-            content = read_yaml(Path(path))
+            text = read_text(Path(path))
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"{path} cannot be read as a plan ({error}): fcorun plan ... --out {path} makes one"
-            ) from error
+            raise UserError(f"{path} cannot be read ({error}): fcorun plan ... --out {path} makes a plan") from error
+        return cls.from_text(text, str(path))
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> "Plan":
+        """Return the plan of ``to_text``. Raises UserError, which begins with ``where``, for anything else."""
+        try:
+            content = parse_yaml(text, where)
+        except YAMLError as error:
+            raise UserError(f"{where} is no plan of fcorun ({error}): fcorun plan ... --out FILE makes one") from error
         if not isinstance(content, dict) or set(content) != _KEYS or not isinstance(content["experiment"], dict):
-            raise UserError(f"{path} is no plan of fcorun: fcorun plan ... --out {path} makes one")
+            raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
         own_version = version("fcorun")
         if content["fcorun"] != own_version:
-            raise UserError(f"{path} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
+            raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
                             "sites and the server need the same version")  # fmt: skip
         plan = cls(content["experiment"], content["fcorun"])
-        check_classes(plan.config, path)
+        check_classes(plan.config, where)
         check_experiment(plan.experiment)
         if content["digest"] != plan.digest or content["quantities"] != plan._content()["quantities"]:
-            raise UserError(f"{path} was changed after it was made: its digest is {plan.digest[:16]}.. and it says "
+            raise UserError(f"{where} was changed after it was made: its digest is {plan.digest[:16]}.. and it says "
                             f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
         return plan
 

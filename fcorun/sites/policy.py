@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from yaml import YAMLError
+
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import Count, build
 from fcorun.errors import UserError
@@ -42,7 +44,7 @@ class Policy:
             return cls()
         try:
             values = read_yaml(Path(path))
-        except (OSError, ValueError) as error:
+        except (OSError, YAMLError) as error:
             raise UserError(
                 f"policy={path} cannot be read ({error}): give a YAML file of the rules to change"
             ) from error

@@ -1,7 +1,7 @@
 """A site: what it answers to the server, from the rows of its owner, as the plan and its policy say."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.remote.leaves import name_leaves
 from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
@@ -29,6 +30,7 @@ from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy
 from fcorun.sites.table_rows import SiteTable, read_site_table
 
 _DIGITS = 2  # of bounds that leave a site
+_CLIENTS = "clients/"  # begins the names of the states of clients
 
 
 def round_up(value: float, digits: int = _DIGITS) -> float:
@@ -70,6 +72,7 @@ class Site:
     _data: FederatedData | None = None
     _experiment: PreparedExperiment | None = None
     _batch: SiteBatch | None = None
+    _requests: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self):
         self.policy.check_plan(self.plan)
@@ -77,9 +80,8 @@ class Site:
     @cached_property
     def table(self) -> SiteTable:
         """The site's table. Raises UserError where it does not fit the plan or the policy."""
-        policy = TablePolicy(
-            self.policy.min_rows, self.policy.min_cell, self.policy.columns and tuple(self.policy.columns)
-        )
+        columns = None if self.policy.columns is None else tuple(self.policy.columns)
+        policy = TablePolicy(self.policy.min_rows, self.policy.min_cell, columns)
         return read_site_table(self.plan.shared_options, self.options, policy)
 
     def answer(self, request: Message) -> Message:
@@ -106,6 +108,8 @@ class Site:
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
+        if request.name in ("load", "start"):
+            self._requests[request.name] = request
         self.log.write(self.plan.digest, answer, answer.to_bytes())
         return answer
 
@@ -150,7 +154,7 @@ class Site:
 
         def at_site(rows: Rows, split: int) -> SiteRows:
             assert rows.client is not None
-            columns = {name: getattr(rows, name) for name in Rows.__dataclass_fields__}
+            columns: Any = {name: getattr(rows, name) for name in Rows.__dataclass_fields__}
             known = n_clients if split == 0 else len(names)
             return SiteRows(
                 **columns | {"client": number[rows.client]},
@@ -229,6 +233,7 @@ class Site:
     def _end(self, request: Message) -> Message:
         """End the runs."""
         self._batch = None
+        self._requests.pop("start", None)
         return Message("end")
 
     def _loaded(self) -> tuple[PreparedExperiment, FederatedData]:
@@ -243,8 +248,28 @@ class Site:
 
     # -- what a restart needs
 
-    def save_state(self) -> dict[str, Any]:
-        """Return the states of the site's clients as arrays."""
-        from fcorun.engine.remote.leaves import name_leaves
+    def save_state(self) -> dict[str, np.ndarray]:
+        """Return the state of the site as arrays: the requests that loaded the rows and started the runs, and the
+        states of the clients.
+        """
+        state = {}
+        for name, request in self._requests.items():
+            state[name] = np.frombuffer(request.to_bytes(), np.uint8)
+        if self._batch is not None:
+            state |= {f"{_CLIENTS}{name}": leaf for name, leaf in name_leaves(self._batch.clients).items()}
+        return state
 
-        return {} if self._batch is None else name_leaves(self._batch.clients)
+    def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
+        self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
+        answers = {"load": self._load, "start": self._start}
+        with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
+            for name in ("load", "start"):
+                if name in arrays:
+                    request = Message.from_bytes(arrays[name].tobytes(), "the site's own folder")
+                    answers[name](request)
+                    self._requests[name] = request
+            if self._batch is not None:
+                leaves, structure = jax.tree.flatten(self._batch.clients)
+                stored = [arrays[f"{_CLIENTS}{number}"] for number in range(len(leaves))]
+                self._batch.clients = jax.tree.unflatten(structure, stored)

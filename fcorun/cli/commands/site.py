@@ -1,5 +1,6 @@
 """fcorun site: what the owner of a site does with a plan, and the run of a plan."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fcorun.cli.commands.common import CommandParser, make_console
 from fcorun.config import build
 from fcorun.errors import UserError, suggest_name
 
+_NOTICE_SECONDS = 10.0
 _OPTIONS_HELP = "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} policy=FILE"
 
 
@@ -26,11 +28,14 @@ def run(argv: Sequence[str]) -> int:
         "rest", nargs="*", metavar="KEY=VALUE|FILE", help=f"{_OPTIONS_HELP}; with try: the sites' files"
     )
     parser.add_argument("--at", type=Path, metavar="DIR", help="the folder of the site: what was accepted, log, states")
+    parser.add_argument(
+        "--kit", type=Path, metavar="KIT", help="the kit of NVFLARE of the site, or with run: of a user"
+    )
     parser.add_argument("--folder", type=Path, metavar="DIR", help="a shared folder through which messages go")
-    parser.add_argument("--sites", metavar="A,B,C", help="with run --folder: the names of the sites")
+    parser.add_argument("--sites", metavar="A,B,C", help="with run: the names of the sites")
     parser.add_argument("--name", metavar="SITE", help="with serve: the name of this site")
     parser.add_argument("--wait", type=float, default=600.0, metavar="SECONDS", help="how long to wait for the others")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     if arguments.step not in _STEPS:
         raise UserError(f"fcorun site {arguments.step}: there is no such step; {suggest_name(arguments.step, _STEPS)}")
     from fcorun.sites.plan import Plan
@@ -49,21 +54,22 @@ def _check(plan: Any, arguments: Any, console: Console) -> int:
     site = Site(plan, options, policy)
     for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
-    console.print(escape(f"\nnothing was sent. To accept this plan: fcorun site accept {arguments.plan} --at DIR "
+    console.print(escape(f"\nnothing was sent. To accept this plan: fcorun site accept {arguments.plan} --kit KIT "
                          f"{' '.join(arguments.rest)}"))  # fmt: skip
     return 0
 
 
 def _accept(plan: Any, arguments: Any, console: Console) -> int:
     """Note at a site that its owner accepts the digest of the plan, for these rows and this policy."""
-    from fcorun.sites.acceptance import accept, describe_site
+    from fcorun.sites.acceptance import accept, describe_site, site_folder
     from fcorun.sites.site import Site
 
     options, policy = _read_site_keys(arguments.rest)
     site = Site(plan, options, policy)
     for line in describe_site(site):
         console.print(escape(line))
-    path = accept(_required(arguments, "at"), plan, options, policy)
+    folder = _required(arguments, "at") if arguments.kit is None else site_folder(arguments.kit)
+    path = accept(folder, plan, options, policy)
     console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
     return 0
 
@@ -75,7 +81,6 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
 
     files = [text for text in arguments.rest if "=" not in text]
     keys = [text for text in arguments.rest if "=" in text and not text.startswith("out=")]
-    outs = [text.partition("=")[2] for text in arguments.rest if text.startswith("out=")]
     if not files:
         raise UserError("fcorun site try needs the files of the sites: fcorun site try PLAN a.csv b.csv c.csv")
     names = [Path(file).name.partition(".")[0] for file in files]
@@ -86,8 +91,7 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
     for name, file in zip(names, files, strict=True):
         options, policy = _read_site_keys([*keys, f"data.path={file}"])
         sites[name] = Site(plan, options, policy)
-    folder = Path(outs[-1]) if outs else Path("outputs") / "sites" / f"{arguments.plan.stem}-{plan.digest[:8]}"
-    record, comparison = try_plan(plan, sites, folder)
+    record, comparison = try_plan(plan, sites, _output_folder(plan, arguments))
     for line in (*comparison.describe(), str(record.folder)):
         console.print(escape(line))
     return 0
@@ -95,12 +99,58 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
 
 def _serve(plan: Any, arguments: Any, console: Console) -> int:
     """Answer the server's requests from a shared folder until the run ends."""
-    raise NotImplementedError
+    from fcorun.sites.acceptance import open_site
+    from fcorun.sites.durable import DurableSite
+    from fcorun.sites.folder import FolderSite
+
+    folder, at = _required(arguments, "folder"), _required(arguments, "at")
+    name = arguments.name or at.resolve().name
+    site = DurableSite(open_site(at, plan), at / "state" / plan.digest[:16])
+    console.print(escape(f"site '{name}' answers the requests in {folder}"))
+    FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}"))).serve(arguments.wait)
+    console.print("the run has ended")
+    return 0
 
 
 def _run(plan: Any, arguments: Any, console: Console) -> int:
-    """Compute the plan with the sites."""
-    raise NotImplementedError
+    """Compute the plan with the sites of a kit, or with those that answer from a shared folder."""
+    names = [name for name in (arguments.sites or "").split(",") if name]
+    if (arguments.kit is None) == (arguments.folder is None) or not names:
+        raise UserError("fcorun site run needs the names of the sites, --sites A,B,C, and the way to them: --kit KIT "
+                        "or --folder DIR")  # fmt: skip
+    folder = _output_folder(plan, arguments)
+    if arguments.kit is not None:
+        from fcorun.sites.kit_study import submit_plan
+
+        submit_plan(plan, arguments.kit, names, folder, arguments.wait, lambda line: console.print(escape(line)))
+    else:
+        from fcorun.sites.folder import FolderConnections
+        from fcorun.sites.study import run_plan
+
+        show_missing = _WaitingNotice(console)
+        connections = FolderConnections(arguments.folder, names, plan.digest[:16], arguments.wait, show_missing)
+        run_plan(plan, connections, folder)
+    console.print(escape(str(folder)))
+    return 0
+
+
+class _WaitingNotice:
+    """Says which sites are waited for, at most every few seconds."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.due = time.monotonic() + _NOTICE_SECONDS
+
+    def __call__(self, sites: Sequence[str]) -> None:
+        if time.monotonic() > self.due:
+            self.console.print(escape(f"waiting for {', '.join(sites)}"))
+            self.due = time.monotonic() + _NOTICE_SECONDS
+
+
+def _output_folder(plan: Any, arguments: Any) -> Path:
+    """Return the folder of the record: ``out=DIR``, or one of the plan's own."""
+    outs = [text.partition("=")[2] for text in arguments.rest if text.startswith("out=")]
+    return Path(outs[-1]) if outs else Path("outputs") / "sites" / f"{arguments.plan.stem}-{plan.digest[:8]}"
 
 
 _STEPS: dict[str, Callable[[Any, Any, Console], int]] = {
@@ -115,7 +165,8 @@ _STEPS: dict[str, Callable[[Any, Any, Console], int]] = {
 def _required(arguments: Any, option: str) -> Path:
     value = getattr(arguments, option)
     if value is None:
-        raise UserError(f"fcorun site {arguments.step} needs --{option}: fcorun site --help explains it")
+        kit = " or --kit" if arguments.step == "accept" else ""
+        raise UserError(f"fcorun site {arguments.step} needs --{option}{kit}: fcorun site --help explains it")
     return value
 
 

@@ -1,0 +1,73 @@
+"""The study of a plan as a job of NVFLARE: its server, its sites, and the submission with a kit."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fcorun.models.fitted_record import FittedRecord
+from fcorun.sites.acceptance import open_site, site_folder
+from fcorun.sites.connections import AnsweringSite
+from fcorun.sites.delivery import check_site_names
+from fcorun.sites.durable import DurableSite
+from fcorun.sites.journal import JournaledConnections
+from fcorun.sites.nvflare import CollabServer, CollabSite
+from fcorun.sites.plan import Plan
+from fcorun.sites.study import run_plan
+from fcorun.sites.submission import export_job, submit_job
+from fcorun.system.machine import set_up_jax
+
+_RECORD = "record"
+
+
+class StudySite(CollabSite):
+    """The site of a plan in the process of a job. The kit's folder has what the owner accepted.
+
+    Attributes:
+        plan: the text of the plan.
+    """
+
+    def __init__(self, plan: str) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def open_site(self, name: str, root: Path) -> AnsweringSite:
+        """Return the site. Raises UserError if its owner has not accepted the plan."""
+        set_up_jax()
+        plan = Plan.from_text(self.plan, "the plan of the job")
+        folder = site_folder(root)
+        return DurableSite(open_site(folder, plan), folder / "state" / plan.digest[:16], lock_seconds=60)
+
+
+class StudyServer(CollabServer):
+    """The server of a plan in the process of a job.
+
+    Attributes:
+        plan: the text of the plan.
+    """
+
+    def __init__(self, plan: str, run: str, wait_seconds: float = 3600.0) -> None:
+        super().__init__(run, wait_seconds)
+        self.plan = plan
+
+    def compute(self, connections: JournaledConnections, folder: Path) -> None:
+        """Compute the plan, and write its record."""
+        set_up_jax()
+        run_plan(Plan.from_text(self.plan, "the plan of the job"), connections, folder / _RECORD)
+
+
+def submit_plan(
+    plan: Plan, kit: Path, sites: list[str], folder: Path, wait_seconds: float, on_status: Callable[[str], None]
+) -> FittedRecord:
+    """Have the server and the sites of a kit compute a plan, and return the record, fetched to ``folder``.
+
+    Raises UserError for a failure of the study, and SiteLost if no job runs for ``wait_seconds``.
+    """
+    run, text = plan.digest[:16], plan.to_text()
+    with tempfile.TemporaryDirectory() as scratch:
+        server = StudyServer(text, run, wait_seconds)
+        job = export_job(Path(scratch), server, StudySite(text), check_site_names(sites))
+        result = submit_job(job, kit, wait_seconds, on_status)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(result / _RECORD, folder, dirs_exist_ok=True)
+    return FittedRecord(folder)
