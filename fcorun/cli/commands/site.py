@@ -122,7 +122,10 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
     if arguments.kit is not None:
         from fcorun.sites.kit_study import submit_plan
 
-        submit_plan(plan, arguments.kit, names, folder, arguments.wait, lambda line: console.print(escape(line)))
+        def show(line: str) -> None:
+            console.print(escape(line))
+
+        submit_plan(plan, arguments.kit, names, folder, wait_seconds=arguments.wait, on_status=show)
     else:
         from fcorun.sites.folder import FolderConnections
         from fcorun.sites.study import run_plan
