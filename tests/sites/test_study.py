@@ -1,0 +1,211 @@
+"""Studies over sites in this process: plans, answers, refusals, restarts."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+
+from fcorun.experiment.prepare import prepare
+from fcorun.sites.acceptance import accept, open_site
+from fcorun.sites.audit import AuditLog
+from fcorun.sites.durable import DurableSite
+from fcorun.sites.folder import FolderConnections, FolderSite
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.site import Site, round_down, round_up
+from fcorun.sites.study import run_plan, try_plan
+from fcorun.sites.table_options import SiteOptions
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    """Write the tables of three sites, 60, 70 and 80 rows."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name, n in zip(NAMES, (60, 70, 80), strict=True):
+        frame = pd.DataFrame({"age": rng.normal(50, 10, n).round(1), "bmi": rng.normal(25, 4, n).round(2)})
+        frame["ward"] = rng.choice(["x", "y", "z"], n)
+        frame["cost"] = (0.3 * frame["age"] - frame["bmi"] + rng.normal(size=n)).round(3)
+        frame.to_csv(f"{name}.csv", index=False)
+
+
+def plan_of(*overrides) -> Plan:
+    options = ("data=sites", "data.target=cost", "data.standardize=pooled", "precision=float64", "eval_every=2")
+    algo = () if any("algo=" in text for text in overrides) else ("algo=scaffold", "algo.client_lr=0.1")
+    return Plan.from_experiment(prepare(composed(*algo, "rounds=4", *options, *overrides)))
+
+
+def sites_of(plan, policy=None):
+    return {name: Site(plan, SiteOptions(f"{name}.csv"), policy or Policy()) for name in NAMES}
+
+
+def test_a_trial_gives_a_record_and_the_weights_of_the_pooled_rows(tmp_path):
+    record, comparison = try_plan(plan_of(), sites_of(plan_of()), tmp_path / "out")
+    assert record.status["status"] == "done"
+    assert comparison.difference < 1e-14
+    assert record.metrics["round"].tolist() == [0, 2, 4]
+    assert record.scores["n"].tolist() == [168, 42]
+    assert record.scores["loss"].iloc[0] == pytest.approx(record.metrics["train_loss"].iloc[-1], rel=1e-12)
+
+
+def test_rates_that_are_auto_follow_from_rounded_bounds(tmp_path):
+    plan = plan_of("algo=feddualavg")
+    record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")
+    assert record.summary["curvature"]["most"] == float(f"{record.summary['curvature']['most']:.2g}")
+    assert comparison.difference < 1e-14
+
+
+def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
+    plan, path = plan_of(), tmp_path / "study.yaml"
+    path.write_text(plan.to_text())
+    assert Plan.read(path).digest == plan.digest
+    path.write_text(plan.to_text().replace("rounds: 4\n", "rounds: 5\n"))
+    with fails("study.yaml", "was changed after it was made"):
+        Plan.read(path)
+    path.write_text(plan.to_text().replace("fcorun.algorithms.scaffold.Scaffold", "os.path.Evil"))
+    with fails("algo.class=os.path.Evil", "no class of fcorun"):
+        Plan.read(path)
+    path.write_text(plan.to_text().replace(f"fcorun: {plan.fcorun}", "fcorun: 0.0.1"))
+    with fails("was made by fcorun 0.0.1"):
+        Plan.read(path)
+    path.write_text("just text")
+    with fails("is no plan of fcorun"):
+        Plan.read(path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("topology=tree", "topology.edges=2"), "give topology=star"),
+        (("reference=true",), "reference=true"),
+        (("data=lasso",), "give data=sites"),
+        (("algo=centralized",), "choose an algorithm with rounds"),
+    ],
+)
+def test_what_sites_cannot_compute_is_no_plan(overrides, words):
+    if "data=lasso" in overrides:
+        with fails(words):
+            Plan.from_experiment(prepare(composed("algo=fedavg", *overrides)))
+        return
+    with fails(words):
+        plan_of(*([] if "algo=" in overrides[0] else ["algo=feddualavg"]), *overrides)
+
+
+def test_a_policy_refuses_what_its_owner_does_not_allow():
+    with fails("batches of 4 rows", "policy.min_rows of this site is 10"):
+        sites_of(plan_of("batch_size=4"))
+    with fails("has 4 rounds", "allows 3"):
+        sites_of(plan_of(), Policy(max_rounds=3))
+    with fails("site 'a'", "policy.min_rows"):
+        run_plan(plan_of(), InProcessConnections(sites_of(plan_of(), Policy(min_rows=13))), "out")
+    wide = pd.read_csv("a.csv").join(pd.DataFrame(np.random.default_rng(1).normal(size=(60, 15))).add_prefix("x"))
+    for name in NAMES:
+        rows = wide if name == "a" else pd.read_csv(f"{name}.csv").assign(**{f"x{j}": 1.0 * j for j in range(15)})
+        rows.to_csv(f"{name}.csv", index=False)
+    plan = plan_of("algo=newton")
+    with fails("site 'a'", "policy.alone=allow"):
+        run_plan(plan, InProcessConnections(sites_of(plan)), "out")
+    run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), "out")
+
+
+def test_a_site_answers_what_the_plan_lists_and_nothing_else():
+    plan = plan_of()
+    site = sites_of(plan)["a"]
+    for request, words in (
+        (Message("describe", {"plan": "0" * 64}), "this site has accepted"),
+        (Message("describe"), "does not fit the plan"),
+        (Message("curvature"), "which the plan does not list"),
+        (Message("round", {"round": 0, "exchange": 0}), "before the start of the run"),
+        (Message("start", {"numbers": [{}], "seed": 0, "curvature": {}}), "before all sites agreed"),
+    ):
+        with fails(words):
+            site.answer(request)
+    connections = InProcessConnections(sites_of(plan))
+    run_plan(plan, connections, "out")
+    started = connections.by_name["a"]
+    with fails("round 5 of 4"):
+        started.answer(Message("round", {"round": 4, "exchange": 0}))
+
+
+def test_owners_accept_a_plan_before_their_sites_answer(tmp_path):
+    plan = plan_of()
+    with fails("has not accepted the plan"):
+        open_site(tmp_path / "site", plan)
+    accept(tmp_path / "site", plan, SiteOptions("a.csv"), Policy(min_rows=5))
+    assert open_site(tmp_path / "site", plan).policy.min_rows == 5
+    with fails("has not accepted the plan"):
+        open_site(tmp_path / "site", plan_of("rounds=6"))
+
+
+def test_the_log_has_a_line_for_all_that_was_sent(tmp_path):
+    plan = plan_of()
+    sites = {name: replace(site, log=AuditLog(tmp_path / f"{name}.jsonl")) for name, site in sites_of(plan).items()}
+    connections = InProcessConnections(sites)
+    run_plan(plan, connections, tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [line["message"] for line in lines].count("round") == 4
+    assert sum(line["bytes"] for line in lines) == connections.bytes_sent["a"]
+    assert len({line["line_before"] for line in lines}) == len(lines)
+    assert lines[-1]["plan"] == plan.digest[:16]
+
+
+def test_messages_of_few_and_of_many_rows_are_equally_long():
+    sent = []
+    for copies in (1, 20):
+        for name in NAMES:
+            rows = pd.read_csv(f"{name}.csv")
+            pd.concat([rows] * copies).to_csv(f"{name}.csv", index=False)
+        plan = plan_of()
+        connections = InProcessConnections(sites_of(plan))
+        run_plan(plan, connections, f"out{copies}")
+        sent.append(connections.bytes_sent)
+    assert sent[0] == sent[1]
+
+
+class Killed(Exception):
+    """The end of a process that is killed."""
+
+
+def test_killed_sites_and_servers_go_on_to_the_same_bits(tmp_path):
+    """Sites answer from a folder; every party is replaced by a new one from its files after each few requests."""
+    plan, shared = plan_of(), tmp_path / "shared"
+    whole = run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "whole")
+    for name in NAMES:
+        accept(tmp_path / name, plan, SiteOptions(f"{name}.csv"), Policy())
+    killed = 0
+
+    def answer_as_new_processes(waiting) -> None:
+        nonlocal killed
+        for name in NAMES:
+            site = DurableSite(open_site(tmp_path / name, plan), tmp_path / name / "state")
+            FolderSite(shared, name, site).answer_pending()
+            site.close()
+        killed += 1
+        if killed % 3 == 0:
+            raise Killed
+
+    for _ in range(40):
+        try:
+            connections = FolderConnections(shared, NAMES, plan.digest[:16], 30, answer_as_new_processes)
+            record = run_plan(plan, connections, tmp_path / "record")
+            break
+        except Killed:
+            continue
+    assert killed > 10
+    for name, values in whole.solution.items():
+        np.testing.assert_array_equal(record.solution[name], values)
+    assert record.metrics.drop(columns="seconds").equals(whole.metrics.drop(columns="seconds"))
+
+
+@pytest.mark.parametrize("value", [1.0, 1.234e-5, 99.0, 99.5, 1e10, 0.0])
+def test_bounds_are_rounded_outwards_to_two_digits(value):
+    assert value <= round_up(value) <= value * 1.1 + 1e-300
+    assert value >= round_down(value) >= value * 0.9 - 1e-300
+    assert round_up(value) == float(f"{round_up(value):.2g}")
