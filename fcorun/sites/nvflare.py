@@ -29,7 +29,9 @@ from fcorun.system.files import write_atomically
 OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"
 _SERVER = "server"  # the name of the server in calls
 _MAX_INLINE_BYTES = 2**20  # longer messages travel as arrays, which NVFLARE sends in pieces
-_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.5, 15.0
+_BUSY = b""  # the answer of a site that still computes its answer
+_BUSY_SECONDS, _CALL_SECONDS, _SILENT_SECONDS = 5.0, 20.0, 30.0
+_RETRY_SECONDS = 0.5
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _log = logging.getLogger(__name__)
 
@@ -52,13 +54,21 @@ class CollabSite:
 
     @collab.publish
     def answer(self, request: bytes | np.ndarray) -> bytes | np.ndarray:
-        """Return the answer of this site to a request, both as bytes or as an array of bytes."""
+        """Return the answer of this site to a request, both as bytes or as an array of bytes.
+
+        The server repeats a request whose answer takes long. A repeated call returns no bytes while the first computes,
+        so that the server knows that the site is alive.
+        """
         _silence_log_of_calls()
         if collab.caller != _SERVER:
             raise UserError(f"{collab.caller} is not the server, and gets no answer of this site")
         name, root = collab.site_name, Path(collab.workspace.get_root_dir())
-        with self._lock:  # the server repeats a request whose answer takes long: the second call waits for the first
+        if not self._lock.acquire(timeout=_BUSY_SECONDS):
+            return _BUSY
+        try:
             return _pack(answer_bytes(_OpenedAtFirstRequest(self, name, root), name, _unpack(request)))
+        finally:
+            self._lock.release()
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,10 @@ class CollabServer:
         try:
             self.compute(connections, result)
             outcome = {"status": "done"}
-        except RunAborted:  # the user submits the job again
+        except RunAborted:  # the user's command submits the job again
             raise
+        except SiteLost as error:
+            outcome = {"status": "lost", "sentence": str(error)}
         except UserError as error:
             outcome = {"status": "failed", "sentence": str(error)}
         except Exception as error:
@@ -125,12 +137,11 @@ class CollabConnections:
     Attributes:
         run: the identity of the run.
         wait_seconds: the longest wait for the answers to a request.
-        call_seconds: the longest wait for the answer to a call; the request is then repeated.
         next_number: the number of the next request.
     """
 
-    def __init__(self, run: str, wait_seconds: float, call_seconds: float = 120.0):
-        self.run, self.wait_seconds, self.call_seconds = run, wait_seconds, call_seconds
+    def __init__(self, run: str, wait_seconds: float):
+        self.run, self.wait_seconds = run, wait_seconds
         self.next_number = 0
         self._sites = tuple(sorted(client.name for client in collab.clients))
 
@@ -150,31 +161,40 @@ class CollabConnections:
         request = number_request(message, self.run, self.next_number, asked)
         payload = _pack(request.to_bytes())
         answers: dict[str, Message] = {}
-        missing, wait = list(asked), _RETRY_SECONDS
-        end = time.monotonic() + self.wait_seconds
+        missing = list(asked)
+        started = time.monotonic()
+        heard = dict.fromkeys(asked, started)
         while missing:
-            results = collab.get_clients(missing)(timeout=self.call_seconds).answer(payload)
-            for site, content in results or ():
-                answers[site] = read_answer(_unpack(content), site, request)
+            results = collab.get_clients(missing)(timeout=_CALL_SECONDS).answer(payload)
+            for site, answer in results or ():  # a lost site is not among the results
+                heard[site] = time.monotonic()
+                if content := _unpack(answer):
+                    answers[site] = read_answer(content, site, request)
             missing = [site for site in asked if site not in answers]
             if missing:
-                self._wait(request, missing, end, wait)
-                wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+                self._check_sites(request, missing, heard, started)
+                time.sleep(_RETRY_SECONDS)
         self.next_number += 1
         return {site: answers[site] for site in asked}
 
-    def _wait(self, request: Message, missing: Sequence[str], end: float, seconds: float) -> None:
-        """Wait before a request is repeated. Raises SiteLost after the time limit."""
-        names = ", ".join(f"'{site}'" for site in missing)
+    def _check_sites(
+        self, request: Message, missing: Sequence[str], heard: Mapping[str, float], started: float
+    ) -> None:
+        """Raise SiteLost for a site that is silent, or has not answered within the time limit.
+
+        The process of a site that died does not come back within the same job.
+        """
         if collab.is_aborted:
-            raise RunAborted(f"the job ended before {names} answered")
-        if time.monotonic() > end:
+            raise RunAborted("the job has ended")
+        now = time.monotonic()
+        silent = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
+        if silent or now - started > self.wait_seconds:
+            names = ", ".join(f"'{site}'" for site in silent or missing)
+            seconds = _SILENT_SECONDS if silent else self.wait_seconds
             raise SiteLost(
-                f"no answer to request {self.next_number} ({request.name}) from {names} within {self.wait_seconds:g} "
-                "seconds: see that the site runs, then give the same command again, which goes on"
+                f"no answer to request {self.next_number} ({request.name}) from {names} within {seconds:g} seconds: "
+                "see that the site runs, then give the same command again, which goes on"
             )
-        _log.warning("Request %d (%s) is repeated: no answer from %s.", self.next_number, request.name, names)
-        time.sleep(seconds)
 
 
 def _pack(content: bytes) -> bytes | np.ndarray:

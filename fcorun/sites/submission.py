@@ -84,26 +84,33 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
     return _result_within(workspace, f"{log_path} says why")
 
 
-def submit_job(job: Path, kit: Path, wait_seconds: float, on_status: Callable[[str], None] = lambda _: None) -> Path:
+def submit_job(
+    job: Path, kit: Path, wait_seconds: float, max_jobs: int = 20, on_status: Callable[[str], None] = lambda _: None
+) -> Path:
     """Submit a job with the kit of a user, wait for its end, and return the folder of its result.
 
-    A job ends when its server or one of its sites is lost. The job is then submitted again, and goes on: server and
-    sites have stored how far they came.
+    A job ends when its server or one of its sites is lost. The job is then submitted again, and goes on, because server
+    and sites have stored their states.
 
     Args:
         job: the folder of the job.
         kit: the folder of the kit.
-        wait_seconds: the longest time without a running job. Raises SiteLost after that time.
+        wait_seconds: the longest time without a running job.
+        max_jobs: the largest number of jobs that are submitted.
         on_status: called with a sentence for each change.
+
+    Raises SiteLost after ``wait_seconds`` or ``max_jobs``, and UserError if the run fails.
     """
-    user, status = user_of_kit(kit), ""
-    last_progress, problem = time.monotonic(), ""
-    while True:
+    user, jobs, problem = user_of_kit(kit), 0, ""
+    last_progress = time.monotonic()
+    while jobs < max_jobs and time.monotonic() - last_progress < wait_seconds:
         try:
             with _session(kit, user) as session:
                 _abort_jobs(session, job.name)
                 job_id = session.submit_job(str(job))
+                jobs += 1
                 on_status(f"submitted as {job_id}")
+                status = ""
                 for status in _statuses(session, job_id):
                     on_status(status)
                     if status == "RUNNING":
@@ -111,13 +118,16 @@ def submit_job(job: Path, kit: Path, wait_seconds: float, on_status: Callable[[s
                 if status == "FINISHED:COMPLETED":
                     return _download(session, job_id)
                 problem = f"the job ended as {status.removeprefix('FINISHED:').lower()}"
+        except SiteLost as error:
+            problem = str(error)
         except _temporary_errors() as error:
             problem = describe_error(error)
         on_status(problem)
-        if time.monotonic() - last_progress > wait_seconds:
-            raise SiteLost(f"no job has run for {wait_seconds:g} seconds ({escape_controls(problem)}): see that the "
-                           "server and all sites run, then give the same command again, which goes on")  # fmt: skip
         time.sleep(_POLL_SECONDS)
+    raise SiteLost(
+        f"{jobs} jobs of this run have ended early, the last one because: {escape_controls(problem)}; see that the "
+        "server and all sites run, then give the same command again, which goes on"
+    )
 
 
 @contextmanager
@@ -171,11 +181,12 @@ def _download(session: "Session", job_id: str) -> Path:
 
 
 def _result_within(folder: Path, why: str) -> Path:
-    """Return the folder of the result of a job. Raises UserError with the sentence of a run that failed."""
+    """Return the folder of the result of a job. Raises UserError or SiteLost with the sentence of a failed run."""
     found = sorted(folder.glob(f"**/{RESULT_FOLDER}/{OUTCOME_FILE}"))
     if not found:
         raise UserError(f"the run has no result: {why}")
     outcome = read_json(found[0])
     if outcome.get("status") != "done":
-        raise UserError(escape_controls(str(outcome.get("sentence", "the run failed"))))
+        error = SiteLost if outcome.get("status") == "lost" else UserError
+        raise error(escape_controls(str(outcome.get("sentence", "the run failed"))))
     return found[0].parent

@@ -1,16 +1,138 @@
-"""The toy study as a job of NVFLARE, in its simulator."""
+"""The toy study as a job of NVFLARE: calls that are lost, messages as bytes and arrays, and a run in its simulator."""
 
 import json
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
+from fcorun.errors import UserError
+from fcorun.sites.durable import DurableSite
 from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import SiteLost, SiteRefusal
 
 pytest.importorskip("nvflare", reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 
+from fcorun.sites import nvflare as module
+from fcorun.sites.nvflare import CollabConnections, CollabSite
+
 SITES = ["site-1", "site-2", "site-3"]
+
+
+class OpenedSite(CollabSite):
+    """A site with the rows of a toy site, in a folder of the test."""
+
+    def __init__(self, toy):
+        super().__init__()
+        self.toy, self.opened = toy, None
+
+    def open_site(self, name, root):
+        self.opened = DurableSite(self.toy, root / name)
+        return self.opened
+
+
+class FakeCollab:
+    """Sites in this process behind the names of NVFLARE's Collab API.
+
+    Attributes:
+        lost: the numbers of calls whose answer is lost, by site.
+        silent: the sites that never answer.
+    """
+
+    is_aborted = False
+    caller = "server"
+
+    def __init__(self, root, toys):
+        self.objects = {name: OpenedSite(toy) for name, toy in toys.items()}
+        self.clients = [SimpleNamespace(name=name) for name in self.objects]
+        self.workspace = SimpleNamespace(get_root_dir=lambda: str(root))
+        self.lost, self.silent, self.calls, self.kinds = {}, set(), dict.fromkeys(toys, 0), set()
+
+    def get_clients(self, names):
+        return lambda timeout: SimpleNamespace(answer=lambda request: self.answer(names, request))
+
+    def answer(self, names, request):
+        results = []
+        for name in names:
+            self.calls[name] += 1
+            self.site_name = name
+            if name in self.silent:
+                continue
+            answer = self.objects[name].answer(request)
+            self.kinds |= {type(request), type(answer)}
+            if self.calls[name] not in self.lost.get(name, ()):
+                results.append((name, answer))
+        return results
+
+
+@pytest.fixture
+def toys():
+    return {name: ToySite(toy_rows(number)) for number, name in enumerate(SITES, start=1)}
+
+
+@pytest.fixture
+def collab(tmp_path, toys, monkeypatch):
+    collab = FakeCollab(tmp_path, toys)
+    monkeypatch.setattr(module, "collab", collab)
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_silence_log_of_calls", lambda: None)
+    yield collab
+    for site in collab.objects.values():
+        if site.opened is not None:
+            site.opened.close()
+
+
+def expected_model(rounds, features=3):
+    toys = {name: ToySite(toy_rows(number, features)) for number, name in enumerate(SITES, start=1)}
+    return toy_study(InProcessConnections(toys), rounds, features)
+
+
+def test_lost_answers_are_asked_again_and_computed_once(collab, toys):
+    collab.lost = {"site-1": [1, 2, 4], "site-3": [3]}
+    np.testing.assert_array_equal(toy_study(CollabConnections("a", 10.0), 3), expected_model(3))
+    assert [toy.computed for toy in toys.values()] == [5, 5, 5]
+    assert collab.calls == {"site-1": 8, "site-2": 5, "site-3": 6}
+
+
+def test_a_silent_site_is_named(collab, monkeypatch):
+    monkeypatch.setattr(module, "_SILENT_SECONDS", 0.05)
+    collab.silent = {"site-2"}
+    with pytest.raises(SiteLost, match=r"request 0 \(describe\) from 'site-2' within 0\.05"):
+        CollabConnections("a", 10.0).ask("describe")
+
+
+def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(collab, toys, monkeypatch):
+    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.001)
+    collab.objects["site-2"]._lock.acquire()
+    timer = threading.Timer(0.2, collab.objects["site-2"]._lock.release)
+    timer.start()
+    assert set(CollabConnections("a", 10.0).ask("describe")) == set(SITES)
+    collab.objects["site-2"]._lock.acquire()
+    with pytest.raises(SiteLost, match=r"from 'site-2' within 0\.1 seconds"):
+        CollabConnections("b", 0.1).ask("describe", of=["site-2"])
+
+
+def test_long_messages_are_arrays(tmp_path, monkeypatch):
+    features = 200_000
+    toys = {name: ToySite(toy_rows(number, features)) for number, name in enumerate(SITES, start=1)}
+    collab = FakeCollab(tmp_path, toys)
+    monkeypatch.setattr(module, "collab", collab)
+    monkeypatch.setattr(module, "_silence_log_of_calls", lambda: None)
+    connections = CollabConnections("a", 10.0)
+    connections.ask("describe", of=["site-1"])
+    assert collab.kinds == {bytes, np.ndarray}  # of the request and of the answer
+    with pytest.raises(UserError, match="neither bytes nor an array of bytes"):
+        module._unpack(np.zeros(3))
+
+
+def test_a_refusal_names_the_site_and_only_the_server_is_answered(collab):
+    with pytest.raises(SiteRefusal, match="'site-1': the owner has not accepted this plan"):
+        CollabConnections("a", 10.0).ask("load")
+    collab.caller = "site-3"
+    with pytest.raises(UserError, match="site-3 is not the server"):
+        collab.objects["site-1"].answer(b"")
 
 
 def export(folder, run="a", rounds=4, features=3):
@@ -29,14 +151,14 @@ def test_a_job_names_classes_and_holds_no_code(tmp_path):
     assert paths["toy_collab.ToyCollabSite"] == {"features": 3}
     meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
     assert meta["deploy_map"] == {"app": ["server", *SITES]}
+    assert meta["mandatory_clients"] == SITES
 
 
 @pytest.mark.slow
 def test_the_simulator_gives_the_bits_of_one_process(tmp_path):
     from fcorun.sites.submission import simulate_job
 
-    job = export(tmp_path)
+    features = 200_000  # its messages are arrays, those of the other requests bytes
+    job = export(tmp_path, features=features)
     result = simulate_job(job, tmp_path / "workspace", SITES, ["toy_collab."], seconds=120)
-    sites = {name: ToySite(toy_rows(number)) for number, name in enumerate(SITES, start=1)}
-    expected = toy_study(InProcessConnections(sites), rounds=4)
-    np.testing.assert_array_equal(np.load(result / "model.npy"), expected)
+    np.testing.assert_array_equal(np.load(result / "model.npy"), expected_model(4, features))

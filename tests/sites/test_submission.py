@@ -1,0 +1,112 @@
+"""A submitted job is repeated after losses, and its failure is told by the sentence of the run."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from fcorun.errors import UserError
+from fcorun.sites import submission
+from fcorun.sites.messages import SiteLost
+
+pytest.importorskip("nvflare", reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+
+
+class FakeServer:
+    """A server of jobs.
+
+    Attributes:
+        jobs: each job's end: a status, an outcome of the run, or an error of the connection.
+    """
+
+    def __init__(self, folder, jobs):
+        self.folder, self.jobs = folder, jobs
+        self.listed, self.aborted = [], []
+
+    def list_jobs(self, name_prefix):
+        return [meta for meta in self.listed if meta["job_name"].startswith(name_prefix)]
+
+    def abort_job(self, job_id):
+        self.aborted.append(job_id)
+        next(meta for meta in self.listed if meta["job_id"] == job_id)["status"] = "FINISHED:ABORTED"
+
+    def submit_job(self, path):
+        number = sum(meta["job_name"] == "fcorun-a" for meta in self.listed)
+        self.listed.append({"job_id": str(number), "job_name": "fcorun-a", "status": "RUNNING"})
+        return str(number)
+
+    def get_job_meta(self, job_id):
+        end, meta = self.jobs[int(job_id)], next(m for m in self.listed if m["job_id"] == job_id)
+        if isinstance(end, Exception):
+            raise end
+        meta["status"] = end if isinstance(end, str) else "FINISHED:COMPLETED"
+        return meta
+
+    def download_job_result(self, job_id, destination):
+        folder = self.folder / job_id / "workspace" / "fcorun"
+        folder.mkdir(parents=True)
+        (folder / "outcome.json").write_text(json.dumps(self.jobs[int(job_id)]), encoding="utf-8")
+        return str(self.folder / job_id)
+
+
+@pytest.fixture
+def submit(tmp_path, monkeypatch):
+    """Return a function that submits a job whose repetitions end as given."""
+    kit = tmp_path / "kit" / "startup"
+    kit.mkdir(parents=True)
+    (kit / "fed_admin.json").write_text('{"admin": {"username": "lead@here.org"}}', encoding="utf-8")
+
+    def run(*ends, others=(), **options):
+        server = FakeServer(tmp_path, ends)
+        server.listed += others
+
+        @contextmanager
+        def session(kit, user):
+            yield server
+
+        monkeypatch.setattr(submission, "_session", session)
+        monkeypatch.setattr(submission, "_POLL_SECONDS", 0.0)
+        told = []
+        try:
+            result = submission.submit_job(tmp_path / "fcorun-a", kit.parent, 60.0, on_status=told.append, **options)
+        except UserError as error:
+            result = error
+        return result, server, told
+
+    return run
+
+
+def test_a_lost_job_is_repeated_and_earlier_jobs_of_the_run_are_aborted(submit, tmp_path):
+    others = [
+        {"job_id": "x", "job_name": "fcorun-ab", "status": "RUNNING"},
+        {"job_id": "y", "job_name": "fcorun-a2", "status": "FINISHED:COMPLETED"},
+    ]
+    ends = (
+        "FINISHED:ABNORMAL",
+        ConnectionError("no server"),
+        {"status": "lost", "sentence": "no answer"},
+        {"status": "done"},
+    )
+    result, server, told = submit(*ends, others=others)
+    assert result == tmp_path / "3" / "workspace" / "fcorun"
+    assert server.aborted == ["1"]  # the only one that was left as running
+    assert [sentence for sentence in told if sentence.startswith("submitted")] == [
+        f"submitted as {i}" for i in range(4)
+    ]
+    problems = ("the job ended as abnormal", "ConnectionError: no server", "no answer")
+    assert all(any(sentence.startswith(problem) for sentence in told) for problem in problems)
+
+
+def test_the_sentence_of_a_failed_run_is_told_without_control_characters(submit):
+    result, server, _ = submit({"status": "failed", "sentence": "site 'north': no\x1b[2J rows"})
+    assert type(result) is UserError
+    assert str(result) == r"site 'north': no\x1b[2J rows"
+    assert len(server.listed) == 1
+
+
+def test_jobs_that_end_early_are_repeated_up_to_a_limit(submit):
+    result, server, _ = submit(*["FINISHED:EXECUTION_EXCEPTION"] * 5, max_jobs=3)
+    assert isinstance(result, SiteLost)
+    assert "3 jobs of this run have ended early" in str(result)
+    assert "same command again" in str(result)
+    assert len(server.listed) == 3
