@@ -40,6 +40,7 @@ from fcorun.system.interruption import interruptible_at_once
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
+    from fcorun.records.record import Record
     from fcorun.runs.sweep_points import SweepPoint
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
@@ -329,9 +330,9 @@ def run_points(
     folder = Path(str(config.hydra.sweep.dir))
     report_lines: list[str] = []
 
-    def write_page() -> None:
+    def write_page(records: Sequence["Record"]) -> None:
         if config.get("report") is not False:
-            report_lines.extend(write_report(folder, [point.folder for point in points]))
+            report_lines.extend(write_report(folder, records))
 
     with SweepConsole(options.verbose) as console:
         code = run_sweep(points, folder, options, console, without_report=part, helper=helper, meanwhile=write_page)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -27,14 +28,14 @@ def run_sweep(
     *,
     without_report: bool = False,
     helper: HelperProcess | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[Sequence[Record]], None] = lambda _: None,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
         helper: a process that draws the pictures; None: this process draws them.
-        meanwhile: is called while the helper draws the pictures of the report.
+        meanwhile: is called with the records while the helper draws the pictures of the report.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -127,7 +128,7 @@ def _report(
     watch: SweepWatcher,
     *,
     helper: HelperProcess | None,
-    meanwhile: Callable[[], None],
+    meanwhile: Callable[[Sequence[Record]], None],
 ) -> int:
     """Write the table and the pictures of all records in the folder, and of points elsewhere.
 
@@ -144,7 +145,7 @@ def _report(
             console=watch.console or Console(quiet=True),
             algos=load_settings(folder).algos,
             helper=helper,
-            meanwhile=meanwhile,
+            meanwhile=partial(meanwhile, records),
             **settings,
         )
     except UserError as error:

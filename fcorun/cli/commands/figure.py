@@ -109,7 +109,7 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
         for warning in figure.warnings:
             out.print(escape(warning))
         if figure.wants_page:
-            for line in html_report.write_report(figure.folder, [record.folder for record in figure.records]):
+            for line in html_report.write_report(figure.folder, figure.records):
                 out.print(escape(line))
         out.print(escape(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n"))
     if claims:

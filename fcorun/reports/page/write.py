@@ -25,18 +25,18 @@ def key_comments(records: Iterable[Record]) -> dict[str, str]:
     return {key: "; or: ".join(sorted(filter(None, texts))) for key, texts in comments.items()}
 
 
-def write_report(folder: Path, record_folders: Iterable[Path] = ()) -> list[str]:
+def write_report(folder: Path, records: Iterable[Record] = ()) -> list[str]:
     """Write the report page of a folder into it; return the sentences to print about it.
 
-    The page shows the records in and under the folder, and those in ``record_folders``.
+    The page shows the records in and under the folder, and ``records``. What these have read is not read again.
     """
     from fcorun.reports.page.build import build_page
 
+    given = {record.folder.resolve(): record for record in records}
     try:
-        inside = {record.folder.resolve(): record for record in load_records(folder)}
-        outside = [Record(path) for path in record_folders if path.resolve() not in inside]
-        records = [*inside.values(), *(record for record in outside if record.status)]
-        write_atomically(folder / REPORT_FILE, build_page([folder], records, comments=key_comments(records)))
+        shown = [given.pop(record.folder.resolve(), record) for record in load_records(folder)]
+        shown += [record for record in given.values() if record.status]
+        write_atomically(folder / REPORT_FILE, build_page([folder], shown, comments=key_comments(shown)))
     except (UserError, OSError) as error:
         return [f"{REPORT_FILE} was not written: {error}"]
     return [f"{REPORT_FILE} in {folder}/"]
