@@ -25,7 +25,8 @@ SMALLER = {
 }
 
 
-NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62")  # tested in test_haxby.py, test_nifti.py, test_femnist.py
+# tested in test_haxby.py, test_nifti.py, test_femnist.py, tests/sites
+NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62", "sites")
 
 
 @pytest.mark.parametrize("name", [name for name in choice_names("data") if name not in NEED_FILES])
