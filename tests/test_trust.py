@@ -129,9 +129,9 @@ def test_from_python_too(inbox, ran):
     bomb, found = load_records(inbox)
     assert bomb.flat_config == {}
     assert not {"hosts", "tracker"} & set(found.config)
-    with fails("objective.class=inbox.rec.payload.LeastSquares is not imported", "trust=DIR"):
+    with fails('objective.class="inbox.rec.payload.LeastSquares" is not imported', "trust=DIR"):
         found.estimator()
-    with fails("algo.class=inbox.rec.payload.FedDualAvg is not imported"):
+    with fails('algo.class="inbox.rec.payload.FedDualAvg" is not imported'):
         run(found.config | {"algo": found.config["algo"] | {"name": "plain"}})
     assert not ran.exists()
     with fails("trust=elsewhere: there is no such folder"):

@@ -56,6 +56,11 @@ class RunRecord(FittedRecord):
 
     @python_errors(names_of_record)
     def encode(self, frame: Any) -> Any:
+        """Return the features of rows as ``estimator`` takes them. Raises UserError.
+
+        Columns of a DataFrame are found by name, text is encoded and gaps are filled as in this record; features are
+        not standardized. Columns of an array (n, d) are in the order of the record.
+        """
         return super().encode(_to_frame(frame))
 
     @python_errors(names_of_record)

@@ -85,11 +85,11 @@ def test_a_fold_of_one_class_is_no_fold_to_rank(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_not_ranked_is_left_out_and_refused(monkeypatch):
-    with fails("metric=val_auc would not be measured", "it is of two classes"):
+    with fails('metric="val_auc" would not be measured', "it is of two classes"):
         run(small("metric=val_auc"))
     monkeypatch.setattr(evaluate, "MAX_RANKED_ROWS", 5)
     assert "val_auc" not in run(binary(), "many").metrics
-    with fails("metric=val_auc would not be measured", "more than 5"):
+    with fails('metric="val_auc" would not be measured', "more than 5"):
         run(binary("metric=val_auc"), "refused")
     assert not Path("refused").exists()
 

@@ -64,5 +64,5 @@ def test_a_declared_metric_is_in_the_picture_of_a_run(config):
 
 def test_other_objectives_refuse_the_metric():
     assert "val_absolute_error" not in CATALOGUE
-    with fails("metric=val_absolute_error", "val_accuracy"):
+    with fails('metric="val_absolute_error"', "val_accuracy"):
         run(small() | {"metric": "val_absolute_error"})

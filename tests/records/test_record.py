@@ -109,7 +109,7 @@ def test_a_finished_run_is_used_again_unless_forced():
 def test_another_run_in_the_folder_is_refused_unless_forced():
     run(small(), "here")
     before = {path.name: path.read_bytes() for path in Path("here").iterdir()}
-    with pytest.raises(UserError, match=r"here holds another run .*force=true"):
+    with pytest.raises(UserError, match=r'"here" holds another run .*force=True'):
         run(small("seed=1"), "here")
     assert {path.name: path.read_bytes() for path in Path("here").iterdir()} == before
     assert run(small("seed=1", "force=true"), "here").config["seed"] == 1

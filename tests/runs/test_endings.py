@@ -128,7 +128,7 @@ def test_metrics_that_may_be_targets(stop, expected):
 
 def test_a_target_below_what_the_precision_resolves_is_refused():
     config = with_target(suboptimality=1e-12) | {"precision": "float32"}
-    with fails("stop.suboptimality=1e-12", "precision=float64"):
+    with fails('stop["suboptimality"]=1e-12', 'precision="float64"'):
         run(config)
 
 
