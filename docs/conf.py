@@ -1,5 +1,6 @@
 """Configuration of Sphinx: sphinx-build -W docs site. Neither building nor reading the site needs a network."""
 
+import gc
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from docutils.utils.math.latex2mathml import tex2mathml
 sys.path.insert(0, str(Path(__file__).parent))
 
 import reference
+
+gc.set_threshold(100_000)  # the nodes of all pages stay until the end
 
 project = "fcorun"
 author = "The fcorun authors"
