@@ -90,14 +90,13 @@ def own_cache(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
     """Skip the drawing of pictures, except for tests that look at them."""
-    rooms = ("cli", "figures", "reports")
-    looks_at_pictures = request.path.parent.name in rooms and "undrawn" not in request.keywords
+    looks_at_pictures = request.path.parent.name in ("cli", "reports") and "undrawn" not in request.keywords
     if not looks_at_pictures and "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", lambda *_, **__: b"")
         empty_files = {"coefficients.png": b""}
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: empty_files)
         monkeypatch.setattr("fcorun.reports.sweep_report.begin_sweep_pictures", lambda *_, **__: list)
-        if request.path.parent.name == "selection":
+        if request.path.parent.name in ("docs", "selection"):
             monkeypatch.setattr(
                 "fcorun.selection.cross_validation.files.draw_selection", lambda *_: {"selection.png": b""}
             )

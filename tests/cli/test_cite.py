@@ -13,6 +13,7 @@ from fcorun import run
 from fcorun.cli.commands import main
 from fcorun.sources.catalogue import load_catalogue
 
+pytestmark = pytest.mark.undrawn
 OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
 SOURCE = """
 from dataclasses import dataclass

@@ -19,6 +19,7 @@ from fcorun.datasets import table
 from fcorun.experiment import prepare
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
+pytestmark = pytest.mark.undrawn
 
 
 def process(*arguments, **options):

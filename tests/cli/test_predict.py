@@ -16,6 +16,7 @@ from fcorun.cli.commands import main
 from fcorun.models.predict import predict
 
 SITES = np.repeat(["a", "b", "c"], 30)
+pytestmark = pytest.mark.undrawn
 
 
 @pytest.fixture
