@@ -8,6 +8,7 @@ Prints a table in Markdown. FOLDER must be empty, and holds the kits and all log
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -141,10 +142,10 @@ def kill_parties(folder: Path, parties: Parties, job: Path, run: str, kills: int
     rng = random.Random(0)
     user = start_user(folder, parties.kits, job)
     log = []
-    for _ in range(kills):
+    kinds = [(name, job_only) for name in (SERVER, *SITES) for job_only in (False, True)] + [("user", False)]
+    rng.shuffle(kinds)
+    for name, job_only in itertools.islice(itertools.cycle(kinds), kills):
         wait_for_request(parties.kits, run, progress(parties.kits, run) + rng.randrange(5, 50))
-        name = rng.choice([SERVER, *SITES, "user"])
-        job_only = name != "user" and rng.random() < 0.5
         at = progress(parties.kits, run)
         print(f"kill {len(log) + 1}: {name}{' (its job)' if job_only else ''} at request {at}", flush=True)
         started = time.monotonic()

@@ -1,5 +1,6 @@
 """Jobs of NVFLARE: a job of installed classes, its simulation on this machine, and its submission with a kit."""
 
+import io
 import json
 import os
 import shutil
@@ -8,9 +9,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from fcorun.errors import UserError, describe_error, escape_controls
 from fcorun.records.formats import json_text, read_json
@@ -79,13 +82,19 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
                     break
         finally:
             if process.poll() is None:
-                process.kill()
-            process.wait()
+                _kill(process)
     return _result_within(workspace, f"{log_path} says why")
 
 
+def _kill(process: subprocess.Popen) -> None:
+    """Kill a process, and those that it has started."""
+    for running in (*psutil.Process(process.pid).children(recursive=True), process):
+        running.kill()
+    process.wait()
+
+
 def submit_job(
-    job: Path, kit: Path, wait_seconds: float, max_jobs: int = 20, on_status: Callable[[str], None] = lambda _: None
+    job: Path, kit: Path, wait_seconds: float, on_status: Callable[[str], None] = lambda _: None, max_jobs: int = 20
 ) -> Path:
     """Submit a job with the kit of a user, wait for its end, and return the folder of its result.
 
@@ -96,25 +105,27 @@ def submit_job(
         job: the folder of the job.
         kit: the folder of the kit.
         wait_seconds: the longest time without a running job.
-        max_jobs: the largest number of jobs that are submitted.
         on_status: called with a sentence for each change.
+        max_jobs: the largest number of jobs that are submitted.
 
     Raises SiteLost after ``wait_seconds`` or ``max_jobs``, and UserError if the run fails.
     """
     user, jobs, problem = user_of_kit(kit), 0, ""
-    last_progress = time.monotonic()
-    while jobs < max_jobs and time.monotonic() - last_progress < wait_seconds:
+    sites = json.loads((job / "meta.json").read_text(encoding="utf-8"))["mandatory_clients"]
+    away_since = None
+    while jobs < max_jobs and (away_since is None or time.monotonic() - away_since < wait_seconds):
         try:
             with _session(kit, user) as session:
+                _check_connected(session, sites)
                 _abort_jobs(session, job.name)
                 job_id = session.submit_job(str(job))
                 jobs += 1
                 on_status(f"submitted as {job_id}")
                 status = ""
-                for status in _statuses(session, job_id):
+                for status in _statuses(session, job_id, wait_seconds):
                     on_status(status)
                     if status == "RUNNING":
-                        last_progress = time.monotonic()
+                        away_since = None
                 if status == "FINISHED:COMPLETED":
                     return _download(session, job_id)
                 problem = f"the job ended as {status.removeprefix('FINISHED:').lower()}"
@@ -123,10 +134,11 @@ def submit_job(
         except _temporary_errors() as error:
             problem = describe_error(error)
         on_status(problem)
+        away_since = away_since or time.monotonic()
         time.sleep(_POLL_SECONDS)
     raise SiteLost(
-        f"{jobs} jobs of this run have ended early, the last one because: {escape_controls(problem)}; see that the "
-        "server and all sites run, then give the same command again, which goes on"
+        f"the run is not done after {jobs} jobs: {escape_controls(problem)}; see that the server and all sites run, "
+        "then give the same command again, which goes on"
     )
 
 
@@ -137,7 +149,8 @@ def _session(kit: Path, user: str) -> "Iterator[Session]":
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     try:
-        session = new_secure_session(user, str(kit), timeout=_LOGIN_SECONDS)
+        with redirect_stdout(io.StringIO()):  # NVFLARE prints that it connects
+            session = new_secure_session(user, str(kit), timeout=_LOGIN_SECONDS)
         try:
             yield session
         finally:
@@ -163,16 +176,27 @@ def _abort_jobs(session: "Session", name: str) -> None:
                 session.abort_job(str(meta["job_id"]))
 
 
-def _statuses(session: "Session", job_id: str) -> Iterator[str]:
-    """Yield each new status of a job, up to its end."""
-    last = None
+def _check_connected(session: "Session", sites: Sequence[str]) -> None:
+    """Raise SiteLost if a site is not connected to the server: its job would wait without a word."""
+    connected = {client.name for client in session.get_system_info().client_info}
+    away = [site for site in sites if site not in connected]
+    if away:
+        raise SiteLost("not connected to the server: " + ", ".join(f"'{site}'" for site in away))
+
+
+def _statuses(session: "Session", job_id: str, wait_seconds: float) -> Iterator[str]:
+    """Yield each new status of a job, up to its end. Raises SiteLost if the job does not start within a time limit."""
+    status = ""
+    end = time.monotonic() + wait_seconds
     for _ in poll(float("inf"), _POLL_SECONDS, _POLL_SECONDS):
         meta: dict[str, Any] = session.get_job_meta(job_id)
-        if meta.get("status") != last:
-            last = str(meta.get("status"))
-            yield last
-            if last.startswith("FINISHED"):
-                return
+        if meta.get("status") != status:
+            status = str(meta.get("status"))
+            yield status
+        if status.startswith("FINISHED"):
+            return
+        if status != "RUNNING" and time.monotonic() > end:
+            raise SiteLost(f"the server has not started the job within {wait_seconds:g} seconds")
 
 
 def _download(session: "Session", job_id: str) -> Path:

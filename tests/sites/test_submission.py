@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,12 @@ class FakeServer:
     def __init__(self, folder, jobs):
         self.folder, self.jobs = folder, jobs
         self.listed, self.aborted = [], []
+        self.connected = [["north"], ["north", "south"]]  # at the first question, and at the others
+
+    def get_system_info(self):
+        names = self.connected[0]
+        self.connected = self.connected[-1:]
+        return SimpleNamespace(client_info=[SimpleNamespace(name=name) for name in names])
 
     def list_jobs(self, name_prefix):
         return [meta for meta in self.listed if meta["job_name"].startswith(name_prefix)]
@@ -54,11 +61,15 @@ def submit(tmp_path, monkeypatch):
     """Return a function that submits a job whose repetitions end as given."""
     kit = tmp_path / "kit" / "startup"
     kit.mkdir(parents=True)
+    (tmp_path / "fcorun-a").mkdir()
+    (tmp_path / "fcorun-a" / "meta.json").write_text('{"mandatory_clients": ["north", "south"]}', encoding="utf-8")
     (kit / "fed_admin.json").write_text('{"admin": {"username": "lead@here.org"}}', encoding="utf-8")
 
-    def run(*ends, others=(), **options):
+    def run(*ends, others=(), connected=None, wait_seconds=60.0, **options):
         server = FakeServer(tmp_path, ends)
         server.listed += others
+        if connected:
+            server.connected = [connected]
 
         @contextmanager
         def session(kit, user):
@@ -68,7 +79,9 @@ def submit(tmp_path, monkeypatch):
         monkeypatch.setattr(submission, "_POLL_SECONDS", 0.0)
         told = []
         try:
-            result = submission.submit_job(tmp_path / "fcorun-a", kit.parent, 60.0, on_status=told.append, **options)
+            result = submission.submit_job(
+                tmp_path / "fcorun-a", kit.parent, wait_seconds, on_status=told.append, **options
+            )
         except UserError as error:
             result = error
         return result, server, told
@@ -93,7 +106,12 @@ def test_a_lost_job_is_repeated_and_earlier_jobs_of_the_run_are_aborted(submit, 
     assert [sentence for sentence in told if sentence.startswith("submitted")] == [
         f"submitted as {i}" for i in range(4)
     ]
-    problems = ("the job ended as abnormal", "ConnectionError: no server", "no answer")
+    problems = (
+        "the job ended as abnormal",
+        "ConnectionError: no server",
+        "no answer",
+        "not connected to the server: 'south'",
+    )
     assert all(any(sentence.startswith(problem) for sentence in told) for problem in problems)
 
 
@@ -107,6 +125,19 @@ def test_the_sentence_of_a_failed_run_is_told_without_control_characters(submit)
 def test_jobs_that_end_early_are_repeated_up_to_a_limit(submit):
     result, server, _ = submit(*["FINISHED:EXECUTION_EXCEPTION"] * 5, max_jobs=3)
     assert isinstance(result, SiteLost)
-    assert "3 jobs of this run have ended early" in str(result)
+    assert "the run is not done after 3 jobs: the job ended as execution_exception" in str(result)
     assert "same command again" in str(result)
     assert len(server.listed) == 3
+
+
+def test_a_site_that_stays_away_is_named_after_the_time_limit(submit):
+    result, server, _ = submit({"status": "done"}, connected=["north"], wait_seconds=0.05)
+    assert isinstance(result, SiteLost)
+    assert "not connected to the server: 'south'" in str(result)
+    assert not server.listed
+
+
+def test_a_job_that_does_not_start_is_told(submit):
+    result, _, _ = submit("SUBMITTED", max_jobs=1, wait_seconds=0.05)
+    assert isinstance(result, SiteLost)
+    assert "the server has not started the job" in str(result)
