@@ -80,7 +80,7 @@ class FederatedData:
     def __post_init__(self):
         for name in ("validation", "test"):
             rows = getattr(self, name)
-            if rows is not None and not len(rows):
+            if rows is not None and not rows.n_rows:
                 object.__setattr__(self, name, None)
 
     def __repr__(self) -> str:

@@ -264,11 +264,13 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
 def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict[str, Any]:
     """Return the section on the data in summary.json."""
     summary: dict[str, Any] = {"clients": data.n_clients, "examples": data.train.n_rows}
-    if len(data.train) < data.train.n_rows:
+    if isinstance(data.train, SiteRows):
+        summary["sites"] = sorted(set(data.train.site_of_client))
+    elif len(data.train) < data.train.n_rows:
         summary["evaluated_examples"] = len(data.train)
-    summary["validation_examples"] = 0 if data.validation is None else len(data.validation)
+    summary["validation_examples"] = 0 if data.validation is None else data.validation.n_rows
     if data.test is not None:
-        summary["test_examples"] = len(data.test)
+        summary["test_examples"] = data.test.n_rows
     summary |= {"features": int(data.train.x.shape[1]), "feature_names": list(data.features.names), "task": data.task}
     if not experiment.data.units:
         summary["units"] = False

@@ -76,7 +76,7 @@ class Server:
         return FederatedData(
             train=train,
             validation=described(1),
-            test=None,
+            test=described(2),
             features=Features(
                 agreement.feature_names,
                 standardized=None if scaling is None else scaling.to_dict(),

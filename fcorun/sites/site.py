@@ -84,6 +84,10 @@ class Site:
         policy = TablePolicy(self.policy.min_rows, self.policy.min_cell, columns)
         return read_site_table(self.plan.shared_options, self.options, policy)
 
+    def read_table(self) -> None:
+        """Read the table. Raises UserError with the whole sentence for its owner where it does not fit the plan."""
+        _ = self.table
+
     def answer(self, request: Message) -> Message:
         """Return the answer to a request. Raises UserError if the plan or the policy does not allow one."""
         answers: dict[str, Callable[[Message], Message]] = {

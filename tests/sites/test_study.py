@@ -47,10 +47,13 @@ def sites_of(plan, policy=None):
 
 
 def test_a_trial_gives_a_record_and_the_weights_of_the_pooled_rows(tmp_path):
-    record, comparison = try_plan(plan_of(), sites_of(plan_of()), tmp_path / "out")
+    plan = plan_of("rounds=8", "stop={val_loss: 30}")
+    record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")
     assert record.status["status"] == "done"
     assert comparison.difference < 1e-14
     assert record.metrics["round"].tolist() == [0, 2, 4]
+    assert record.summary["data"]["sites"] == ["a", "b", "c"]
+    assert record.summary["data"]["validation_examples"] == 42
     assert record.scores["n"].tolist() == [168, 42]
     assert record.scores["loss"].iloc[0] == pytest.approx(record.metrics["train_loss"].iloc[-1], rel=1e-12)
 

@@ -91,6 +91,7 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
     for name, file in zip(names, files, strict=True):
         options, policy = _read_site_keys([*keys, f"data.path={file}"])
         sites[name] = Site(plan, options, policy)
+        sites[name].read_table()
     record, comparison = try_plan(plan, sites, _output_folder(plan, arguments))
     for line in (*comparison.describe(), str(record.folder)):
         console.print(escape(line))
