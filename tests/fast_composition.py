@@ -3,6 +3,7 @@
 import pickle
 from copy import copy, deepcopy
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hydra._internal.config_repository import CachingConfigRepository, ConfigRep
 from hydra._internal.defaults_list import Overrides
 from hydra._internal.hydra import Hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf.errors import OmegaConfBaseException
 
 from fcorun.configuration.search_path import packaged_config_dir
 
@@ -94,14 +96,26 @@ def _choose_once(create_list):
 
 
 def _merge_once(merge):
-    """Return a method that merges files once."""
+    """Return a method that merges files once, and Hydra's own files, which come first, once for all choices."""
     merged = {}
 
     def merge_once(self, defaults, repo):
-        key = (_other_files(repo), repr(defaults))
-        if key not in merged:
-            merged[key] = pickle.dumps(merge(self, defaults=defaults, repo=repo))
-        return pickle.loads(merged[key])
+        files = _other_files(repo)
+        if (files, repr(defaults)) not in merged:
+            merged[files, repr(defaults)] = pickle.dumps(merge_all(self, files, defaults, repo))
+        return pickle.loads(merged[files, repr(defaults)])
+
+    def merge_all(self, files, defaults, repo):
+        count = len(list(takewhile(lambda each: each.config_path.startswith("hydra/"), defaults)))
+        first, rest = defaults[:count], defaults[count:]
+        if (files, repr(first)) not in merged:
+            merged[files, repr(first)] = pickle.dumps(merge(self, defaults=first, repo=repo))
+        config = pickle.loads(merged[files, repr(first)])
+        try:
+            config.merge_with(merge(self, defaults=rest, repo=repo))
+        except OmegaConfBaseException:  # Hydra's error names the file
+            return merge(self, defaults=defaults, repo=repo)
+        return config
 
     return merge_once
 
