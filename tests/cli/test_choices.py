@@ -46,7 +46,7 @@ TASKS += [(name, "binary") for name in ("centralized", "feddualavg", "fedsplit",
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_every_algorithm_classifies(fcorun, name, task):
-    write_table("rows.csv", task)
+    write_table("rows.csv", task, rows=200)
     rest = [f"algo={name}", f"data.task={task}", "rounds=30", "eval_every=30", "hydra.run.dir=here"]
     rest += ["topology=tree"] if traits_of(name).hierarchy == "only" else []
     rates = {f.name for f in fields(plugin_class("algo", name))} & {"client_lr"}
