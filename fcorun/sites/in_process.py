@@ -35,10 +35,11 @@ class InProcessConnections:
         of: Sequence[str] | None = None,
     ) -> dict[str, Message]:
         content = Message(name, dict(about or {}), dict(arrays or {})).to_bytes()
+        request = Message.from_bytes(content, "the server")
         answers = {}
         for site in self.sites if of is None else of:
             try:
-                answer = self.by_name[site].answer(Message.from_bytes(content, "the server")).to_bytes()
+                answer = self.by_name[site].answer(request).to_bytes()
             except UserError as error:
                 raise SiteRefusal(f"site '{site}': {error}") from error
             self.bytes_sent[site] = self.bytes_sent.get(site, 0) + len(answer)

@@ -5,6 +5,7 @@ A message travels as bytes: an .npz archive of its arrays and of one JSON text. 
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,11 @@ class Message:
     envelope: Envelope | None = None
 
     def to_bytes(self) -> bytes:
-        """Return the message as bytes."""
+        """Return the message as bytes, which are made once."""
+        return self._content
+
+    @cached_property
+    def _content(self) -> bytes:
         envelope = None if self.envelope is None else asdict(self.envelope)
         values = {"name": self.name, "about": self.about, "envelope": envelope}
         header = json.dumps(values, allow_nan=False, sort_keys=True)
