@@ -152,13 +152,3 @@ def test_a_job_names_classes_and_holds_no_code(tmp_path):
     meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
     assert meta["deploy_map"] == {"app": ["server", *SITES]}
     assert meta["mandatory_clients"] == SITES
-
-
-@pytest.mark.slow
-def test_the_simulator_gives_the_bits_of_one_process(tmp_path):
-    from fcorun.sites.submission import simulate_job
-
-    features = 200_000  # its messages are arrays, those of the other requests bytes
-    job = export(tmp_path, features=features)
-    result = simulate_job(job, tmp_path / "workspace", SITES, ["toy_collab."], seconds=120)
-    np.testing.assert_array_equal(np.load(result / "model.npy"), expected_model(4, features))

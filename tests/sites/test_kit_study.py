@@ -1,0 +1,52 @@
+"""A study as a job of NVFLARE, in its simulator: a server and three sites, each a process."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed
+
+from fcorun import Record
+from fcorun.experiment.prepare import prepare
+from fcorun.sites.acceptance import accept, site_folder
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.site import Site
+from fcorun.sites.study import run_plan
+from fcorun.sites.table_options import SiteOptions
+
+pytest.importorskip("nvflare", reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+
+NAMES = ("site-1", "site-2", "site-3")
+
+
+@pytest.mark.slow
+def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_path):
+    from simulated_study import SimulatedSite
+
+    from fcorun.sites.kit_study import StudyServer
+    from fcorun.sites.submission import export_job, simulate_job
+
+    options = ("data=sites", "data.target=y", "data.standardize=pooled", "precision=float64", "eval_every=10")
+    plan = Plan.from_experiment(
+        prepare(composed("algo=scaffold", "algo.client_lr=0.1", "rounds=30", *options, "data.validation=0"))
+    )
+    workspace = tmp_path / "workspace"
+    sites = {}
+    for number, name in enumerate(NAMES):
+        x = np.random.default_rng(number).normal(size=(40, 4))
+        frame = pd.DataFrame(x, columns=list("abcd")).assign(y=x @ [1.0, -1.0, 0.0, 2.0])
+        frame.to_csv(tmp_path / f"clinic{number}.csv", index=False)
+        site = SiteOptions(str(tmp_path / f"clinic{number}.csv"))
+        accept(site_folder(workspace / "local" / name), plan, site, Policy())
+        sites[name] = Site(plan, site)
+    whole = run_plan(plan, InProcessConnections(sites), tmp_path / "whole")
+
+    job = export_job(tmp_path, StudyServer(plan.to_text(), plan.digest[:16]), SimulatedSite(plan.to_text()), NAMES)
+    result = simulate_job(job, workspace, NAMES, ["fcorun.", "simulated_study."], seconds=200)
+    record = Record(Path(result) / "record")
+    assert record.metrics.drop(columns="seconds").equals(whole.metrics.drop(columns="seconds"))
+    for name, values in whole.solution.items():
+        np.testing.assert_array_equal(record.solution[name], values)
