@@ -13,6 +13,7 @@ from fcorun.config import build
 from fcorun.errors import UserError, suggest_name
 
 _NOTICE_SECONDS = 10.0
+_JOB_CLASSES = "fcorun.sites.kit_study."  # of the jobs that run a plan
 _OPTIONS_HELP = "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} policy=FILE"
 
 
@@ -60,17 +61,35 @@ def _check(plan: Any, arguments: Any, console: Console) -> int:
 
 
 def _accept(plan: Any, arguments: Any, console: Console) -> int:
-    """Note at a site that its owner accepts the digest of the plan, for these rows and this policy."""
+    """Note at a site that its owner accepts the digest of the plan, for these rows and this policy.
+
+    A kit then takes the jobs that run plans, and no others that bring code. The kit of a server has no rows: nothing is
+    noted there.
+    """
     from fcorun.sites.acceptance import accept, describe_site, site_folder
+    from fcorun.sites.kits import restrict_kit
     from fcorun.sites.site import Site
 
+    if arguments.kit is not None and (arguments.kit / "startup" / "fed_server.json").exists():
+        if arguments.rest:
+            raise UserError(f"{arguments.kit} is the kit of a server, which has no rows: leave "
+                            f"{' '.join(arguments.rest)} out")  # fmt: skip
+        restrict_kit(arguments.kit, [_JOB_CLASSES])
+        console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the server anew"))
+        return 0
     options, policy = _read_site_keys(arguments.rest)
     site = Site(plan, options, policy)
     for line in describe_site(site):
         console.print(escape(line))
-    folder = _required(arguments, "at") if arguments.kit is None else site_folder(arguments.kit)
+    if arguments.kit is None:
+        folder = _required(arguments, "at")
+    else:
+        restrict_kit(arguments.kit, [_JOB_CLASSES])
+        folder = site_folder(arguments.kit)
     path = accept(folder, plan, options, policy)
     console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
+    if arguments.kit is not None:
+        console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew"))
     return 0
 
 
@@ -105,6 +124,8 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
     from fcorun.sites.folder import FolderSite
 
     folder, at = _required(arguments, "folder"), _required(arguments, "at")
+    if not folder.is_dir():
+        raise UserError(f"--folder {folder} is no folder: see that the shared drive is there, or make the folder")
     name = arguments.name or at.resolve().name
     site = DurableSite(open_site(at, plan), at / "state" / plan.digest[:16])
     console.print(escape(f"site '{name}' answers the requests in {folder}"))
