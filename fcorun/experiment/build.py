@@ -73,6 +73,15 @@ def has_named_task(data: Any) -> bool:
     return isinstance(data, InMemoryTable) and not data.task_is_guessed
 
 
+def check_targets(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Raise UserError for targets that the objective does not take."""
+    try:
+        held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
+        experiment.objective.check_targets(data.train.y, np.concatenate([data.train.y[:0], *held_out]))
+    except ValueError as error:
+        raise UserError(f"objective={experiment.names['objective']}: {error}") from error
+
+
 def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Refuse data that do not fit the objective, and cohorts that do not fit the data or the algorithm.
 
@@ -85,11 +94,8 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
             f"data={names['data']} has {data.task} ones; choose another objective"
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
-    try:
-        held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
-        experiment.objective.check_targets(data.train.y, np.concatenate([data.train.y[:0], *held_out]))
-    except ValueError as error:
-        raise UserError(f"objective={names['objective']}: {error}") from error
+    if len(data.train.y):  # none at the server of sites
+        check_targets(experiment, data)
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip

@@ -157,6 +157,9 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
             isinstance(algo, Algorithm)
         ),
+        f"algo={names['algo']} trains no model that the sites share: choose another algorithm": (
+            not experiment.has_shared_model
+        ),
         f"topology={names['topology']}: sites talk to one server: give topology=star": not (
             isinstance(experiment.topology, Star)
         ),

@@ -26,7 +26,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import describe_table
-from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy
+from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.sites.table_rows import SiteTable, read_site_table
 
 _DIGITS = 2  # of bounds that leave a site
@@ -176,6 +176,8 @@ class Site:
             held_out_clients=tuple(names[n_clients:]),
         )
         self._experiment = self.plan.experiment
+        with for_owner_alone(f"its targets do not fit objective={self._experiment.names['objective']}"):
+            build.check_targets(self._experiment, self._data)
         build.check_data(self._experiment, self._data)
         return Message("load")
 

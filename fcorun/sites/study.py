@@ -32,8 +32,10 @@ def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Wa
     server = Server(plan, connections)
     data = server.load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
+    finished = (Path(folder) / "status.json").exists() and FittedRecord(folder).finished
     (record,) = run_experiments([replace(plan.experiment, data=dataset)], [folder], watch)
-    connections.ask("end")
+    if not finished:  # the sites of a finished run have been told its end
+        connections.ask("end")
     return record
 
 
@@ -65,6 +67,8 @@ def try_plan(
     connections = InProcessConnections(sites)
     record = run_plan(plan, connections, folder, watch)
     first = next(iter(sites.values()))
+    if not first.points:
+        raise UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
     data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
     engine = build_engine(resolve_numbers(plan.experiment, first.points[0]), data)
     with jax.enable_x64(engine.federation.precision == "float64"):

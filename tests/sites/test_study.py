@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
+from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.acceptance import accept, open_site
 from fcorun.sites.audit import AuditLog
@@ -90,6 +91,7 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
         (("reference=true",), "reference=true"),
         (("data=lasso",), "give data=sites"),
         (("algo=centralized",), "choose an algorithm with rounds"),
+        (("algo=local",), "trains no model that the sites share"),
     ],
 )
 def test_what_sites_cannot_compute_is_no_plan(overrides, words):
@@ -212,3 +214,35 @@ def test_bounds_are_rounded_outwards_to_two_digits(value):
     assert value <= round_up(value) <= value * 1.1 + 1e-300
     assert value >= round_down(value) >= value * 0.9 - 1e-300
     assert round_up(value) == float(f"{round_up(value):.2g}")
+
+
+def test_the_same_command_again_asks_no_round_and_changes_nothing(tmp_path):
+    plan, shared = plan_of(), tmp_path / "shared"
+    sites = {name: DurableSite(site, tmp_path / name) for name, site in sites_of(plan).items()}
+
+    def answer(waiting) -> None:
+        for name, site in sites.items():
+            FolderSite(shared, name, site).answer_pending()
+
+    metrics = []
+    for _ in range(2):
+        record = run_plan(plan, FolderConnections(shared, NAMES, "a", 30, answer), tmp_path / "record")
+        metrics.append((tmp_path / "record" / "metrics.csv").read_bytes())
+    assert metrics[0] == metrics[1]
+    assert record.finished
+    try_plan(plan, sites_of(plan), tmp_path / "trial")
+    with fails("holds this trial already"):
+        try_plan(plan, sites_of(plan), tmp_path / "trial")
+
+
+def test_counts_are_fitted_and_a_refusal_names_no_target_of_a_row():
+    counts = ("objective=poisson", "algo=newton")
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        rows.assign(cost=rows["cost"].abs().round()).to_csv(f"{name}.csv", index=False)
+    _, comparison = try_plan(plan_of(*counts), sites_of(plan_of(*counts)), "out")
+    assert comparison.difference < 1e-12
+    rows = pd.read_csv("b.csv")
+    rows.assign(cost=rows["cost"] - 1000).to_csv("b.csv", index=False)
+    with pytest.raises(UserError, match=r"site 'b': its targets do not fit objective=poisson$"):
+        run_plan(plan_of(*counts), InProcessConnections(sites_of(plan_of(*counts))), "out2")

@@ -1,6 +1,8 @@
 """fcorun site: what the owner of a site does with a plan, and the run of a plan."""
 
+import shlex
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,8 +57,8 @@ def _check(plan: Any, arguments: Any, console: Console) -> int:
     site = Site(plan, options, policy)
     for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
-    console.print(escape(f"\nnothing was sent. To accept this plan: fcorun site accept {arguments.plan} --kit KIT "
-                         f"{' '.join(arguments.rest)}"))  # fmt: skip
+    console.print(escape(f"\nnothing was sent. To accept this plan, with the folder of the site, --at DIR, or its kit, "
+                         f"--kit KIT:\n  fcorun site accept {arguments.plan} --at DIR {shlex.join(arguments.rest)}"))  # fmt: skip
     return 0
 
 
@@ -147,7 +149,9 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
         def show(line: str) -> None:
             console.print(escape(line))
 
-        submit_plan(plan, arguments.kit, names, folder, wait_seconds=arguments.wait, on_status=show)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Potential secret")  # the digest of the plan
+            submit_plan(plan, arguments.kit, names, folder, wait_seconds=arguments.wait, on_status=show)
     else:
         from fcorun.sites.folder import FolderConnections
         from fcorun.sites.study import run_plan

@@ -1,0 +1,72 @@
+"""fcorun plan and fcorun site, as owners of sites type them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+PLAN = ("algo=newton", "data=sites", "data.target=cost", "rounds=2", "eval_every=2", "--out", "study.yaml")
+
+
+@pytest.fixture(autouse=True)
+def plan(fcorun, tmp_path, monkeypatch):
+    """Write a plan, and the table of a site."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    pd.DataFrame(rng.normal(size=(60, 3)).round(2), columns=["age", "bmi", "cost"]).to_csv("a.csv", index=False)
+    code, out, _ = fcorun("plan", *PLAN)
+    assert code == 0
+    assert "what leaves each site" in out
+
+
+def make_kit(folder, settings: str):
+    """Write a folder with the settings of a kit of NVFLARE that fcorun reads."""
+    for name, content in {
+        f"startup/{settings}": {},
+        "local/resources.json.default": {"class_allow_list": []},
+        "local/authorization.json.default": {"permissions": {"lead": {"submit_job": "any", "byoc": "any"}}},
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def test_check_prints_what_the_site_has_and_how_to_accept(fcorun, tmp_path):
+    code, _, _ = fcorun("site", "check", "study.yaml", "data.path=a.csv", "data.rename={old age: age}")
+    assert code == 2  # no such column
+    code, out, _ = fcorun("site", "check", "study.yaml", "data.path=a.csv")
+    assert code == 0
+    assert "48, 12, 0" in out
+    assert "nothing was sent" in out
+    assert "fcorun site accept study.yaml --at DIR data.path=a.csv" in " ".join(out.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "study.yaml"]
+
+
+@pytest.mark.parametrize(("settings", "keys"), [("fed_client.json", ["data.path=a.csv"]), ("fed_server.json", [])])
+def test_a_kit_whose_owner_accepts_takes_jobs_of_plans_and_no_code(fcorun, tmp_path, settings, keys):
+    kit = make_kit(tmp_path / "kit", settings)
+    code, _, err = fcorun("site", "accept", "study.yaml", "--kit", "kit", *keys)
+    assert (code, err) == (0, "")
+    resources = json.loads((kit / "local" / "resources.json").read_text(encoding="utf-8"))
+    assert resources["class_allow_list"][-1] == "fcorun.sites.kit_study."
+    rights = json.loads((kit / "local" / "authorization.json").read_text(encoding="utf-8"))["permissions"]["lead"]
+    assert rights == {"submit_job": "any", "byoc": "none"}
+    assert len(list(kit.glob("local/fcorun/accepted/*.json"))) == len(keys)
+
+
+def test_what_cannot_be_done_is_said_at_once(fcorun, tmp_path):
+    make_kit(tmp_path / "kit", "fed_server.json")
+    for words, sentence in (
+        (("accept", "study.yaml", "--kit", "kit", "data.path=a.csv"), "is the kit of a server, which has no rows"),
+        (("accept", "study.yaml", "--kit", "nokit", "data.path=a.csv"), "is no kit of a server or a site"),
+        (("accept", "study.yaml", "data.path=a.csv"), "needs --at or --kit"),
+        (("serve", "study.yaml", "--at", "a", "--folder", "shared"), "--folder shared is no folder"),
+        (("run", "study.yaml", "--folder", "shared"), "needs the names of the sites"),
+        (("try", "study.yaml"), "needs the files of the sites"),
+    ):
+        code, _, err = fcorun("site", *words)
+        assert code == 2
+        assert sentence in " ".join(err.split())
+    assert not (tmp_path / "nokit").exists()
