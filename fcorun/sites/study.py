@@ -32,7 +32,7 @@ def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Wa
     server = Server(plan, connections)
     data = server.load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
-    finished = (Path(folder) / "status.json").exists() and FittedRecord(folder).finished
+    finished = (Path(folder) / "status.json").exists() and FittedRecord(Path(folder)).finished
     (record,) = run_experiments([replace(plan.experiment, data=dataset)], [folder], watch)
     if not finished:  # the sites of a finished run have been told its end
         connections.ask("end")

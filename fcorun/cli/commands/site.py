@@ -57,8 +57,8 @@ def _check(plan: Any, arguments: Any, console: Console) -> int:
     site = Site(plan, options, policy)
     for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
-    console.print(escape(f"\nnothing was sent. To accept this plan, with the folder of the site, --at DIR, or its kit, "
-                         f"--kit KIT:\n  fcorun site accept {arguments.plan} --at DIR {shlex.join(arguments.rest)}"))  # fmt: skip
+    console.print(escape("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):"))
+    console.print(escape(f"  fcorun site accept {arguments.plan} --at DIR {shlex.join(arguments.rest)}"))
     return 0
 
 
