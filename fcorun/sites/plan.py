@@ -166,6 +166,12 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"uplink={names['uplink']} is not known to sites: leave uplink out": not (
             isinstance(experiment.uplink, Identity)
         ),
+        f"algo={names['algo']} gives clients models of their own, which are not measured over sites: choose another": (
+            isinstance(algo, Algorithm) and algo.has_personal_models
+        ),
+        f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
+            isinstance(algo, Algorithm) and algo.declared_metrics
+        ),
         "reference=true solves the problem on all rows in one place: leave it out": settings.reference,
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(

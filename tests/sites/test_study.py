@@ -90,6 +90,7 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
         (("topology=tree", "topology.edges=2"), "give topology=star"),
         (("reference=true",), "reference=true"),
         (("data=lasso",), "give data=sites"),
+        (("algo=pfedme",), "models of their own"),
         (("algo=centralized",), "choose an algorithm with rounds"),
         (("algo=local",), "trains no model that the sites share"),
     ],
