@@ -40,6 +40,10 @@ class BareSite:
         if request.name == "round":
             arrays, work = self.batch.answer_round(request.about["round"], request.about["exchange"], request.arrays)
             return Message("round", {}, arrays | {"work": work})
+        if request.name == "residuals":
+            return Message("residuals", {}, self.batch.sum_residuals(request.arrays, request.about["gradient"]))
+        if request.name == "conjugates":
+            return Message("conjugates", {}, self.batch.sum_conjugates(request.arrays))
         sums = self.batch.sum_scores(request.arrays)
         return Message("evaluate", {}, {f"{split}_{name}": v for split in sums for name, v in sums[split].items()})
 

@@ -113,8 +113,11 @@ class Evaluation:
     def duality_gap(
         self, problem: Problem, w: Vector, objective: Float[Array, ""], x: Any, y: Any, *, extra: dict
     ) -> dict[str, Float[Array, ""]]:
-        """Return the duality gap at w, whose ``objective`` is known; empty where it is no metric of the run."""
-        if not self.gap:
+        """Return the duality gap at w, whose ``objective`` is known; empty where it is no metric of the run.
+
+        Sites measure the gap of their rows in exchanges of their own, ``fcorun.engine.remote.gap``.
+        """
+        if not self.gap or self.data.train.stays_at_sites:
             return {}
         rows = Batch(x, y, extra["weight"], offset=extra.get("offset"))
         return {"gap": pooled_gap(problem, w, objective, rows)}

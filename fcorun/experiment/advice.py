@@ -44,8 +44,11 @@ def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) 
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:
-    """Return advice where features that are not standardized differ in scale; empty where they do not."""
-    if getattr(experiment.data, "standardize", "") != "none":
+    """Return advice where features that are not standardized differ in scale; empty where they do not.
+
+    The scales of features at sites are not known.
+    """
+    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites:
         return ""
     sizes = np.append(np.sqrt(np.mean(np.square(data.train.x, dtype=np.float64), axis=0)), 1.0)
     if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():

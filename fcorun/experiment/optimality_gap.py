@@ -84,12 +84,15 @@ def _percent(share: float) -> str:
 
 def can_assess_gap(experiment: PreparedExperiment, resolved_values: dict | None) -> bool:
     """Return whether the run aims at a convex problem's optimum with steps that follow from curvature bounds."""
-    algo, reg = experiment.algo, experiment.reg
-    if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
-        return False
     if resolved_values is None or "least" not in resolved_values:
         return False
-    if not any(name.startswith("algo.") for name in resolved_values):
+    return any(name.startswith("algo.") for name in resolved_values) and aims_at_optimum(experiment)
+
+
+def aims_at_optimum(experiment: PreparedExperiment) -> bool:
+    """Return whether the run minimises a convex F + psi with one model for all clients."""
+    algo, reg = experiment.algo, experiment.reg
+    if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
     minimises_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
     return minimises_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
@@ -134,7 +137,7 @@ def assess_gap(
         duality_gap: the duality gap at the end, if it is known. A small one needs no solver.
     """
     last = objectives[1]
-    measured = _summarize_gap(objectives, last, last - duality_gap, ("duality gap", duality_gap, False))
+    measured = summarize_duality_gap(objectives, duality_gap)
     if measured.near:
         return measured
     with jax.enable_x64(True):
@@ -146,6 +149,19 @@ def assess_gap(
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
         return _search_from(start, problem, batch, objectives, strong_convexity, compiled=compiled)
+
+
+def summarize_duality_gap(objectives: tuple[float, float], duality_gap: float) -> OptimalityGap:
+    """Return the gap given by the first and the last objective of a run, and the duality gap at its end."""
+    last = objectives[1]
+    return _summarize_gap(objectives, last, last - duality_gap, ("duality gap", duality_gap, False))
+
+
+def describe_unknown_gap(experiment: PreparedExperiment, data: FederatedData) -> str:
+    """Return a sentence on a run that did not measure its gap, whose rows stay at their sites."""
+    if has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
+        return "how near the optimum it ended is not known: gap=true measures it"
+    return "how near the optimum it ended is not judged, for that takes all rows in one place"
 
 
 def _summarize_gap(

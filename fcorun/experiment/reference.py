@@ -15,6 +15,7 @@ import numpy as np
 from fcorun.config import identity_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import objective_weights
+from fcorun.engine.remote.certificate import NULL, CertificateRequests
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -22,6 +23,7 @@ from fcorun.plugin_code import code_identifier
 from fcorun.problem import solver, strength_max
 from fcorun.problem.problem import Batch, Problem
 from fcorun.regularizers.base import Regularizer
+from fcorun.rows.site_rows import SiteRows
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_atomically
 
@@ -30,16 +32,25 @@ TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
 
 def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
     """Return rows of all clients as one batch with their weights in F. Call under enable_x64: reals become float64."""
-    return _make_batch(data, rows, objective_weights(data, client_weighting)[rows])
+    return _make_batch(data, rows, _normalise(objective_weights(data, client_weighting)[rows]))
+
+
+def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
+    """Return the rows of a site as one batch, whose weights in F sum to the site's share. Call under enable_x64."""
+    return _make_batch(data, slice(None), objective_weights(data, client_weighting))
+
+
+def _normalise(weight: np.ndarray) -> np.ndarray:
+    return weight / weight.sum()
 
 
 def _make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
-    """Return the batch of these rows with ``weight``, normalised to a sum of 1."""
+    """Return the batch of these rows with ``weight``."""
     x, y = data.train.x[rows], data.train.y[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
     offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()), offset=offset)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
 
 
 def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict:
@@ -81,13 +92,25 @@ def compute_strength_max(
 ) -> float:
     """Compute the smallest strength at which 0 is optimal, or read it from the cache.
 
+    Of rows that stay at sites, the strength follows from their sums, and is not cached: the data may have changed.
     Raises UserError, which ends with ``advice``, if no strength makes 0 optimal.
     """
+    if isinstance(data.train, SiteRows):
+        with jax.enable_x64(True):
+            strength = _strength_max_of_sites(build_problem(experiment, data), data.train)
+        return _check_strength(strength, experiment, advice)
 
     def compute(problem: Problem) -> float:
         return strength_max.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
 
     return _cached_strength("strength", experiment, data, compute, advice)
+
+
+def _strength_max_of_sites(problem: Problem, rows: SiteRows) -> float:
+    """Return the smallest strength at which 0 is optimal, from the sites' sums at the model without features."""
+    null_model = {name: jnp.zeros((1, *shape)) for name, shape in problem.shapes.items()}
+    _, sums = CertificateRequests(rows, problem, 1, NULL).residuals_at_best_intercept(null_model)
+    return float(problem.regularizer.strength_max(sums.gradient[0]))  # type: ignore[attr-defined]
 
 
 def compute_client_strength_max(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
@@ -112,7 +135,7 @@ def _client_batches(data: FederatedData) -> Iterator[Batch]:
     for start, stop in pairwise(data.train.offsets.tolist()):
         positions = np.arange(start, start + 2 ** (stop - start - 1).bit_length())
         rows = np.minimum(positions, stop - 1)
-        yield _make_batch(data, rows, np.where(positions < stop, row_weights[rows], 0))
+        yield _make_batch(data, rows, _normalise(np.where(positions < stop, row_weights[rows], 0)))
 
 
 def _cached_strength(
@@ -126,10 +149,14 @@ def _cached_strength(
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     with jax.enable_x64(True):
-        strength = compute(build_problem(experiment, data))
+        strength = _check_strength(compute(build_problem(experiment, data)), experiment, advice)
+    write_atomically(path, json.dumps(strength))
+    return strength
+
+
+def _check_strength(strength: float, experiment: PreparedExperiment, advice: str) -> float:
     if not np.isfinite(strength):
         raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {advice}")
-    write_atomically(path, json.dumps(strength))
     return strength
 
 

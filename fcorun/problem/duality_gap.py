@@ -81,11 +81,15 @@ def explain_missing_conjugate(objective: Objective, regularizer: Regularizer) ->
 
 def has_duality_gap(problem: Problem, features: int) -> bool:
     """Return True if the problem has a duality gap: a linear model, one output, and both conjugates."""
+    has_conjugates = not explain_missing_conjugate(problem.objective, problem.regularizer)
+    return has_one_output(problem, features) and has_conjugates
+
+
+def has_one_output(problem: Problem, features: int) -> bool:
+    """Return True for one weight for each feature, which psi acts on, and at most an intercept besides."""
     shapes = problem.shapes
     linear = problem.regularized == ("weights",) and set(shapes) | {"bias"} == {"weights", "bias"}
-    if not linear or math.prod(shapes["weights"]) != features or shapes.get("bias", ()) != ():
-        return False
-    return not explain_missing_conjugate(problem.objective, problem.regularizer)
+    return linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
 
 
 def loss_sums(problem: Problem, prediction: jax.Array, batch: Batch) -> LossSums:

@@ -15,8 +15,15 @@ from fcorun.engine.estimates import needs_state_file, state_structure
 from fcorun.engine.federation import Numbers
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.engine.traffic import Traffic
+from fcorun.experiment.advice import advise
 from fcorun.experiment.convergence import measure_remaining_descent
-from fcorun.experiment.optimality_gap import assess_gap, can_assess_gap
+from fcorun.experiment.optimality_gap import (
+    aims_at_optimum,
+    assess_gap,
+    can_assess_gap,
+    describe_unknown_gap,
+    summarize_duality_gap,
+)
 from fcorun.runs.finish import finish_run
 from fcorun.runs.hosts.leader import run_rounds
 from fcorun.runs.job import Job, Progress, Watcher
@@ -204,6 +211,9 @@ def _finish_jobs(
 
 def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     """Assess the optimality gap of a run whose steps were resolved for it, and describe a large one."""
+    if data.train.stays_at_sites:
+        _assess_gap_at_sites(job, data)
+        return
     if job.divergence_round or not can_assess_gap(job.experiment, job.resolved_values):
         return
     objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
@@ -223,6 +233,26 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     )
     job.certificate = asdict(gap)
     job.add_reason(gap.describe(job.experiment, data, falling=measure_remaining_descent(job.rows) is not None))
+
+
+def _assess_gap_at_sites(job: Job, data: FederatedData) -> None:
+    """Assess the optimality gap by the duality gap if the run measured that, and describe a large or unknown one."""
+    if job.divergence_round or not aims_at_optimum(job.experiment):
+        return
+    first, last = job.rows[0]["objective"], job.rows[-1]["objective"]
+    duality_gap = job.rows[-1].get("gap")
+    if duality_gap is None:
+        job.add_reason(describe_unknown_gap(job.experiment, data))
+        return
+    if not np.isfinite(duality_gap):
+        job.add_reason("how near the optimum it ended is not known: its duality gap is not finite")
+        return
+    gap = summarize_duality_gap((first, last), duality_gap)
+    job.certificate = asdict(gap)
+    if not (gap.near or job.stopped):
+        falling = measure_remaining_descent(job.rows) is not None
+        advice = advise(job.experiment, data, falling)
+        job.add_reason(f"the objective ended at most {duality_gap:.3g} above the optimum, by its duality gap: {advice}")
 
 
 def _save_checkpoints(

@@ -11,9 +11,11 @@ import numpy as np
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.programs import RemotePrograms
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.problem.problem import Batch
 from fcorun.rows.site_rows import SiteRows
 
 Arrays = dict[str, np.ndarray]
@@ -107,6 +109,27 @@ class SiteBatch:
         assert rows is not None
         sums = self._sum_program(self._numbers, dict(solution), rows.x, rows.y, extra)
         return jax.tree.map(np.asarray, sums)
+
+    def sum_residuals(self, received: Arrays, with_gradient: bool) -> Arrays:
+        """Return the sums of residuals of a certificate at a model of each run, with a leading axis G."""
+        models = restore_leaves(received, self._solution_shapes, len(self.points))
+        return self._certificate_sums.residuals(models, with_gradient)
+
+    def sum_conjugates(self, received: Arrays) -> Arrays:
+        """Return the sums of conjugates of a certificate, (G,), at a model of each run and a scale, (G,)."""
+        leaves = dict(received)
+        shape = {SCALE: jax.ShapeDtypeStruct((), self.federation.precision)}
+        (scale,) = restore_leaves({"0": leaves.pop(SCALE)}, shape, len(self.points)).values()
+        models = restore_leaves(leaves, self._solution_shapes, len(self.points))
+        return self._certificate_sums.conjugates(models, scale)
+
+    @cached_property
+    def _certificate_sums(self) -> CertificateSums:
+        rows, extra = self.federation.arrays
+        assert rows is not None
+        return CertificateSums(
+            self.federation.problem, Batch(rows.x, rows.y, extra["weight"], offset=extra.get("offset"))
+        )
 
     @cached_property
     def _solution_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:

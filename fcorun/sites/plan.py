@@ -19,9 +19,15 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.row_requirements import needs_curvature_bounds
+from fcorun.objectives.base import is_linear_model
+from fcorun.problem.duality_gap import has_one_output
+from fcorun.problem.problem import Problem
 from fcorun.records.formats import parse_yaml, read_text, yaml_text
 
 FORMAT = 1
+_FEATURES, _CLASSES = 2, {"regression": 0, "binary": 2, "multiclass": 3}  # of a model whose shapes tell its outputs
+_ONE_OUTPUT = "a linear model of one output with psi on its weights"
+_GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
 _KEYS = {"format", "fcorun", "experiment", "quantities", "digest"}
 _HEADER = """\
 # A plan of fcorun. It says what is computed at every site, and what leaves a site; nothing else does.
@@ -152,6 +158,7 @@ def check_classes(config: dict[str, Any], path: str | Path, allowed: tuple[str, 
 def check_experiment(experiment: PreparedExperiment) -> None:
     """Raise UserError for an experiment that cannot be computed at sites."""
     names, settings, algo = experiment.names, experiment.settings, experiment.algo
+    has_relative = experiment.reg.relative_or_none is not None
     refusals = {
         f"data={names['data']} has its rows in one place: give data=sites": not isinstance(experiment.data, Sites),
         f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
@@ -180,11 +187,28 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
             AUTO in map(str, identity_fields(experiment.objective).values())
         ),
+        f"gap=true takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
+            settings.gap and not _has_one_output(experiment)
+        ),
+        f"reg.relative takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: give "
+        "reg.strength": has_relative and not _has_one_output(experiment),
+        "reg.relative fits the features that reg.factors leave free, on all rows in one place: give reg.strength": (
+            has_relative and experiment.reg.has_free_features
+        ),
         "debug=true computes clients one by one in one process: leave it out": settings.debug,
     }
     for sentence, applies in refusals.items():
         if applies:
             raise UserError(f"a plan for sites: {sentence}")
+
+
+def _has_one_output(experiment: PreparedExperiment) -> bool:
+    """Return whether the model is linear, of one output, with psi on its weights, so that rows have one residual."""
+    objective, data = experiment.objective, experiment.data
+    if not isinstance(data, Sites) or not is_linear_model(type(objective)):
+        return False
+    shapes = objective.shapes((_FEATURES,), _CLASSES[data.task])
+    return has_one_output(Problem(objective, experiment.reg, experiment.mirror, shapes), _FEATURES)
 
 
 def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
@@ -215,7 +239,7 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         quantities.append(Quantity("curvature", "3", "once", content, purpose))
     if experiment.reg.relative_or_none is not None:
         content = "sums of losses, residuals, and their products with the features, of the model without features"
-        quantities.append(Quantity("residuals", "d + 4", "a few times", content, "reg.relative"))
+        quantities.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "reg.relative"))
     size = "the size of the model for each array of an upload"
     if algo.traits.hessian:
         size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
@@ -224,6 +248,12 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
     content = "sums of losses and scores of the model over the training rows and the validation rows"
     quantities.append(Quantity("evaluate", "a few for each split", f"{evaluations} times", content, "metrics.csv"))
+    if settings.gap:
+        content = "sums of losses, residuals, and their products with the features, at the model's best intercept"
+        times = f"{evaluations} times, and a few times more for the intercept"
+        quantities.append(Quantity("residuals", "d + 4, or 4", times, content, _GAP_PURPOSE))
+        content = "the sum of the conjugates of the losses at the scaled residuals"
+        quantities.append(Quantity("conjugates", "1", f"{evaluations} times", content, _GAP_PURPOSE))
     content = "sums of losses and scores of the last model over the rows of each split"
     quantities.append(Quantity("scores", "a few for each split", "once", content, "scores.csv"))
     return quantities

@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.remote.certificate import NULL, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.reference import gather_site_rows
 from fcorun.models.forward import compute_losses, compute_predictions
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.rows.rows import Rows
@@ -72,6 +74,7 @@ class Site:
     _data: FederatedData | None = None
     _experiment: PreparedExperiment | None = None
     _batch: SiteBatch | None = None
+    _null_sums: CertificateSums | None = None
     _requests: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -98,6 +101,8 @@ class Site:
             "start": self._start,
             "round": self._compute_round,
             "evaluate": self._evaluate,
+            "residuals": self._sum_residuals,
+            "conjugates": self._sum_conjugates,
             "scores": self._score,
             "end": self._end,
         }
@@ -166,7 +171,7 @@ class Site:
                 all_weights=None if rows.weight is None else all_weights[:known, split],
             )
 
-        self._own_data = own
+        self._own_data, self._null_sums = own, None
         self._data = replace(
             own,
             train=at_site(own.train, 0),
@@ -222,6 +227,29 @@ class Site:
             for name, values in of_split.items():
                 arrays[f"{split}_{name}"] = values
         return Message("evaluate", {}, arrays)
+
+    def _sum_residuals(self, request: Message) -> Message:
+        """Sum the residuals of a certificate at the models of the runs, or at the model without features."""
+        with_gradient = bool(request.about["gradient"])
+        if request.about["models"] == NULL:
+            with jax.enable_x64(True):
+                sums = self._sums_without_features.null_residuals(request.arrays, with_gradient)
+        elif self.plan.experiment.settings.gap:
+            sums = self._started().sum_residuals(request.arrays, with_gradient)
+        else:
+            raise UserError("the server asked for residuals of a model with features, which the plan does not list")
+        return Message("residuals", {}, sums)
+
+    @property
+    def _sums_without_features(self) -> CertificateSums:
+        if self._null_sums is None:
+            experiment, data = self._loaded()
+            batch = gather_site_rows(data, experiment.settings.client_weighting)
+            self._null_sums = CertificateSums(build.build_problem(experiment, data), batch)
+        return self._null_sums
+
+    def _sum_conjugates(self, request: Message) -> Message:
+        return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
 
     def _score(self, request: Message) -> Message:
         """Sum the scores of a model over the rows of each split, each row once."""

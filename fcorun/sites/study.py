@@ -47,17 +47,22 @@ class Comparison:
         equal: whether all parameters are equal to the bit.
         difference: the largest difference of a parameter, relative to the largest parameter.
         bytes_sent: the bytes that each site sent.
+        gap: the duality gap at the end of the run; None if the plan measures none.
     """
 
     equal: bool
     difference: float
     bytes_sent: dict[str, int]
+    gap: float | None = None
 
     def describe(self) -> list[str]:
         """Return the comparison as sentences."""
         result = "equal to the bit" if self.equal else f"equal but for {self.difference:.1g} of the largest coefficient"
         sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
-        return [f"compared with the run on all rows in one place: {result}", f"sent by each site: {sent}"]
+        lines = [f"compared with the run on all rows in one place: {result}", f"sent by each site: {sent}"]
+        if self.gap is not None:
+            lines.insert(0, f"duality gap: the objective is at most {self.gap:.3g} above the optimum")
+        return lines
 
 
 def try_plan(
@@ -77,7 +82,8 @@ def try_plan(
     for name, values in last.solution.items():
         largest = max(largest, float(np.abs(values[0]).max(initial=0)))
         difference = max(difference, float(np.abs(values[0] - record.solution[name]).max(initial=0)))
-    return record, Comparison(difference == 0, difference / largest, connections.bytes_sent)
+    gap = record.rows[-1].get("gap")
+    return record, Comparison(difference == 0, difference / largest, connections.bytes_sent, gap)
 
 
 def pool_rows(parts: list[FederatedData], clients: tuple[str, ...]) -> FederatedData:

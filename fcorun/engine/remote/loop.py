@@ -12,6 +12,7 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.communication.rounds import RoundDraws, RoundState
 from fcorun.engine.federation import Federation
+from fcorun.engine.remote.gap import RemoteGap
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.programs import RemotePrograms
 from fcorun.engine.schedule import Rounds, Schedule
@@ -106,6 +107,18 @@ class RemoteLoop(RunLoop):
     def _output(self) -> Any:
         programs = RemotePrograms(self.federation, self.n_runs)
         return jax.jit(lambda *arguments: programs.output(*arguments))
+
+    @cached_property
+    def _gap(self) -> RemoteGap:
+        return RemoteGap(self.federation, self.numbers, self.n_runs)
+
+    def evaluate(self, state: PyTree, only_compile: bool = False) -> Any:
+        """Compute ``Federation.evaluate`` from the sites' sums, and the duality gap if that is a metric."""
+        evaluated = super().evaluate(state, only_compile)
+        if evaluated is None or not self.federation.evaluation.gap:
+            return evaluated
+        metrics, solution, models = evaluated
+        return metrics | {"gap": self._gap.measure(solution, metrics["objective"])}, solution, models
 
     def split_sums(self, state: PyTree) -> dict[str, dict[str, jax.Array]]:
         """Add up the sums of losses and scores over the rows of each split, which the sites return."""

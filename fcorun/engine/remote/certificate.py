@@ -1,0 +1,181 @@
+"""Sums for a certificate over rows that stay at sites, in the exchanges that ``fcorun.problem.duality_gap`` describes.
+
+A site computes the sums over its rows at models that the server sends, and the server adds up those of all sites.
+Models and sums have a leading axis G of runs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.engine.remote.leaves import name_leaves, restore_leaves
+from fcorun.errors import UserError
+from fcorun.problem.duality_gap import (
+    MAX_INTERCEPT_STEPS,
+    InterceptSearch,
+    LossSums,
+    ResidualSums,
+    conjugate_sum,
+    has_best_intercept,
+    loss_sums,
+    residual_sums,
+)
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.vector import Vector
+from fcorun.rows.site_rows import SiteRows
+
+RUN, NULL = "run", "null"  # the models of a request: those of the runs, or the model without features
+SCALE = "scale"
+_GRADIENT, _CONJUGATES = "gradient", "conjugates"
+Models = dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class CertificateSums:
+    """The sums of a site.
+
+    Attributes:
+        problem: the problem, whose psi is not used.
+        batch: the site's rows with their weights in F.
+    """
+
+    problem: Problem
+    batch: Batch
+
+    def residuals(self, models: Models, with_gradient: bool) -> dict[str, np.ndarray]:
+        """Return the sums of the losses and of their derivatives, and ``with_gradient`` that of their gradients."""
+        if not with_gradient:
+            return _to_numpy(self._loss_sums(models, self.batch)._asdict())
+        sums = self._residual_sums(models, self.batch)
+        return _to_numpy({**sums.losses._asdict(), _GRADIENT: sums.gradient})
+
+    def null_residuals(self, received: Mapping[str, np.ndarray], with_gradient: bool) -> dict[str, np.ndarray]:
+        """Return the sums of ``residuals`` at the model without features, of which the intercept was ``received``.
+
+        Raises ValueError for other arrays than that intercept, in float64.
+        """
+        zeros = self.problem.zeros(jnp.float64)
+        bias = {name: value for name, value in zeros.items() if name == "bias"}
+        model = {name: value[None] for name, value in zeros.items()}
+        if bias:
+            model["bias"] = restore_leaves({"0": received["bias"]}, bias, 1)["bias"]
+        if set(received) != set(bias):
+            raise ValueError("the model without features has an intercept at most")
+        return self.residuals(model, with_gradient)
+
+    def conjugates(self, models: Models, scale: Any) -> dict[str, np.ndarray]:
+        """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
+        return _to_numpy({_CONJUGATES: self._conjugate_sum(models, self.batch, scale)})
+
+    @cached_property
+    def _loss_sums(self) -> Callable[..., LossSums]:
+        return self._compile(loss_sums)
+
+    @cached_property
+    def _residual_sums(self) -> Callable[..., ResidualSums]:
+        return self._compile(residual_sums)
+
+    @cached_property
+    def _conjugate_sum(self) -> Callable[..., jax.Array]:
+        return self._compile(lambda problem, prediction, batch, scale: conjugate_sum(problem, prediction, scale, batch))
+
+    def _compile(self, sum_rows: Callable) -> Callable:
+        """Compile a function of the problem, predictions and rows, and of further numbers of each run."""
+
+        def sum_runs(models, batch, *numbers):
+            def sum_run(w, *numbers_of_run):
+                prediction = self.problem.predict(Vector(w), batch.x, batch.offset)
+                return sum_rows(self.problem, prediction, batch, *numbers_of_run)
+
+            return jax.vmap(sum_run)(models, *numbers)
+
+        return jax.jit(sum_runs)
+
+
+@dataclass(frozen=True)
+class CertificateRequests:
+    """The requests of the server for the sums over the rows of all sites.
+
+    Attributes:
+        rows: the description of the sites' rows.
+        problem: the problem, whose psi is not used.
+        n_runs: the number of runs, G.
+        models: which models the sites compute sums at: ``RUN`` or ``NULL``, whose intercept alone is sent.
+    """
+
+    rows: SiteRows
+    problem: Problem
+    n_runs: int
+    models: str = RUN
+
+    def residuals_at_best_intercept(self, models: Models) -> tuple[Models, ResidualSums]:
+        """Return the models with the best intercepts for their weights, and the sums of residuals at these models."""
+        sums = self._residuals(models)
+        if "bias" not in models:
+            return models, sums
+        bias = self._search_intercept(models, sums.losses)
+        if bias is None:
+            return models, sums
+        models = models | {"bias": bias}
+        return models, self._residuals(models)
+
+    def _search_intercept(self, models: Models, losses: LossSums) -> jax.Array | None:
+        """Return the best intercept of each run; None if all models have theirs already."""
+        bias = jnp.asarray(models["bias"])
+        unknown = jnp.full_like(bias, jnp.inf)
+        search = InterceptSearch(bias, -unknown, unknown, jnp.zeros(bias.shape, jnp.int32))
+        moved = False
+        while True:
+            is_far = ~has_best_intercept(losses) & jnp.isfinite(losses.slope) & (search.steps < MAX_INTERCEPT_STEPS)
+            if not is_far.any():
+                return search.bias if moved else None
+            next_search = search.advance(losses, self.problem.objective)
+            search = jax.tree.map(lambda new, old, is_far=is_far: jnp.where(is_far, new, old), next_search, search)
+            losses = self._losses(models | {"bias": search.bias})
+            moved = True
+
+    def _losses(self, models: Models) -> LossSums:
+        arrays, about = self._encode(models), {"models": self.models, "gradient": False}
+        shapes = dict.fromkeys(LossSums._fields, ())
+        return LossSums(**self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models))
+
+    def _residuals(self, models: Models) -> ResidualSums:
+        arrays, about = self._encode(models), {"models": self.models, "gradient": True}
+        shapes = dict.fromkeys(LossSums._fields, ()) | {_GRADIENT: self.problem.shapes["weights"]}
+        sums = self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models)
+        gradient = sums.pop(_GRADIENT)
+        return ResidualSums(LossSums(**sums), gradient)
+
+    def conjugates(self, models: Models, scale: jax.Array) -> jax.Array:
+        """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
+        arrays = name_leaves(models) | {SCALE: np.asarray(scale)}
+        return self._add(self.rows.request("conjugates", arrays=arrays), {_CONJUGATES: ()}, models)[_CONJUGATES]
+
+    def _encode(self, models: Models) -> dict[str, np.ndarray]:
+        """Return the arrays of a request; a model without features is its intercept."""
+        if self.models == RUN:
+            return name_leaves(models)
+        return {"bias": np.asarray(models["bias"])} if "bias" in models else {}
+
+    def _add(self, answers: Mapping[str, Any], shapes: dict[str, tuple[int, ...]], models: Models) -> Models:
+        """Add up the sites' sums. Raises UserError, which names the site, for sums of other names, shapes or types."""
+        dtype = models["weights"].dtype
+        expected = {name: (dtype, (self.n_runs, *shape)) for name, shape in shapes.items()}
+        total: dict[str, Any] = {}
+        for site in sorted(answers):
+            arrays = answers[site].arrays
+            if {name: (array.dtype, array.shape) for name, array in arrays.items()} != expected:
+                raise UserError(f"site '{site}' sent what are no sums for a certificate: use the same version of "
+                                "fcorun at the server and at all sites")  # fmt: skip
+            for name, values in arrays.items():
+                total[name] = total.get(name, 0) + jnp.asarray(values)
+        return total
+
+
+def _to_numpy(sums: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values) for name, values in sums.items()}

@@ -1,0 +1,187 @@
+"""The duality gap and relative strengths over three sites in this process, against those of the pooled rows."""
+
+from dataclasses import dataclass, field, replace
+
+import jax
+import numpy as np
+import pytest
+from helpers import composed, fails, ragged
+from site_tables import frames, save
+from sites_in_process import remote_engine
+
+from fcorun.experiment import build
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.reference import compute_strength_max
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.server import Server
+from fcorun.sites.site import Site
+from fcorun.sites.study import pool_rows, try_plan
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+ILL = ("objective=logistic", "data.target=ill", "data.task=binary", "data.positive=yes")
+CLASSES = ("objective=logistic", "data.target=ward", "data.task=multiclass", "algo=feddualavg")
+COST = ("data.target=cost",)
+RELATIVE = ("reg=l1", "reg.relative=0.1")
+
+
+def plan_of(*overrides):
+    """Return a plan on the tables of three sites."""
+    shared = ("data=sites", "data.only=[age,dose,sex]", "data.standardize=pooled", "clients_per_round=null")
+    return Plan.from_experiment(prepare(composed(*shared, "algo=newton", "precision=float64", "rounds=8", *overrides)))
+
+
+@dataclass
+class RecordingConnections(InProcessConnections):
+    """Connections that keep the names and the sizes of all arrays of answers."""
+
+    sizes: list = field(default_factory=list)
+
+    def ask(self, name, arrays=None, about=None, of=None):
+        answers = super().ask(name, arrays, about, of)
+        for answer in answers.values():
+            self.sizes.append((name, sum(array.size for array in answer.arrays.values())))
+        return answers
+
+
+def load(plan, wrap=lambda site: site):
+    """Return the connections of three sites, what the server knows of their rows, and all rows in one place."""
+    sites = {name: Site(plan, options) for name, options in save(frames()).items()}
+    connections = RecordingConnections({name: wrap(site) for name, site in sites.items()})
+    data = Server(plan, connections).load()
+    pooled = pool_rows([site.own_data for site in sites.values()], data.clients)
+    return connections, data, pooled
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        COST,
+        (*COST, "objective.intercept=false"),
+        (*COST, "data.weight=days", "data.offset=log_days", "client_weighting=uniform"),
+        ILL,
+        (*ILL, "objective.intercept=false", "data.weight=days"),
+        (*ILL, "data.offset=log_days", "precision=float32"),
+    ],
+)
+def test_a_relative_strength_is_that_of_the_pooled_rows(overrides):
+    plan = plan_of(*RELATIVE, *overrides)
+    _, data, pooled = load(plan)
+    expected = compute_strength_max(plan.experiment, pooled)
+    assert compute_strength_max(plan.experiment, data) == pytest.approx(expected, rel=1e-12)
+
+
+PROBLEMS = {
+    "lasso": ("regression", False, ("objective.intercept=false",)),
+    "lasso with an intercept, weights and offsets": ("regression", True, ()),
+    "logistic": ("binary", False, ("objective=logistic", "objective.intercept=false")),
+    "logistic with an intercept, weights and offsets": ("binary", True, ("objective=logistic",)),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_gap_of_each_run_is_that_of_the_pooled_rows(tmp_path, name):
+    task, uneven, overrides = PROBLEMS[name]
+    rates = ("algo.client_lr=0.05", "algo.server_lr=1")
+    sizes = (23, 17, 20)
+    config = ragged(tmp_path, "algo=feddualavg", "reg=l1", "gap=true", "eval_every=2", *rates, *overrides,
+                    task=task, sizes=sizes)  # fmt: skip
+    experiment = prepare(config)
+    data = build.load_data(experiment)
+    if uneven:
+        rng = np.random.default_rng(0)
+        columns = {"weight": rng.uniform(0.5, 2, sum(sizes)), "offset": rng.standard_normal(sum(sizes))}
+        data = replace(data, train=replace(data.train, **columns))
+    points = [experiment.numbers() | {"reg": {"strength": strength}} for strength in (0.001, 0.1)]
+    with jax.enable_x64(True):
+        pooled = list(build.build_engine(experiment, data).run(points))
+        engine, _ = remote_engine(experiment, data, [[0], [1], [2]], points)
+        remote = list(engine.run(points))
+    assert len(pooled) == len(remote) == 3
+    for expected, snapshot in zip(pooled, remote, strict=True):
+        error = np.abs(snapshot.metrics["gap"] - expected.metrics["gap"])
+        assert (error <= 1e-10 * expected.metrics["objective"]).all()
+        assert (snapshot.metrics["gap"] > 0).all()
+
+
+def test_newton_ends_at_its_target_and_the_record_says_how_near_the_optimum_it_is(tmp_path):
+    plan = plan_of(*ILL, *RELATIVE, "stop={gap: 1e-9}", "eval_every=1")
+    sites = {name: Site(plan, options) for name, options in save(frames()).items()}
+    record, comparison = try_plan(plan, sites, tmp_path / "record")
+    assert record.rows[-1]["gap"] <= 1e-9
+    assert record.rows[-1]["round"] < 8
+    assert record.summary["certificate"]["near"] is True
+    assert comparison.difference < 1e-12
+    assert f"at most {record.rows[-1]['gap']:.3g} above the optimum" in comparison.describe()[0]
+
+
+def test_the_record_advises_to_measure_the_gap(tmp_path):
+    plan = plan_of(*COST, "rounds=1")
+    sites = {name: Site(plan, options) for name, options in save(frames()).items()}
+    record, comparison = try_plan(plan, sites, tmp_path / "record")
+    assert "how near the optimum it ended is not known: gap=true measures it" in record.status["reason"]
+    assert comparison.gap is None
+
+
+def test_a_large_gap_is_told_with_advice(tmp_path):
+    plan = plan_of(*COST, "algo=feddualavg", "reg=l1", "rounds=1", "gap=true", "data.standardize=none")
+    sites = {name: Site(plan, options) for name, options in save(frames()).items()}
+    record, _ = try_plan(plan, sites, tmp_path / "record")
+    told = f"the objective ended at most {record.rows[-1]['gap']:.3g} above the optimum, by its duality gap: "
+    assert told in record.status["reason"]
+    assert "more rounds may help" in record.status["reason"]
+
+
+def test_answers_have_the_sizes_that_the_plan_lists():
+    plan = plan_of(*ILL, *RELATIVE, "gap=true")
+    listed = {quantity.message: quantity.numbers for quantity in plan.quantities}
+    assert (listed["residuals"], listed["conjugates"]) == ("d + 4, or 4", "1")
+    connections, data, _ = load(plan)
+    compute_strength_max(plan.experiment, data)
+    sizes = {size for name, size in connections.sizes if name == "residuals"}
+    assert sizes == {4, data.train.x.shape[1] + 4}
+
+
+def test_a_site_that_sends_other_shapes_is_named():
+    class Careless:
+        def __init__(self, site):
+            self.site = site
+
+        def answer(self, request):
+            answer = self.site.answer(request)
+            if request.name != "residuals" or self.site.options.path != "bern.csv":
+                return answer
+            return Message(answer.name, {}, answer.arrays | {"gradient": np.zeros(3)})
+
+    plan = plan_of(*COST, *RELATIVE)
+    _, data, _ = load(plan, Careless)
+    with fails("site 'bern'", "no sums for a certificate", "same version"):
+        compute_strength_max(plan.experiment, data)
+
+
+def test_a_site_sums_residuals_only_of_models_that_the_plan_lists():
+    plan = plan_of(*COST, *RELATIVE)
+    connections, data, _ = load(plan)
+    weights = {"0": np.zeros((1, 1)), "1": np.zeros((1, data.train.x.shape[1]))}
+    about = {"models": "run", "gradient": True}
+    with fails("a model with features, which the plan does not list"):
+        connections.ask("residuals", weights, about)
+    with fails("does not fit the plan"):
+        connections.ask("residuals", weights, about | {"models": "null"})
+    with fails("'conjugates', which the plan does not list"):
+        connections.ask("conjugates", weights)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ((*COST, *RELATIVE, "reg.factors={age: 0.0}"), ("reg.factors leave free", "give reg.strength")),
+        ((*CLASSES, *RELATIVE), ("reg.relative", "one output", "give reg.strength")),
+        ((*CLASSES, "reg=l1", "gap=true"), ("gap=true", "one output", "leave gap out")),
+        ((*COST, "gap=true", "reg=none"), ("gap=true", "conjugate")),
+    ],
+)
+def test_a_plan_refuses_what_has_no_sums(overrides, words):
+    with fails(*words):
+        plan_of(*overrides)
