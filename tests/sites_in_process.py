@@ -6,6 +6,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import build_engine
+from fcorun.problem.quadratic import curvature_bounds
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.batch import SiteBatch
@@ -50,12 +51,15 @@ class BareSite:
 
 def remote_engine(experiment, data, groups, points):
     """Return the engine of a server, and its connections to one site for each group of clients."""
-    seed = experiment.settings.seed
-    sites = {
-        f"site-{k}": BareSite(experiment, part_of(data, clients), points, seed) for k, clients in enumerate(groups)
-    }
+    seed, bounds = experiment.settings.seed, {}
+    if experiment.algo.curvature_alternatives:
+        for name, full_batch in (("minibatch", False), ("full_batch", True)):
+            bounds[name] = curvature_bounds(experiment.objective, data, full_batch)
+    sites = {}
+    for k, clients in enumerate(groups):
+        sites[f"site-{k}"] = BareSite(experiment, part_of(data, clients, curvature=bounds), points, seed)
     connections = InProcessConnections(sites)
     names = {m: f"site-{k}" for k, clients in enumerate(groups) for m in clients}
     names_in_order = tuple(names[m] for m in range(data.n_clients))
-    server = part_of(data, [], site_of_client=names_in_order, ask=connections.ask)
+    server = part_of(data, [], site_of_client=names_in_order, ask=connections.ask, curvature=bounds)
     return build_engine(experiment, server), connections
