@@ -24,6 +24,8 @@ class SiteRows(Rows):
         all_sizes: the number of rows of each client, (M,).
         all_weights: the sum of the weights of each client's rows, (M,); None: rows have no weights.
         site_of_client: the name of each client's site, (M,); empty at a site.
+        sum_name: the name under which the server gets sums over all sites instead of the answers of single sites; None:
+            each site's answer comes under its own name.
         ask: sends requests to the sites; None at a site.
         curvature: the bounds on the curvature of all clients' losses, once they are known: of minibatches, of whole
             data, and of F.
@@ -32,6 +34,7 @@ class SiteRows(Rows):
     all_sizes: np.ndarray
     all_weights: np.ndarray | None = None
     site_of_client: tuple[str, ...] = ()
+    sum_name: str | None = None
     ask: Ask | None = None
     curvature: dict[str, Any] = field(default_factory=dict)
 
@@ -68,6 +71,11 @@ class SiteRows(Rows):
         return self.local.take(index)
 
     # -- requests of the server
+
+    @cached_property
+    def answer_of_client(self) -> tuple[str, ...]:
+        """The name under which the server gets what each client adds to an answer, (M,)."""
+        return self.site_of_client if self.sum_name is None else (self.sum_name,) * len(self.all_sizes)
 
     def request(self, name: str, **content: Any) -> Mapping[str, Any]:
         """Return the sites' answers to a request."""

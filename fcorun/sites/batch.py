@@ -61,6 +61,12 @@ class SiteBatch:
         assert isinstance(rows, SiteRows)
         return rows
 
+    @property
+    def share(self) -> float:
+        """The weight of the site's clients in the mean over all clients."""
+        weights = self.federation.schedule.averaging_weights
+        return float(weights[self.rows.has_client].sum() / weights.sum())
+
     @cached_property
     def _numbers(self) -> Any:
         return self.federation.stack_numbers(self.points)

@@ -7,6 +7,8 @@ import numpy as np
 
 from fcorun.sites.messages import Message
 
+ALL_SITES = "all sites"  # stands for the name of a site where an answer is the sum over all sites
+
 
 class AnsweringSite(Protocol):
     """A site as a transport sees it."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.sites.connections import AnsweringSite
+from fcorun.sites.delivery import number_request
 from fcorun.sites.messages import Message, SiteRefusal
 
 
@@ -18,10 +19,14 @@ class InProcessConnections:
     Attributes:
         by_name: the sites by name.
         bytes_sent: the bytes sent by each site so far.
+        run: the identity of the run.
+        next_number: the number of the next request.
     """
 
     by_name: Mapping[str, AnsweringSite]
     bytes_sent: dict[str, int] = field(default_factory=dict)
+    run: str = "trial"
+    next_number: int = 0
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -34,14 +39,16 @@ class InProcessConnections:
         about: Mapping[str, Any] | None = None,
         of: Sequence[str] | None = None,
     ) -> dict[str, Message]:
-        content = Message(name, dict(about or {}), dict(arrays or {})).to_bytes()
-        request = Message.from_bytes(content, "the server")
+        asked = self.sites if of is None else tuple(of)
+        message = number_request(Message(name, dict(about or {}), dict(arrays or {})), self.run, self.next_number, asked)
+        request = Message.from_bytes(message.to_bytes(), "the server")
         answers = {}
-        for site in self.sites if of is None else of:
+        for site in asked:
             try:
                 answer = self.by_name[site].answer(request).to_bytes()
             except UserError as error:
                 raise SiteRefusal(f"site '{site}': {error}") from error
             self.bytes_sent[site] = self.bytes_sent.get(site, 0) + len(answer)
             answers[site] = Message.from_bytes(answer, f"site '{site}'")
+        self.next_number += 1
         return answers

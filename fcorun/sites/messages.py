@@ -14,6 +14,7 @@ from fcorun.errors import UserError
 from fcorun.records.formats import arrays_from_bytes, npz_bytes
 
 MESSAGES = {
+    "keys": "the public keys of the sites, from which masks follow",
     "describe": "the clients, their numbers of rows, the columns, and the counts of levels and classes",
     "sums": "the sums of features, and of their squares around a mean, by client",
     "load": "the encoding of the columns that all sites use",

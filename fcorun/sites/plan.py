@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -23,12 +23,13 @@ from fcorun.objectives.base import is_linear_model
 from fcorun.problem.duality_gap import has_one_output
 from fcorun.problem.problem import Problem
 from fcorun.records.formats import parse_yaml, read_text, yaml_text
+from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
 
 FORMAT = 1
 _FEATURES, _CLASSES = 2, {"regression": 0, "binary": 2, "multiclass": 3}  # of a model whose shapes tell its outputs
 _ONE_OUTPUT = "a linear model of one output with psi on its weights"
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
-_KEYS = {"format", "fcorun", "experiment", "quantities", "digest"}
+_KEYS = {"format", "fcorun", "experiment", "secure", "quantities", "digest"}
 _HEADER = """\
 # A plan of fcorun. It says what is computed at every site, and what leaves a site; nothing else does.
 # Its digest is what the owner of a site accepts: fcorun site accept {name} --kit KIT
@@ -54,6 +55,15 @@ class Quantity:
     purpose: str
 
 
+_KEYS_QUANTITY = Quantity(
+    "keys",
+    "48 bytes",
+    "once",
+    f"the site's public key, and a random number; {describe_bound(None)}",
+    "masks, which hide the numbers of single sites in a sum",
+)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A plan of a study.
@@ -61,18 +71,28 @@ class Plan:
     Attributes:
         config: the configuration of the experiment as plain values, without keys that change no number.
         fcorun: the version of fcorun that made the plan, which all sites must have.
+        secure: the bound on the numbers of each masked message, by its name; None: no message is masked.
     """
 
     config: dict[str, Any]
     fcorun: str
+    secure: dict[str, float] | None = None
 
     @classmethod
-    def from_experiment(cls, experiment: PreparedExperiment) -> "Plan":
-        """Return the plan of an experiment. Raises UserError for what cannot be computed at sites."""
+    def from_experiment(cls, experiment: PreparedExperiment, bounds: dict[str, float] | None = None) -> "Plan":
+        """Return the plan of an experiment. Raises UserError for what cannot be computed at sites.
+
+        Args:
+            bounds: for secure sums, the bounds of messages that differ from the default; None: no message is masked.
+        """
         check_experiment(experiment)
+        secure = None
+        if bounds is not None:
+            check_secure(experiment)
+            secure = choose_bounds((quantity.message for quantity in list_quantities(experiment)), bounds)
         without = keys_outside_identity()
         config = {key: value for key, value in experiment.config.items() if key not in without}
-        plan = cls(json.loads(json.dumps(config)), version("fcorun"))
+        plan = cls(json.loads(json.dumps(config)), version("fcorun"), secure)
         assert plan.experiment.identity == experiment.identity
         return plan
 
@@ -91,11 +111,20 @@ class Plan:
     @cached_property
     def quantities(self) -> list[Quantity]:
         """Everything that leaves a site."""
-        return list_quantities(self.experiment)
+        quantities = list_quantities(self.experiment)
+        if self.secure is None:
+            return quantities
+        described = [_KEYS_QUANTITY]
+        for quantity in quantities:
+            seen = describe_bound(self.secure.get(quantity.message))
+            numbers = "2 d" if quantity.message == "sums" else quantity.numbers  # of all clients together
+            described.append(replace(quantity, numbers=numbers, content=f"{quantity.content}; {seen}"))
+        return described
 
     def _content(self) -> dict[str, Any]:
         quantities = [asdict(quantity) for quantity in self.quantities]
-        return {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config, "quantities": quantities}
+        content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config}
+        return content | {"secure": self.secure, "quantities": quantities}
 
     @cached_property
     def digest(self) -> str:
@@ -136,13 +165,29 @@ class Plan:
         if content["fcorun"] != own_version:
             raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
                             "sites and the server need the same version")  # fmt: skip
-        plan = cls(content["experiment"], content["fcorun"])
+        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where))
         check_classes(plan.config, where)
         check_experiment(plan.experiment)
+        if plan.secure is not None:
+            check_secure(plan.experiment)
+            listed = choose_bounds((quantity.message for quantity in plan.quantities), plan.secure)
+            plan = replace(plan, secure=listed)  # with all that a plan masks, or the digest is another
         if content["digest"] != plan.digest or content["quantities"] != plan._content()["quantities"]:
             raise UserError(f"{where} was changed after it was made: its digest is {plan.digest[:16]}.. and it says "
                             f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
         return plan
+
+
+def _read_bounds(bounds: Any, where: str) -> dict[str, float] | None:
+    """Return the bounds of a plan's file. Raises UserError, which begins with ``where``, for anything else."""
+    if bounds is None:
+        return None
+    if not isinstance(bounds, dict):
+        raise UserError(f"{where} is no plan of fcorun: 'secure' lists no bounds")
+    try:
+        return check_bounds(bounds)
+    except UserError as error:
+        raise UserError(f"{where} is no plan of fcorun: {error}") from error
 
 
 def check_classes(config: dict[str, Any], path: str | Path, allowed: tuple[str, ...] = ()) -> None:

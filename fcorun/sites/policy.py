@@ -26,6 +26,8 @@ class Policy:
         columns: the columns of the file that may be used; None: all.
         classes: classes other than fcorun's that a plan may name, and that are installed here.
         max_rounds: the largest number of rounds of a plan.
+        keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
+            entered ("pinned"), or "any" that the server sends.
         log_contents: whether the log of what was sent has the contents, too.
     """
 
@@ -35,6 +37,7 @@ class Policy:
     columns: list[str] | None = None
     classes: list[str] | None = None
     max_rounds: Count = 10_000
+    keys: Literal["pinned", "any"] = "pinned"
     log_contents: bool = False
 
     @classmethod
@@ -62,10 +65,10 @@ class Policy:
                             f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
 
     def check_rows(self, plan: Plan, rows: int, features: int) -> None:
-        """Raise UserError if the Hessian of so few rows may not leave the site."""
+        """Raise UserError if the Hessian of so few rows may not leave the site; a masked one always may."""
         algo = plan.experiment.algo
         assert isinstance(algo, Algorithm)
-        if not algo.traits.hessian or self.alone == "allow":
+        if not algo.traits.hessian or self.alone == "allow" or plan.secure is not None:
             return
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:

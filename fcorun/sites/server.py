@@ -11,12 +11,13 @@ import numpy as np
 from fcorun.datasets.base import Features, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.site_rows import SiteRows
-from fcorun.sites.connections import Connections
+from fcorun.sites.connections import ALL_SITES, Connections
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_scaling import compute_means, fit_scaling
 from fcorun.sites.table_union import agree
+from fcorun.tables.splits import SPLITS
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Server:
         """
         options, ask = self.plan.shared_options, self.connections.ask
         agreement = agree(options, ask("describe", about={"plan": self.plan.digest}))
+        if self.plan.secure is not None:
+            _check_splits(agreement)
         if options.standardize == "pooled":
             sums = self._ask_for_sums(agreement)
             squares = self._ask_for_sums(agreement, compute_means(agreement, sums))
@@ -47,8 +50,7 @@ class Server:
         n_rows, weights = agreement.n_rows[order], agreement.weights[order]
         n_clients = len(agreement.training_clients)
         about = {"all_clients": names, "n_clients": n_clients}
-        for site in self.connections.sites:
-            self._send_agreement("load", agreement, site, {"all_rows": n_rows, "all_weights": weights}, about)
+        self._send_agreement("load", agreement, {"all_rows": n_rows, "all_weights": weights}, about)
         site_of_client = tuple(agreement.site_of_client[m] for m in order)
 
         def described(split: int) -> SiteRows | None:
@@ -64,6 +66,7 @@ class Server:
                 all_sizes=n_rows[:known, split],
                 all_weights=None if options.weight is None else weights[:known, split],
                 site_of_client=site_of_client[:known],
+                sum_name=None if self.plan.secure is None else ALL_SITES,
                 ask=ask,
             )
 
@@ -90,15 +93,23 @@ class Server:
         )
 
     def _ask_for_sums(self, agreement: Agreement, around: np.ndarray | None = None) -> dict[str, Message]:
-        extra = {} if around is None else {"around": around}
-        return {site: self._send_agreement("sums", agreement, site, extra, {})[site] for site in self.connections.sites}
+        return self._send_agreement("sums", agreement, {} if around is None else {"around": around}, {})
 
     def _send_agreement(
-        self, name: str, agreement: Agreement, site: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
+        self, name: str, agreement: Agreement, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
     ) -> dict[str, Message]:
-        """Send a site its part of the agreement in a request of this name, with further arrays and values."""
-        message = agreement.for_site(site).to_message()
-        return self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about}, of=[site])
+        """Send each site its part of the agreement in a request of this name, with further arrays and values.
+
+        For secure sums all sites receive the same request, with the whole agreement.
+        """
+        if self.plan.secure is not None:
+            message = agreement.to_message()
+            return self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about})
+        answers = {}
+        for site in self.connections.sites:
+            message = agreement.for_site(site).to_message()
+            answers |= self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about}, of=[site])
+        return answers
 
     def digest_of(self, data: FederatedData) -> str:
         """Return a digest that stands for the rows of the sites in the identity of a run."""
@@ -114,6 +125,18 @@ def _x_dtype(agreement: Agreement) -> np.dtype:
     """Return the dtype of features at the sites, after standardization."""
     dtype = np.dtype(agreement.x_dtype)
     return dtype if agreement.scaling is None or dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _check_splits(agreement: Agreement) -> None:
+    """Raise UserError, which names a site, unless each site has rows of every split, and so all sums."""
+    owner = np.array(agreement.site_of_client)
+    used = agreement.n_rows.sum(axis=0) > 0
+    for site in np.unique(owner).tolist():
+        missing = used & (agreement.n_rows[owner == site].sum(axis=0) == 0)
+        if missing.any():
+            split = SPLITS[int(missing.argmax())]
+            raise UserError(f"site '{site}' has no {split} rows, and in secure sums every site takes part in every "
+                            "sum: hold out a fraction of the rows, data.validation=0.2")  # fmt: skip
 
 
 def check_all_sites(connections: Connections) -> None:

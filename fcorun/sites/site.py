@@ -30,6 +30,7 @@ from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import describe_table
 from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.sites.table_rows import SiteTable, read_site_table
+from fcorun.tables.client_sums import add_clients
 
 _DIGITS = 2  # of bounds that leave a site
 _CLIENTS = "clients/"  # begins the names of the states of clients
@@ -93,6 +94,17 @@ class Site:
 
     def answer(self, request: Message) -> Message:
         """Return the answer to a request. Raises UserError if the plan or the policy does not allow one."""
+        assert self.plan.secure is None, "MaskedSite answers for a plan with secure sums"
+        answer = self.compute_answer(request)
+        self.log_answer(answer)
+        return answer
+
+    def log_answer(self, answer: Message) -> None:
+        """Log an answer that is about to leave the site."""
+        self.log.write(self.plan.digest, answer, answer.to_bytes())
+
+    def compute_answer(self, request: Message) -> Message:
+        """Return the answer to a request, before masks and not logged. Raises UserError like ``answer``."""
         answers: dict[str, Callable[[Message], Message]] = {
             "describe": self._describe,
             "sums": self._sum_features,
@@ -119,8 +131,12 @@ class Site:
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
         if request.name in ("load", "start"):
             self._requests[request.name] = request
-        self.log.write(self.plan.digest, answer, answer.to_bytes())
         return answer
+
+    @property
+    def share(self) -> float:
+        """The weight of the site's clients in the mean over all clients."""
+        return self._started().share
 
     @property
     def own_data(self) -> FederatedData:
@@ -145,7 +161,10 @@ class Site:
 
     def _sum_features(self, request: Message) -> Message:
         encoded = encode_table(self.table, Agreement.from_message(request))
-        return sum_features(encoded, request.arrays.get("around"))
+        sums = sum_features(encoded, request.arrays.get("around"))
+        if self.plan.secure is None:
+            return sums
+        return Message("sums", arrays={"sums": add_clients(sums.arrays["sums"])[None]})
 
     def _load(self, request: Message) -> Message:
         """Load the rows as all sites agreed.

@@ -15,7 +15,7 @@ from fcorun.rows.rows import Rows
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
 from fcorun.sites.batch import resolve_numbers
-from fcorun.sites.connections import Connections
+from fcorun.sites.connections import AnsweringSite, Connections
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.server import Server
@@ -29,6 +29,10 @@ def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Wa
     """
     if not connections.sites:
         raise UserError("no site is connected: give the tables of the sites, or a kit")
+    if plan.secure is not None:
+        from fcorun.sites.masking import MaskedConnections
+
+        connections = MaskedConnections(connections, plan.secure)
     server = Server(plan, connections)
     data = server.load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
@@ -69,7 +73,7 @@ def try_plan(
     plan: Plan, sites: Mapping[str, Site], folder: str | Path, watch: Watcher | None = None
 ) -> tuple[FittedRecord, Comparison]:
     """Compute a plan with all sites in this process, and compare the result with that of the pooled rows."""
-    connections = InProcessConnections(sites)
+    connections = InProcessConnections(sites if plan.secure is None else mask_sites(sites))
     record = run_plan(plan, connections, folder, watch)
     first = next(iter(sites.values()))
     if not first.points:
@@ -84,6 +88,20 @@ def try_plan(
         difference = max(difference, float(np.abs(values[0] - record.solution[name]).max(initial=0)))
     gap = record.rows[-1].get("gap")
     return record, Comparison(difference == 0, difference / largest, connections.bytes_sent, gap)
+
+
+def mask_sites(sites: Mapping[str, Site]) -> dict[str, AnsweringSite]:
+    """Return the sites of a trial with masks. Their keys are drawn for the trial, and each site knows those of all."""
+    from fcorun.sites.masking import MaskedSite
+    from fcorun.sites.masks import fingerprint_of, make_key, public_key_of
+
+    keys = {name: make_key() for name in sites}
+    fingerprints = {name: fingerprint_of(public_key_of(key)) for name, key in keys.items()}
+    masked: dict[str, AnsweringSite] = {}
+    for name, site in sites.items():
+        others = {other: fingerprint for other, fingerprint in fingerprints.items() if other != name}
+        masked[name] = MaskedSite(site, keys[name], others)
+    return masked
 
 
 def pool_rows(parts: list[FederatedData], clients: tuple[str, ...]) -> FederatedData:

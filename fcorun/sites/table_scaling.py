@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fcorun.errors import UserError
+from fcorun.sites.connections import ALL_SITES
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.tables.client_sums import add_clients
@@ -26,11 +27,15 @@ def fit_scaling(agreement: Agreement, sums: Mapping[str, Message], squares: Mapp
         agreement: the agreement on the features.
         sums: the answers of the sites with the sums of the features.
         squares: the answers with the squared deviations from ``compute_means``.
+
+    There are no warnings if the answers are the sums over all sites together.
     """
     mean, squares_by_client = compute_means(agreement, sums), _stack(agreement, squares)
     n_rows = int(_n_rows(agreement).sum())
     scaling = Scaling.from_squares(mean, squares_by_client, n_rows)
-    site_warnings = _warn_other_units(agreement, _stack(agreement, sums), squares_by_client, mean)
+    site_warnings = {}
+    if ALL_SITES not in sums:
+        site_warnings = _warn_other_units(agreement, _stack(agreement, sums), squares_by_client, mean)
     return replace(agreement, scaling=scaling, site_warnings=site_warnings)
 
 
@@ -42,8 +47,9 @@ def _n_rows(agreement: Agreement) -> np.ndarray:
 def _stack(agreement: Agreement, answers: Mapping[str, Message]) -> np.ndarray:
     """Return the sums of the clients of all sites in the agreed order, (M, d). Raises UserError, which names a site."""
     by_client: dict[str, np.ndarray] = {}
+    together = ALL_SITES in answers
     for site, answer in answers.items():
-        clients = agreement.clients_of(site)
+        clients = [ALL_SITES] if together else agreement.clients_of(site)
         sums = answer.arrays.get("sums")
         if sums is None or sums.shape != (len(clients), len(agreement.feature_names)) or sums.dtype != np.float64:
             raise UserError(f"site '{site}' sent no sums of the agreed features: use the same version of fcorun at all "
@@ -53,7 +59,7 @@ def _stack(agreement: Agreement, answers: Mapping[str, Message]) -> np.ndarray:
             raise UserError(f"site '{site}' sent a sum of '{agreement.feature_names[j]}' that is not finite: scale the "
                             "column")  # fmt: skip
         by_client |= dict(zip(clients, sums, strict=True))
-    return np.stack([by_client[name] for name in agreement.training_clients])
+    return np.stack([by_client[name] for name in ([ALL_SITES] if together else agreement.training_clients)])
 
 
 def _warn_other_units(

@@ -8,6 +8,7 @@ from rich.markup import escape
 from fcorun.cli.commands.common import CommandParser, check_output_file, make_console
 from fcorun.configuration.compose import compose
 from fcorun.configuration.search_path import use_config_dir, warn_overridden
+from fcorun.errors import UserError
 from fcorun.system.files import write_atomically
 
 
@@ -18,6 +19,12 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help="those of a run; data=sites data.target=...")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of the plan (.yaml)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument(
+        "--secure", action="store_true", help="mask sums: the server sees them over all sites, at least three"
+    )
+    parser.add_argument(
+        "--bound", action="append", default=[], metavar="NAME=NUMBER", help="the bound of a masked message: round=1e6"
+    )
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
@@ -26,8 +33,12 @@ def run(argv: Sequence[str]) -> int:
         config = compose(arguments.overrides)
     from fcorun.experiment.prepare import prepare
     from fcorun.sites.plan import Plan
+    from fcorun.sites.secure_sums import read_bounds
 
-    plan = Plan.from_experiment(prepare(config))
+    bounds = read_bounds(arguments.bound)
+    if bounds and not arguments.secure:
+        raise UserError("--bound is for secure sums: give --secure, too")
+    plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None)
     write_atomically(arguments.out, plan.to_text(arguments.out.name))
     console = make_console()
     for line in plan.describe():

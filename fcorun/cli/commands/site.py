@@ -1,5 +1,6 @@
 """fcorun site: what the owner of a site does with a plan, and the run of a plan."""
 
+import re
 import shlex
 import time
 import warnings
@@ -15,6 +16,7 @@ from fcorun.config import build
 from fcorun.errors import UserError, suggest_name
 
 _NOTICE_SECONDS = 10.0
+_FINGERPRINTS = "fingerprints="
 _JOB_CLASSES = "fcorun.sites.kit_study."  # of the jobs that run a plan
 _OPTIONS_HELP = "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} policy=FILE"
 
@@ -68,7 +70,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     A kit then takes the jobs that run plans, and no others that bring code. The kit of a server has no rows: nothing is
     noted there.
     """
-    from fcorun.sites.acceptance import accept, describe_site, site_folder
+    from fcorun.sites.acceptance import accept, describe_site, site_fingerprint, site_folder
     from fcorun.sites.kits import restrict_kit
     from fcorun.sites.site import Site
 
@@ -79,7 +81,11 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
         restrict_kit(arguments.kit, [_JOB_CLASSES])
         console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the server anew"))
         return 0
-    options, policy = _read_site_keys(arguments.rest)
+    fingerprints = [text for text in arguments.rest if text.startswith(_FINGERPRINTS)]
+    options, policy = _read_site_keys([text for text in arguments.rest if text not in fingerprints])
+    others = _read_fingerprints(fingerprints[-1]) if fingerprints else {}
+    if others and plan.secure is None:
+        raise UserError("fingerprints are for secure sums, and the plan has none: leave them out")
     site = Site(plan, options, policy)
     for line in describe_site(site):
         console.print(escape(line))
@@ -88,10 +94,15 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     else:
         restrict_kit(arguments.kit, [_JOB_CLASSES])
         folder = site_folder(arguments.kit)
-    path = accept(folder, plan, options, policy)
+    path = accept(folder, plan, options, policy, others)
     console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
     if arguments.kit is not None:
         console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew"))
+    if plan.secure is not None:
+        console.print(f"fingerprint of this site's key: {site_fingerprint(folder)}")
+        if not others and policy.keys == "pinned":
+            console.print("tell it to the owners of the other sites, and enter theirs: the same command with "
+                          "'fingerprints={SITE: FINGERPRINT, ...}'", markup=False)  # fmt: skip
     return 0
 
 
@@ -197,6 +208,18 @@ def _required(arguments: Any, option: str) -> Path:
         kit = " or --kit" if arguments.step == "accept" else ""
         raise UserError(f"fcorun site {arguments.step} needs --{option}{kit}: fcorun site --help explains it")
     return value
+
+
+def _read_fingerprints(text: str) -> dict[str, str]:
+    """Return the fingerprints of a text fingerprints={SITE: FINGERPRINT, ...}. Raises UserError for anything else."""
+    fingerprints = {}
+    for entry in text.removeprefix(_FINGERPRINTS).strip("{} ").split(","):
+        name, _, fingerprint = (part.strip() for part in entry.partition(":"))
+        if not name or not re.fullmatch("[0-9a-f]{32}", fingerprint):
+            raise UserError(f"{text}: give each other site with its fingerprint of 32 digits, as fcorun site accept "
+                            "prints it there, 'fingerprints={SITE: FINGERPRINT, ...}'")  # fmt: skip
+        fingerprints[name] = fingerprint
+    return fingerprints
 
 
 def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:

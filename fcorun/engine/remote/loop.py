@@ -171,8 +171,8 @@ class RemoteRound:
 
     @property
     def sites(self) -> list[str]:
-        """The sites of the cohort's clients, in the order of the cohort."""
-        return list(dict.fromkeys(self.loop.site_rows.site_of_client[m] for m in self.cohort))
+        """The names under which the answers for the cohort's clients come, in the order of the cohort."""
+        return list(dict.fromkeys(self.loop.site_rows.answer_of_client[m] for m in self.cohort))
 
     @property
     def weights(self) -> jax.Array:
@@ -180,7 +180,7 @@ class RemoteRound:
         weights = self.loop.schedule.averaging_weights
         by_site = dict.fromkeys(self.sites, 0.0)
         for m in self.cohort:
-            by_site[self.loop.site_rows.site_of_client[m]] += float(weights[m])
+            by_site[self.loop.site_rows.answer_of_client[m]] += float(weights[m])
         return jnp.asarray(list(by_site.values()), self.loop.federation.precision)
 
     @property
