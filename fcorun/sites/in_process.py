@@ -40,7 +40,9 @@ class InProcessConnections:
         of: Sequence[str] | None = None,
     ) -> dict[str, Message]:
         asked = self.sites if of is None else tuple(of)
-        message = number_request(Message(name, dict(about or {}), dict(arrays or {})), self.run, self.next_number, asked)
+        message = number_request(
+            Message(name, dict(about or {}), dict(arrays or {})), self.run, self.next_number, asked
+        )
         request = Message.from_bytes(message.to_bytes(), "the server")
         answers = {}
         for site in asked:

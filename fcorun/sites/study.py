@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -15,11 +16,14 @@ from fcorun.rows.rows import Rows
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
 from fcorun.sites.batch import resolve_numbers
-from fcorun.sites.connections import AnsweringSite, Connections
+from fcorun.sites.connections import Connections
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
+
+if TYPE_CHECKING:
+    from fcorun.sites.masking import MaskedSite
 
 
 def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Watcher | None = None) -> FittedRecord:
@@ -90,14 +94,14 @@ def try_plan(
     return record, Comparison(difference == 0, difference / largest, connections.bytes_sent, gap)
 
 
-def mask_sites(sites: Mapping[str, Site]) -> dict[str, AnsweringSite]:
+def mask_sites(sites: Mapping[str, Site]) -> "dict[str, MaskedSite]":
     """Return the sites of a trial with masks. Their keys are drawn for the trial, and each site knows those of all."""
     from fcorun.sites.masking import MaskedSite
     from fcorun.sites.masks import fingerprint_of, make_key, public_key_of
 
     keys = {name: make_key() for name in sites}
     fingerprints = {name: fingerprint_of(public_key_of(key)) for name, key in keys.items()}
-    masked: dict[str, AnsweringSite] = {}
+    masked = {}
     for name, site in sites.items():
         others = {other: fingerprint for other, fingerprint in fingerprints.items() if other != name}
         masked[name] = MaskedSite(site, keys[name], others)

@@ -1,7 +1,9 @@
 """Secure sums: the server sees sums over all sites, equal to the plain ones, and no site's numbers."""
 
+import os
 from contextlib import closing
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +34,7 @@ BOUND = 100.0
 class NumberSite:
     """A site whose answer is its numbers times the server's factor, and a count."""
 
-    def __init__(self, values, keys="pinned"):
+    def __init__(self, values, keys: Any = "pinned"):
         self.plan, self.policy, self.share = SimpleNamespace(secure={"evaluate": BOUND}), Policy(keys=keys), 1.0
         self.values, self.sent = values, []
 
@@ -52,12 +54,13 @@ class NumberSite:
         self.values = arrays.get("values", self.values)
 
 
-def number_sites(n_sites=3, length=5, **options):
+def number_sites(n_sites=3, length=5, **options) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    return mask_sites({f"s{k}": NumberSite(rng.normal(size=length), **options) for k in range(n_sites)})
+    sites: Any = {f"s{k}": NumberSite(rng.normal(size=length), **options) for k in range(n_sites)}
+    return mask_sites(sites)
 
 
-def connect(sites):
+def connect(sites) -> Any:
     return MaskedConnections(InProcessConnections(sites), {"evaluate": BOUND})
 
 
@@ -82,7 +85,7 @@ def test_a_masked_answer_looks_random_and_hides_every_number():
     first, second = (answer.arrays["loss"] for answer in site.sent[-2:])
     plain = np.rint(site.values / step_of(BOUND)).astype(np.int64).view(np.uint64)
     for hidden in (first, second, first - second):
-        bits = np.unpackbits((hidden - 0).view(np.uint8).reshape(4096, 8), axis=1)
+        bits = np.unpackbits(hidden.view(np.uint8).reshape(4096, 8), axis=1)
         assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.06  # more than seven standard deviations
         assert (hidden != plain).all()
     assert site.sent[-1].arrays["n"] != 4096
@@ -159,11 +162,10 @@ def test_masks_that_do_not_cancel_are_noticed():
     """A server that shows its sites different requests gets noise."""
     connections = connect(number_sites())
     plain = connections.connections
-    answers = plain.ask("evaluate", about={"factor": 1.0})
+    plain.ask("evaluate", about={"factor": 1.0})
     plain.by_name["s0"]._transcript = "another"
     with fails("the masks of the sites do not cancel"):
         connections.ask("evaluate", about={"factor": 1.0})
-    assert set(answers) == {"s0", "s1", "s2"}
 
 
 def test_a_killed_site_gives_the_same_bytes_and_no_answer_to_another_request(tmp_path):
@@ -173,7 +175,8 @@ def test_a_killed_site_gives_the_same_bytes_and_no_answer_to_another_request(tmp
     def open_all():
         opened = {}
         for name, (values, key, fingerprints) in kept.items():
-            opened[name] = DurableSite(MaskedSite(NumberSite(values), key, fingerprints), tmp_path / name)
+            site: Any = NumberSite(values)
+            opened[name] = DurableSite(MaskedSite(site, key, fingerprints), tmp_path / name)
         return opened
 
     durable = open_all()
@@ -315,7 +318,7 @@ def test_accepting_draws_a_key_for_the_owner_alone_and_notes_the_keys_of_others(
     assert isinstance(site, MaskedSite)
     assert site.fingerprints == {"b": other, "c": other}
     assert fingerprint_of(public_key_of(site.key)) == printed
-    assert key_file.stat().st_mode & 0o777 == 0o600
+    assert os.name != "posix" or key_file.stat().st_mode & 0o777 == 0o600
     with closing(DurableSite(site, tmp_path / "state")) as durable, fails("before all sites have keys"):
         durable.answer(number_request(Message("describe"), "run", 0, ["a"]))
     key_file.write_text("none")
