@@ -14,6 +14,7 @@ from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.programs import RemotePrograms
+from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Batch
 from fcorun.rows.site_rows import SiteRows
@@ -39,14 +40,17 @@ class SiteBatch:
         points: the numbers of each run.
         seed: the seed of all runs.
         clients: the states of the site's clients, with leading axes G and clients.
+        next_exchange: the round and the exchange that the site has to be asked for next.
     """
 
     engine: Engine
     points: Sequence[Numbers]
     seed: int
     clients: PyTree = field(init=False)
+    next_exchange: tuple[int, int] = field(init=False)
 
     def __post_init__(self):
+        self.next_exchange = (self._next_round(0), 0)
         self.clients = self.engine.initial_state(self.points, [self.seed] * len(self.points))["clients"]
 
     @property
@@ -84,10 +88,20 @@ class SiteBatch:
         programs = RemotePrograms(self.federation, len(self.points))
         return jax.jit(lambda *arguments: programs.solution_sums(*arguments))
 
-    def has_client_in(self, number: int) -> bool:
-        """Return whether a client of the site is in the cohort of the round ``number``, counted from 0."""
+    def _next_round(self, start: int) -> int:
+        """Return the first round from ``start`` on whose cohort has a client of the site; the end where none has."""
         schedule = self.federation.schedule.with_seed(self.seed)
-        return bool(self.rows.has_client[schedule.draw_cohort(number)].any())
+        for number in range(start, self.engine.rounds):
+            if self.rows.has_client[schedule.draw_cohort(number)].any():
+                return number
+        return self.engine.rounds
+
+    def check_order(self, number: int, exchange: int) -> None:
+        """Raise UserError unless the exchange of the round ``number`` is the next one of this site."""
+        if (number, exchange) != self.next_exchange:
+            raise UserError(f"the server asked for round {number + 1}, and the next one of this site is "
+                            f"{self.next_exchange[0] + 1}: the site's folder or the server's is an older copy; begin "
+                            "the run anew")  # fmt: skip
 
     def answer_round(self, number: int, exchange: int, received: Arrays) -> tuple[Arrays, np.ndarray]:
         """Compute the site's clients in an exchange of the round ``number``.
@@ -97,6 +111,7 @@ class SiteBatch:
             Raises ValueError for what no server of this plan sends.
         """
         federation = self.federation
+        self.check_order(number, exchange)
         schedule = federation.schedule.with_seed(self.seed)
         broadcast = restore_leaves(received, federation.shapes.broadcasts[exchange], len(self.points))
         rounds = schedule.draw_rounds(number, 1, among=self.rows.has_client)
@@ -104,6 +119,8 @@ class SiteBatch:
         rows, _ = federation.arrays
         arguments = (self._numbers, self.clients, rows, draws, broadcast)
         mean, self.clients, work = self._answer_programs[exchange](*arguments)
+        is_last = exchange + 1 == len(federation.shapes.uploads)
+        self.next_exchange = (self._next_round(number + 1), 0) if is_last else (number, exchange + 1)
         examples, passes, proxes = np.moveaxis(np.asarray(work), 2, 0).astype(np.int64)
         gradients = examples.sum(axis=1) + passes @ schedule.sizes[draws.cohort]
         return name_leaves(mean), np.stack([gradients, proxes.sum(axis=1)], axis=1)

@@ -234,8 +234,6 @@ class Site:
 
     def _compute_round(self, request: Message) -> Message:
         number, exchange = int(request.about["round"]), int(request.about["exchange"])
-        if not 0 <= number < self.plan.experiment.settings.rounds:
-            raise UserError(f"the server asked for round {number + 1} of {self.plan.experiment.settings.rounds}")
         arrays, work = self._started().answer_round(number, exchange, request.arrays)
         return Message("round", {}, arrays | {"work": work})
 
@@ -310,6 +308,7 @@ class Site:
             state[name] = np.frombuffer(request.to_bytes(), np.uint8)
         if self._batch is not None:
             state |= {f"{_CLIENTS}{name}": leaf for name, leaf in name_leaves(self._batch.clients).items()}
+            state["next_exchange"] = np.array(self._batch.next_exchange)
         return state
 
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -326,3 +325,5 @@ class Site:
                 leaves, structure = jax.tree.flatten(self._batch.clients)
                 stored = [arrays[f"{_CLIENTS}{number}"] for number in range(len(leaves))]
                 self._batch.clients = jax.tree.unflatten(structure, stored)
+                number, exchange = arrays["next_exchange"].tolist()
+                self._batch.next_exchange = number, exchange

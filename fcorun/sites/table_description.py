@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, first_line
 from fcorun.sites.messages import Message
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
@@ -87,8 +87,8 @@ class Description:
         try:
             return cls._parse(message.about, message.arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"site '{site}' sent no description of a table ({error}): use the same version of fcorun "
-                            "at the server and at all sites") from error  # fmt: skip
+            problem = f"site '{site}' sent no description of a table ({first_line(error)})"
+            raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
 
     @classmethod
     def _parse(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Description":

@@ -136,7 +136,7 @@ def test_a_site_answers_what_the_plan_lists_and_nothing_else():
     connections = InProcessConnections(sites_of(plan))
     run_plan(plan, connections, "out")
     started = connections.by_name["a"]
-    with fails("round 5 of 4"):
+    with fails("before the start of the run"):
         started.answer(Message("round", {"round": 4, "exchange": 0}))
 
 
@@ -173,6 +173,28 @@ def test_messages_of_few_and_of_many_rows_are_equally_long():
         run_plan(plan, connections, f"out{copies}")
         sent.append(connections.bytes_sent)
     assert sent[0] == sent[1]
+
+
+class RecordingConnections(InProcessConnections):
+    """Connections that keep all requests of the site "a"."""
+
+    def ask(self, name, arrays=None, about=None, of=None):
+        if of is None or "a" in of:
+            vars(self).setdefault("requests", []).append(Message(name, dict(about or {}), dict(arrays or {})))
+        return super().ask(name, arrays, about, of)
+
+
+def test_a_site_computes_its_rounds_in_order(tmp_path):
+    plan, connections = plan_of(), RecordingConnections(sites_of(plan_of()))
+    run_plan(plan, connections, tmp_path / "out")
+    site, requests = sites_of(plan)["a"], [request for request in connections.requests if request.name != "evaluate"]
+    rounds = [k for k, request in enumerate(requests) if request.name == "round"]
+    for request in requests[: rounds[1]]:
+        site.answer(request)
+    for k in (0, 2):
+        with fails("the next one of this site is 2"):
+            site.answer(requests[rounds[k]])
+    site.answer(requests[rounds[1]])
 
 
 class Killed(Exception):
@@ -247,3 +269,32 @@ def test_counts_are_fitted_and_a_refusal_names_no_target_of_a_row():
     rows.assign(cost=rows["cost"] - 1000).to_csv("b.csv", index=False)
     with pytest.raises(UserError, match=r"site 'b': its targets do not fit objective=poisson$"):
         run_plan(plan_of(*counts), InProcessConnections(sites_of(plan_of(*counts))), "out2")
+
+
+def test_a_site_refuses_damaged_requests_in_a_sentence(tmp_path):
+    """A thousand requests of a run, each with something left out, replaced or reshaped."""
+    plan, rng = plan_of(), np.random.default_rng(0)
+    connections = RecordingConnections(sites_of(plan))
+    run_plan(plan, connections, tmp_path / "out")
+    requests = [request for request in connections.requests if request.name != "end"]
+    junk = [None, -1, 10**30, "x", [], {}, [[]], True, 1e308]
+    site, refused = sites_of(plan)["a"], 0
+    for request in requests[:4]:
+        site.answer(request)
+    for _ in range(1000):
+        request = requests[rng.integers(len(requests))]
+        about, arrays = dict(request.about), dict(request.arrays)
+        key = rng.choice([*about, *arrays])
+        if key in about:
+            about[key] = junk[rng.integers(len(junk))]
+        else:
+            change = rng.integers(4)
+            array = arrays.pop(key)
+            if change:
+                arrays[key] = [array[..., None], array.astype(np.int8), np.zeros(3)][change - 1]
+        try:
+            site.answer(Message(request.name, about, arrays))
+        except UserError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 700

@@ -18,7 +18,7 @@ from fcorun.engine.remote.programs import RemotePrograms
 from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.run_loop import RunLoop
 from fcorun.engine.segments.segment import Segment
-from fcorun.errors import UserError
+from fcorun.errors import UserError, first_line
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.interruption import check_interrupted
 
@@ -244,8 +244,8 @@ class SiteExchange:
                     raise ValueError(f"work of the shape {of_site.shape}")
                 uploads.append(restore_leaves(arrays, shape, loop.n_runs))
             except (ValueError, KeyError) as error:
-                raise UserError(f"site '{site}' sent what is no answer to a round ({error}): use the same version of "
-                                "fcorun at the server and at all sites") from error  # fmt: skip
+                problem = f"site '{site}' sent what is no answer to a round ({first_line(error)})"
+                raise UserError(f"{problem}: use the same version of fcorun at the server and all sites") from error
             work += of_site
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *uploads), work
 
