@@ -1,5 +1,6 @@
 """A study as a job of NVFLARE, in its simulator: a server and three sites, each a process."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,11 @@ from fcorun.sites.site import Site
 from fcorun.sites.study import run_plan
 from fcorun.sites.table_options import SiteOptions
 
-pytest.importorskip("nvflare", reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
-
 NAMES = ("site-1", "site-2", "site-3")
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_path):
     from simulated_study import SimulatedSite
 

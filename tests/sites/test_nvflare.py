@@ -2,35 +2,24 @@
 
 import json
 import threading
+from importlib.util import find_spec
 from types import SimpleNamespace
 
+import lazy_loader
 import numpy as np
 import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.errors import UserError
-from fcorun.sites.durable import DurableSite
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import SiteLost, SiteRefusal
 
-pytest.importorskip("nvflare", reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
-
-from fcorun.sites import nvflare as module
-from fcorun.sites.nvflare import CollabConnections, CollabSite
+module = lazy_loader.load("fcorun.sites.nvflare")  # importing NVFLARE takes seconds
+pytestmark = pytest.mark.skipif(
+    find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"
+)
 
 SITES = ["site-1", "site-2", "site-3"]
-
-
-class OpenedSite(CollabSite):
-    """A site with the rows of a toy site, in a folder of the test."""
-
-    def __init__(self, toy):
-        super().__init__()
-        self.toy, self.opened = toy, None
-
-    def open_site(self, name, root):
-        self.opened = DurableSite(self.toy, root / name)
-        return self.opened
 
 
 class FakeCollab:
@@ -45,6 +34,8 @@ class FakeCollab:
     caller = "server"
 
     def __init__(self, root, toys):
+        from opened_site import OpenedSite
+
         self.objects = {name: OpenedSite(toy) for name, toy in toys.items()}
         self.clients = [SimpleNamespace(name=name) for name in self.objects]
         self.workspace = SimpleNamespace(get_root_dir=lambda: str(root))
@@ -91,7 +82,7 @@ def expected_model(rounds, features=3):
 
 def test_lost_answers_are_asked_again_and_computed_once(collab, toys):
     collab.lost = {"site-1": [1, 2, 4], "site-3": [3]}
-    np.testing.assert_array_equal(toy_study(CollabConnections("a", 10.0), 3), expected_model(3))
+    np.testing.assert_array_equal(toy_study(module.CollabConnections("a", 10.0), 3), expected_model(3))
     assert [toy.computed for toy in toys.values()] == [5, 5, 5]
     assert collab.calls == {"site-1": 8, "site-2": 5, "site-3": 6}
 
@@ -100,7 +91,7 @@ def test_a_silent_site_is_named(collab, monkeypatch):
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.05)
     collab.silent = {"site-2"}
     with pytest.raises(SiteLost, match=r"request 0 \(describe\) from 'site-2' within 0\.05"):
-        CollabConnections("a", 10.0).ask("describe")
+        module.CollabConnections("a", 10.0).ask("describe")
 
 
 def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(collab, toys, monkeypatch):
@@ -108,10 +99,10 @@ def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(collab
     collab.objects["site-2"]._lock.acquire()
     timer = threading.Timer(0.2, collab.objects["site-2"]._lock.release)
     timer.start()
-    assert set(CollabConnections("a", 10.0).ask("describe")) == set(SITES)
+    assert set(module.CollabConnections("a", 10.0).ask("describe")) == set(SITES)
     collab.objects["site-2"]._lock.acquire()
     with pytest.raises(SiteLost, match=r"from 'site-2' within 0\.1 seconds"):
-        CollabConnections("b", 0.1).ask("describe", of=["site-2"])
+        module.CollabConnections("b", 0.1).ask("describe", of=["site-2"])
 
 
 def test_long_messages_are_arrays(tmp_path, monkeypatch):
@@ -120,7 +111,7 @@ def test_long_messages_are_arrays(tmp_path, monkeypatch):
     collab = FakeCollab(tmp_path, toys)
     monkeypatch.setattr(module, "collab", collab)
     monkeypatch.setattr(module, "_silence_log_of_calls", lambda: None)
-    connections = CollabConnections("a", 10.0)
+    connections = module.CollabConnections("a", 10.0)
     connections.ask("describe", of=["site-1"])
     assert collab.kinds == {bytes, np.ndarray}  # of the request and of the answer
     with pytest.raises(UserError, match="neither bytes nor an array of bytes"):
@@ -129,7 +120,7 @@ def test_long_messages_are_arrays(tmp_path, monkeypatch):
 
 def test_a_refusal_names_the_site_and_only_the_server_is_answered(collab):
     with pytest.raises(SiteRefusal, match="'site-1': the owner has not accepted this plan"):
-        CollabConnections("a", 10.0).ask("load")
+        module.CollabConnections("a", 10.0).ask("load")
     collab.caller = "site-3"
     with pytest.raises(UserError, match="site-3 is not the server"):
         collab.objects["site-1"].answer(b"")
