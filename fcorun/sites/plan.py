@@ -281,7 +281,7 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     if needs_curvature_bounds(experiment):
         content = "bounds on the curvature of the clients' losses, rounded to two digits"
         purpose = f"fields of algo={experiment.names['algo']} that are auto"
-        quantities.append(Quantity("curvature", "3", "once", content, purpose))
+        quantities.append(Quantity("curvature", "5", "once", content, purpose))
     if experiment.reg.relative_or_none is not None:
         content = "sums of losses, residuals, and their products with the features, of the model without features"
         quantities.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "reg.relative"))

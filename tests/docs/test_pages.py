@@ -1,4 +1,4 @@
-"""Commands of the README and the tutorial are run, and their output compared with the pages.
+"""Commands of the README, the tutorial and the page on sites are run, and their output compared with the pages.
 
 A page's blocks run in order in a folder of its own: of bash line by line, of Python in one namespace. A comment before
 a block says otherwise: <!-- not run: REASON -->; <!-- file: NAME -->, which is written; <!-- files of: PAGE -->. A
@@ -17,7 +17,8 @@ from fcorun import compose
 from fcorun.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
+TUTORIALS = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), ROOT / "docs" / "guide" / "sites.md"]
+PAGES = [ROOT / "README.md", *TUTORIALS]
 
 
 def write(block: Block) -> None:
@@ -74,7 +75,7 @@ def test_a_page_can_be_typed(page, typed, capsys, tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", sorted({*(ROOT / "docs" / "guide").glob("*.md")} - {*PAGES}), ids=lambda p: p.stem)
 def test_what_the_guide_tells_to_type_is_well_formed(page):
     """Single runs compose, commands are there, Python is Python; what they do, other tests say."""
     for block in blocks(page.read_text(encoding="utf-8")):
@@ -90,7 +91,7 @@ def test_what_the_guide_tells_to_type_is_well_formed(page):
 
 
 def test_every_page_is_found_with_its_blocks():
-    assert [page.stem[0] for page in PAGES] == ["R", "1", "2", "3", "4"]
+    assert [page.stem[0] for page in PAGES] == ["R", "1", "2", "3", "4", "s"]
     for page in PAGES:
         assert any(block.shown and "not run" not in block.marks for block in blocks(page.read_text(encoding="utf-8")))
 

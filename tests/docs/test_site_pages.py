@@ -1,0 +1,34 @@
+"""The sheet for owners of sites has the rules of a policy with their defaults, and all messages."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import yaml
+from helpers import composed
+from markdown_blocks import blocks
+
+from fcorun.config import build
+from fcorun.experiment.prepare import prepare
+from fcorun.sites.plan import list_quantities
+from fcorun.sites.policy import Policy
+
+SHEET = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "site_owner.md").read_text(encoding="utf-8")
+
+
+def test_the_sheet_has_each_rule_with_its_default():
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \| .+ \|$", SHEET, re.M)
+    assert {key: yaml.safe_load(default) for key, default in rows} == {f.name: f.default for f in fields(Policy)}
+
+
+def test_the_rules_of_the_sheet_are_a_policy():
+    (rules,) = [yaml.safe_load(block.text) for block in blocks(SHEET) if block.language == "yaml"]
+    assert build(Policy, rules, "policy.").min_cell == 11
+
+
+def test_the_sheet_has_all_that_leaves_a_site():
+    experiment = prepare(
+        composed("data=sites", "data.target=y", "data.missing=mean", "data.standardize=pooled", "algo=feddualavg")
+    )
+    named = set(re.findall(r"^\| `(\w+)` \| [^|`]", SHEET, re.M))
+    assert {quantity.message for quantity in list_quantities(experiment)} <= named
