@@ -14,7 +14,7 @@ from fcorun.errors import UserError
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import SiteLost, SiteRefusal
 
-module = lazy_loader.load("fcorun.sites.nvflare")  # importing NVFLARE takes seconds
+module = lazy_loader.load("fcorun.sites.nvflare", suppress_warning=True)  # importing NVFLARE takes seconds
 pytestmark = pytest.mark.skipif(
     find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"
 )
