@@ -49,6 +49,7 @@ class MaskedSite:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._refusal = ""  # of a number that cannot be masked; stays until the site is started anew
         self._forget_run()
 
     def _forget_run(self) -> None:
@@ -65,9 +66,15 @@ class MaskedSite:
             answer = self._exchange_keys(request, request.envelope.of)
         else:
             self._check_addressees(request.envelope.of)
+            if self._refusal:  # which bound is passed by which request tells of the numbers
+                raise UserError(self._refusal)
             answer = self.site.compute_answer(request)
             if request.name in self._bounds:
-                answer = self._mask(answer, bytes.fromhex(transcript))
+                try:
+                    answer = self._mask(answer, bytes.fromhex(transcript))
+                except UserError as error:
+                    self._refusal = str(error)
+                    raise
         self._transcript = transcript
         self.site.log_answer(answer)
         return answer

@@ -95,6 +95,8 @@ def test_numbers_beyond_the_bound_and_numbers_that_are_not_finite_are_refused():
     connections = connect(number_sites())
     with fails("site 's0'", "beyond the plan's bound 100", "--bound evaluate="):
         connections.ask("evaluate", about={"factor": 1e6})
+    with fails("site 's0'", "beyond the plan's bound 100"):  # no search for the factor that passes the bound
+        connections.ask("evaluate", about={"factor": 1.0})
     for factor in (1e306, 1e-300):
         connections = connect(sites := number_sites())
         sites["s0"].site.values[2] = np.nan if factor < 1 else 1e9
@@ -225,9 +227,11 @@ def sites_of(plan, names):
 
 @pytest.mark.parametrize(("algo", "n_sites"), [("feddualavg", 4), ("newton", 3)])
 def test_a_run_with_masks_is_the_run_on_pooled_rows_but_for_rounding(names, algo, n_sites):
-    plan = plan_of(f"algo={algo}", "rounds=3", "eval_every=3", bounds={"round": 1e4})
+    plan = plan_of(f"algo={algo}", "rounds=3", "eval_every=3", "gap=true", bounds={"round": 1e4})
     record, comparison = try_plan(plan, sites_of(plan, names[:n_sites]), "out")
     assert 0 < comparison.difference < 1e-10
+    assert {"residuals", "conjugates"} < set(plan.secure or ())
+    assert algo != "newton" or abs(record.metrics["gap"].iloc[-1]) < 1e-8
     assert record.scores["loss"].iloc[0] == pytest.approx(record.metrics["train_loss"].iloc[-1], rel=1e-8)
 
 
