@@ -26,6 +26,7 @@ class SiteRows(Rows):
         site_of_client: the name of each client's site, (M,); empty at a site.
         sum_name: the name under which the server gets sums over all sites instead of the answers of single sites; None:
             each site's answer comes under its own name.
+        sum_errors: the largest error of a number in a sum over all sites, by message, where secure sums round numbers.
         ask: sends requests to the sites; None at a site.
         curvature: the bounds on the curvature of all clients' losses, once they are known: of minibatches, of whole
             data, and of F.
@@ -35,6 +36,7 @@ class SiteRows(Rows):
     all_weights: np.ndarray | None = None
     site_of_client: tuple[str, ...] = ()
     sum_name: str | None = None
+    sum_errors: Mapping[str, float] = field(default_factory=dict)
     ask: Ask | None = None
     curvature: dict[str, Any] = field(default_factory=dict)
 

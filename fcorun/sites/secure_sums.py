@@ -31,6 +31,11 @@ def step_of(bound: float) -> float:
     return 2.0 ** math.ceil(math.log2(bound)) / STEPS
 
 
+def sum_errors(bounds: Mapping[str, float] | None, n_sites: int) -> dict[str, float]:
+    """Return the largest error of a number in the sum over so many sites, half a step each, by message."""
+    return {name: n_sites * step_of(bound) / 2 for name, bound in (bounds or {}).items()}
+
+
 def choose_bounds(messages: Iterable[str], chosen: Mapping[str, float]) -> dict[str, float]:
     """Return the bound of each message of a plan that is masked. Raises UserError for bounds of other messages."""
     messages = set(messages)

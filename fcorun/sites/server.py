@@ -14,6 +14,7 @@ from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.connections import ALL_SITES, Connections
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
+from fcorun.sites.secure_sums import sum_errors
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_scaling import compute_means, fit_scaling
 from fcorun.sites.table_union import agree
@@ -67,6 +68,7 @@ class Server:
                 all_weights=None if options.weight is None else weights[:known, split],
                 site_of_client=site_of_client[:known],
                 sum_name=None if self.plan.secure is None else ALL_SITES,
+                sum_errors=sum_errors(self.plan.secure, len(self.connections.sites)),
                 ask=ask,
             )
 

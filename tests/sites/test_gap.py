@@ -116,6 +116,23 @@ def test_newton_ends_at_its_target_and_the_record_says_how_near_the_optimum_it_i
     assert f"at most {record.rows[-1]['gap']:.3g} above the optimum" in comparison.describe()[0]
 
 
+def test_secure_sums_measure_the_gap_up_to_their_rounding(tmp_path):
+    pytest.importorskip("cryptography", reason="secure sums need cryptography: pip install 'fcorun[sites]'")
+    plan = Plan.from_experiment(plan_of(*ILL, *RELATIVE, "stop={gap: 1e-8}", "eval_every=1").experiment, {})
+    assert plan.secure is not None
+    sites = {name: Site(plan, options) for name, options in save(frames()).items()}
+    record, _ = try_plan(plan, sites, tmp_path / "record")
+    assert abs(record.rows[-1]["gap"]) <= 1e-8
+    assert record.rows[-1]["round"] < 8
+
+
+def test_no_intercept_is_searched_within_the_rounding_of_secure_sums():
+    connections, data, _ = load(plan_of(*COST, *RELATIVE))
+    rough = replace(data, train=replace(data.train, sum_errors={"residuals": 1e6}))
+    compute_strength_max(plan_of(*COST, *RELATIVE).experiment, rough)
+    assert len([name for name, _ in connections.sizes if name == "residuals"]) == len(connections.sites)
+
+
 def test_the_record_advises_to_measure_the_gap(tmp_path):
     plan = plan_of(*COST, "rounds=1")
     sites = {name: Site(plan, options) for name, options in save(frames()).items()}

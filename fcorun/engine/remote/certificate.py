@@ -142,14 +142,19 @@ class CertificateRequests:
     def _losses(self, models: Models) -> LossSums:
         arrays, about = self._encode(models), {"models": self.models, "gradient": False}
         shapes = dict.fromkeys(LossSums._fields, ())
-        return LossSums(**self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models))
+        return self._round_slope(self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models))
 
     def _residuals(self, models: Models) -> ResidualSums:
         arrays, about = self._encode(models), {"models": self.models, "gradient": True}
         shapes = dict.fromkeys(LossSums._fields, ()) | {_GRADIENT: self.problem.shapes["weights"]}
         sums = self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models)
         gradient = sums.pop(_GRADIENT)
-        return ResidualSums(LossSums(**sums), gradient)
+        return ResidualSums(self._round_slope(sums), gradient)
+
+    def _round_slope(self, sums: Models) -> LossSums:
+        """Return sums whose slope is 0 where secure sums cannot tell the slope from 0: no intercept is known better."""
+        slope, error = sums["slope"], self.rows.sum_errors.get("residuals", 0.0)
+        return LossSums(**sums | {"slope": jnp.where(jnp.abs(slope) <= error, 0, slope)})
 
     def conjugates(self, models: Models, scale: jax.Array) -> jax.Array:
         """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
