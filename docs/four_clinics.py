@@ -38,7 +38,7 @@ table.groupby("clinic")["target"].value_counts().unstack()
 data = fcorun.from_frame(
     table, target="target", client="clinic", name="masses", standardize="pooled", validation=0, test=0.25
 )
-fractions = [0.3, 0.1, 0.03, 0.01, 0.003]
+fractions = [0.2, 0.1, 0.03, 0.01, 0.003]
 experiment = fcorun.Experiment(
     algorithm=fcorun.FedDualAvg(),
     data=data,
