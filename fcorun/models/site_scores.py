@@ -3,6 +3,7 @@
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
 from fcorun.models.forward import Arrays
 from fcorun.models.scores import SHARED
 from fcorun.rows.site_rows import SiteRows
@@ -19,10 +20,16 @@ def compute_site_scores(data: FederatedData, solution: Arrays) -> list[dict[str,
     assert isinstance(rows, SiteRows)
     if not all(np.isfinite(value).all() for value in solution.values()):
         return []
+    known = {split: of_split.n_rows for split, of_split in data.splits.items()}
     totals: dict[str, float] = {}
-    for answer in rows.request("scores", arrays=dict(solution)).values():
+    for site, answer in rows.request("scores", arrays=dict(solution)).items():
         for name, value in answer.arrays.items():
+            if value.shape != () or not np.isfinite(value):
+                raise UserError(f"site '{site}' sent no sum of scores as '{name}': see the log of that site")
             totals[name] = totals.get(name, 0.0) + float(value)
+    counted = {split: int(totals.get(f"{split}_n", 0)) for split in known}
+    if counted != known:
+        raise UserError(f"the sites scored {counted} rows, and have described {known}: begin the run anew")
     scores = []
     for split in _SPLITS:
         n = totals.get(f"{split}_n", 0.0)

@@ -1,6 +1,8 @@
 """A site: what it answers to the server, from the rows of its owner, as the plan and its policy say."""
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,14 +27,16 @@ from fcorun.sites.batch import SiteBatch, resolve_numbers
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
+from fcorun.sites.request_checks import RequestCounts, check_clients, check_model, check_numbers
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
-from fcorun.sites.table_description import describe_table
+from fcorun.sites.table_description import Description, describe_table
 from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.sites.table_rows import SiteTable, read_site_table
 from fcorun.tables.client_sums import add_clients
 
 _DIGITS = 2  # of bounds that leave a site
+_COUNTS = "counts"  # of requests
 _CLIENTS = "clients/"  # begins the names of the states of clients
 
 
@@ -80,6 +84,7 @@ class Site:
 
     def __post_init__(self):
         self.policy.check_plan(self.plan)
+        self._counts = RequestCounts(self.plan)
 
     @cached_property
     def table(self) -> SiteTable:
@@ -121,12 +126,13 @@ class Site:
         allowed = {quantity.message for quantity in self.plan.quantities} | {"load", "start", "end"}
         if request.name not in answers or request.name not in allowed:
             raise UserError(f"the server asked for '{request.name}', which the plan does not list")
+        self._counts.count(request)
         with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
             try:
                 answer = answers[request.name](request)
             except OwnTableError as error:  # the whole sentence is for the owner
                 raise UserError(error.public) from error
-            except (KeyError, TypeError, ValueError, IndexError) as error:
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
                 reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
         if request.name in ("load", "start"):
@@ -175,8 +181,8 @@ class Site:
         agreement = Agreement.from_message(request)
         own = load_site_data(encode_table(self.table, agreement), agreement)
         self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
-        names = [str(name) for name in request.about["all_clients"]]
-        n_clients = int(request.about["n_clients"])
+        description = Description.from_message(describe_table(self.table), "this site")
+        names, n_clients = check_clients(request, description)
         number = np.array([names.index(name) for name in (*own.clients, *own.held_out_clients)])
         all_rows, all_weights = request.arrays["all_rows"], request.arrays["all_weights"]
 
@@ -210,6 +216,8 @@ class Site:
     def _bound_curvature(self, request: Message) -> Message:
         """Bound the curvature of the losses of the site's clients, rounded outwards."""
         experiment, own = self._loaded()[0], self.own_data
+        if not len(own.train):
+            return Message("curvature", arrays={"bounds": np.array([np.inf, 0.0, np.inf, 0.0, 0.0])})
         bounds = []
         for full_batch in (False, True):
             least, most = curvature_bounds(experiment.objective, own, full_batch)
@@ -221,15 +229,13 @@ class Site:
     def _start(self, request: Message) -> Message:
         """Begin the runs of a batch, with the numbers that the server has resolved."""
         experiment, data = self._loaded()
-        numbers, seed = request.about["numbers"], int(request.about["seed"])
-        if not 0 < len(numbers) <= 1000:
-            raise ValueError("no runs")
+        numbers = check_numbers(request, self.plan)
         curvature = request.about["curvature"]
         if curvature:
             data = replace(data, train=replace(data.train, curvature=curvature))  # type: ignore[type-var]
         self.points = numbers
         engine = build.build_engine(resolve_numbers(experiment, numbers[0]), data)
-        self._batch = SiteBatch(engine, numbers, seed)
+        self._batch = SiteBatch(engine, numbers, self.plan.experiment.settings.seed)
         return Message("start")
 
     def _compute_round(self, request: Message) -> Message:
@@ -271,6 +277,7 @@ class Site:
     def _score(self, request: Message) -> Message:
         """Sum the scores of a model over the rows of each split, each row once."""
         experiment, own = self._loaded()[0], self.own_data
+        check_model(request.arrays, build.build_problem(experiment, self.data).shapes)
         arrays = {}
         for split, rows in own.splits.items():
             prediction = compute_predictions(experiment.objective, request.arrays, rows.x, own.features.scale)
@@ -309,11 +316,15 @@ class Site:
         if self._batch is not None:
             state |= {f"{_CLIENTS}{name}": leaf for name, leaf in name_leaves(self._batch.clients).items()}
             state["next_exchange"] = np.array(self._batch.next_exchange)
-        return state
+        counts = json.dumps(self._counts.counts).encode()
+        return state | {_COUNTS: np.frombuffer(counts, np.uint8)}
 
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
         self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
+        self._null_sums = None
+        counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
+        self._counts = RequestCounts(self.plan, Counter(counts))
         answers = {"load": self._load, "start": self._start}
         with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
             for name in ("load", "start"):

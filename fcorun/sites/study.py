@@ -85,7 +85,9 @@ def try_plan(
     data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
     engine = build_engine(resolve_numbers(plan.experiment, first.points[0]), data)
     with jax.enable_x64(engine.federation.precision == "float64"):
-        last = next(snapshot for snapshot in engine.run(first.points) if snapshot.round == record.summary["round"])
+        for last in engine.run(first.points):
+            if last.round == record.summary["round"]:
+                break
     largest, difference = 1e-300, 0.0
     for name, values in last.solution.items():
         largest = max(largest, float(np.abs(values[0]).max(initial=0)))

@@ -243,7 +243,7 @@ def rebuild_gram(answers):
 
 def test_masks_keep_a_server_from_rebuilding_the_products_of_features(names):
     """The gradients of least squares at d + 1 points give X'X of a site away; masked ones do not."""
-    options = ("algo=fedavg", "algo.client_lr=0.5", "algo.server_lr=1", "local_steps=1", "reg=none", "rounds=3")
+    options = ("algo=fedavg", "algo.client_lr=0.5", "algo.server_lr=1", "local_steps=1", "reg=none", "rounds=4")
     rebuilt = {}
     for bounds in (None, {}):
         plan = plan_of(*options, bounds=bounds)
@@ -253,9 +253,9 @@ def test_masks_keep_a_server_from_rebuilding_the_products_of_features(names):
         Server(plan, connections).load()
         plain.ask("start", about={"numbers": [plan.experiment.numbers()], "seed": 0, "curvature": {}})
         answers = []
-        for point in (np.zeros((1, 3)), *np.eye(3)[:, None]):
+        for number, point in enumerate((np.zeros((1, 3)), *np.eye(3)[:, None])):
             received = {"0": point[:, :2], "1": point[:, 2]}
-            arrays = plain.ask("round", received, {"round": 0, "exchange": 0})["a"].arrays
+            arrays = plain.ask("round", received, {"round": number, "exchange": 0})["a"].arrays
             if plan.secure is not None:
                 arrays = {name: array.view(np.int64) * step_of(plan.secure["round"]) for name, array in arrays.items()}
             answers.append(arrays)

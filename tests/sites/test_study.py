@@ -123,7 +123,6 @@ def test_a_policy_refuses_what_its_owner_does_not_allow():
 
 def test_a_site_answers_what_the_plan_lists_and_nothing_else():
     plan = plan_of()
-    site = sites_of(plan)["a"]
     for request, words in (
         (Message("describe", {"plan": "0" * 64}), "this site has accepted"),
         (Message("describe"), "does not fit the plan"),
@@ -132,7 +131,7 @@ def test_a_site_answers_what_the_plan_lists_and_nothing_else():
         (Message("start", {"numbers": [{}], "seed": 0, "curvature": {}}), "before all sites agreed"),
     ):
         with fails(words):
-            site.answer(request)
+            sites_of(plan)["a"].answer(request)
     connections = InProcessConnections(sites_of(plan))
     run_plan(plan, connections, "out")
     started = connections.by_name["a"]
@@ -145,7 +144,9 @@ def test_owners_accept_a_plan_before_their_sites_answer(tmp_path):
     with fails("has not accepted the plan"):
         open_site(tmp_path / "site", plan)
     accept(tmp_path / "site", plan, SiteOptions("a.csv"), Policy(min_rows=5))
-    assert open_site(tmp_path / "site", plan).policy.min_rows == 5
+    site = open_site(tmp_path / "site", plan)
+    assert isinstance(site, Site)
+    assert site.policy.min_rows == 5
     with fails("has not accepted the plan"):
         open_site(tmp_path / "site", plan_of("rounds=6"))
 
@@ -199,6 +200,67 @@ def test_a_site_computes_its_rounds_in_order(tmp_path):
         with fails("the next one of this site is 2"):
             site.answer(requests[rounds[k]])
     site.answer(requests[rounds[1]])
+
+
+def requests_of(plan, folder):
+    """Return the requests of a run to the site "a" by name, the first one of each."""
+    connections = RecordingConnections(sites_of(plan))
+    run_plan(plan, connections, folder)
+    return {request.name: request for request in reversed(connections.requests)}
+
+
+def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
+    """Numbers of rows are those that the site described, and a model has the shapes of the plan."""
+    plan = plan_of("data.validation=0")
+    requests = requests_of(plan, tmp_path / "out")
+    load, own = requests["load"], requests["load"].about["all_clients"].index("a")
+    for name in ("all_rows", "all_weights"):
+        forged = load.arrays[name].copy()
+        forged[own, 0] = 1
+        with fails("other numbers of rows"):
+            sites_of(plan)["a"].answer(Message("load", load.about, load.arrays | {name: forged}))
+    site = sites_of(plan)["a"]
+    for name in ("load", "start"):
+        site.answer(requests[name])
+    scores = requests["scores"]
+    for forged in ({"bias": np.zeros(60)}, {"weights": scores.arrays["weights"][:, None]}, {"bias": np.array(np.nan)}):
+        with fails("'scores' does not fit the plan"):
+            site._counts.counts.clear()
+            site.answer(Message("scores", {}, scores.arrays | forged))
+
+
+def test_a_server_cannot_ask_for_more_than_the_plan_has(tmp_path):
+    plan = plan_of()
+    requests = requests_of(plan, tmp_path / "out")
+    start, site = requests["start"], sites_of(plan)["a"]
+    site.answer(requests["load"])
+    (numbers,) = start.about["numbers"]
+    for forged, words in (
+        ({"numbers": [numbers] * 2}, "other runs than that of the plan"),
+        ({"seed": 99}, "another seed"),
+        ({"numbers": [numbers | {"algo": {"client_lr": 9.0, "server_lr": 1.0}}]}, "algo.client_lr=9"),
+        ({"numbers": [numbers | {"algo": {"title": 9.0}}]}, "does not fit the plan"),
+    ):
+        site._counts.counts.clear()
+        with fails(words):
+            site.answer(Message("start", start.about | forged))
+    site._counts.counts.clear()
+    site.answer(requests["load"])
+    site.answer(start)
+    for _ in range(3):
+        site.answer(requests["evaluate"])
+    with fails("more often than the plan says, 3 times"):
+        site.answer(requests["evaluate"])
+    for name in ("load", "start"):
+        with fails("more often than the plan says, 1 times"):
+            site.answer(requests[name])
+
+
+def test_a_number_that_is_not_finite_names_its_site(tmp_path):
+    plan = plan_of("algo=fedavg", "algo.client_lr=1e308")
+    record = run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "out")
+    assert record.status["status"] == "diverged"
+    assert "first in client of site 'a'" in record.status["reason"]
 
 
 class Killed(Exception):
@@ -296,6 +358,7 @@ def test_a_site_refuses_damaged_requests_in_a_sentence(tmp_path):
             array = arrays.pop(key)
             if change:
                 arrays[key] = [array[..., None], array.astype(np.int8), np.zeros(3)][change - 1]
+        site._counts.counts.clear()
         try:
             site.answer(Message(request.name, about, arrays))
         except UserError as error:

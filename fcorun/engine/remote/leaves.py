@@ -16,7 +16,7 @@ def name_leaves(tree: PyTree) -> Arrays:
 def restore_leaves(arrays: Arrays, like: PyTree, n_runs: int) -> PyTree:
     """Return the pytree of ``name_leaves`` for a batch, with the structure and the shapes of ``like`` of one run.
 
-    Raises ValueError for arrays of other names, shapes or dtypes, and for a number that is not finite.
+    Raises ValueError for arrays of other names, shapes or dtypes.
     """
     leaves, structure = jax.tree.flatten(like)
     if set(arrays) != {str(number) for number in range(len(leaves))}:

@@ -247,6 +247,8 @@ class SiteExchange:
                 problem = f"site '{site}' sent what is no answer to a round ({first_line(error)})"
                 raise UserError(f"{problem}: use the same version of fcorun at the server and all sites") from error
             work += of_site
+            if not all(np.isfinite(array).all() for array in arrays.values()):
+                loop.federation.nonfinite_clients.setdefault(self.round.number + 1, f"of site '{site}'")
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *uploads), work
 
     def update(self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree, Any]:
