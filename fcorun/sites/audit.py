@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from fcorun.sites.messages import Message
 
@@ -38,7 +39,9 @@ class AuditLog:
         }
         if self.contents:
             line["contents"] = {name: array.tolist() for name, array in answer.arrays.items()}
-        with self.path.open("ab") as file:
+        with self.path.open("ab+") as file:
+            if _is_torn(file):
+                file.write(b"\n")
             file.write((json.dumps(line) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
@@ -56,3 +59,11 @@ class AuditLog:
                 if len(lines) > 1 or length >= size:
                     return hashlib.sha256(lines[-1]).hexdigest() if lines else ""
                 length *= 2
+
+
+def _is_torn(file: BinaryIO) -> bool:
+    """Return whether the last line of a file has no end, as after a kill."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) != b"\n"

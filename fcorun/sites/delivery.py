@@ -10,6 +10,7 @@ from dataclasses import replace
 from fcorun.errors import UserError, escape_controls
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.messages import Envelope, Message, SiteRefusal
+from fcorun.sites.table_options import OwnTableError
 from fcorun.system.interruption import check_interrupted
 
 _REFUSAL = "refusal"
@@ -33,8 +34,9 @@ def check_site_names(names: Iterable[str]) -> tuple[str, ...]:
 def answer_bytes(site: AnsweringSite, name: str, content: bytes) -> bytes:
     """Return the answer of the site ``name`` to a request, or its refusal.
 
-    The refusal for a mistake of a user is its sentence. The refusal for any other error names the kind of the error
-    alone, because the text of such an error may quote rows; the site's log has the text.
+    The refusal for a mistake of a user is its sentence, or its public sentence where the whole one is for the site's
+    owner. The refusal for any other error names the kind of the error alone, because the text of such an error may
+    quote rows; the site's log has the text.
     """
     envelope = None
     try:
@@ -43,6 +45,9 @@ def answer_bytes(site: AnsweringSite, name: str, content: bytes) -> bytes:
         if envelope is None or name not in envelope.of:
             raise UserError("the server's request is not addressed to this site")
         return replace(site.answer(request), envelope=envelope).to_bytes()
+    except OwnTableError as error:  # the whole sentence may quote cells, and is for the owner
+        _log.error("%s", error)
+        sentence = error.public
     except UserError as error:
         sentence = str(error)
     except Exception as error:

@@ -12,12 +12,11 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.sites.delivery import digest_of
-from fcorun.sites.messages import Envelope, Message
+from fcorun.sites.messages import LAST_REQUEST, Envelope, Message
 from fcorun.system.files import write_atomically
 
 _FILE, _LOCK = "last_answer.npz", "lock"
 _HEADER, _ANSWER, _STATE = "header", "answer", "state/"
-_LAST_REQUEST = "end"  # after which another run may begin
 
 
 class StatefulSite(Protocol):
@@ -115,7 +114,7 @@ class DurableSite:
         if envelope.number > 0:
             raise UserError(f"the server asks request {envelope.number} of a run that this site has not begun: restore "
                             f"{self.folder}, or begin a new run")  # fmt: skip
-        if self._last is not None and self._last.name != _LAST_REQUEST and not self.restart:
+        if self._last is not None and self._last.name != LAST_REQUEST and not self.restart:
             raise UserError(f"this site has answered request {self._last.envelope.number} of a run that has not ended, "
                             "and the server begins a new run: allow the restart at this site if its owner "
                             "agrees")  # fmt: skip

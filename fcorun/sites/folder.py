@@ -15,12 +15,11 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.delivery import answer_bytes, check_site_names, number_request, poll, read_answer, read_refusal
-from fcorun.sites.messages import Message, SiteLost, SiteRefusal
+from fcorun.sites.messages import LAST_REQUEST, Message, SiteLost, SiteRefusal
 from fcorun.system.files import read_regular_file, write_atomically
 
 MAX_MESSAGE_BYTES = 2**30
 _REQUEST = re.compile(r"(\d{4,15})-(\w+)\.request\.npz")
-_LAST_REQUEST = "end"
 
 
 @dataclass
@@ -137,7 +136,7 @@ class FolderSite:
         while True:
             for _ in poll(wait_seconds):
                 answered = self.answer_pending()
-                if _LAST_REQUEST in answered:
+                if LAST_REQUEST in answered:
                     return
                 if answered:
                     break

@@ -13,6 +13,7 @@ COLLAB_CLASSES = (
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
 )
+OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # of the result of a job
 _ALLOWED = "class_allow_list"
 
 

@@ -18,16 +18,17 @@ MESSAGES = {
     "describe": "the clients, their numbers of rows, the columns, and the counts of levels and classes",
     "sums": "the sums of features, and of their squares around a mean, by client",
     "load": "the encoding of the columns that all sites use",
-    "curvature": "bounds on the curvature of each client's loss, rounded",
+    "curvature": "five bounds on the curvature of the losses of the site's clients together, rounded",
     "start": "the beginning of a run",
     "round": "a round: what clients receive, and the means of what they send",
     "evaluate": "sums of losses and scores of a model, by split",
     "residuals": "sums of a certificate: losses, residuals and their products with the features",
     "conjugates": "the sum of the conjugates of the losses, for a certificate",
-    "scores": "counts and histograms of scores of a model on held-out rows",
-    "end": "the end of a run, and its model",
+    "scores": "sums of losses and scores of the last model over the rows of each split",
+    "end": "the end of a run",
     "refusal": "a sentence instead of an answer",
 }
+LAST_REQUEST = "end"  # after which another run may begin
 _HEADER = "message.json"
 _MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53
 _KINDS = "fiub"  # of dtypes: floats, integers and booleans

@@ -23,10 +23,10 @@ from fcorun.records.formats import json_text
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.delivery import answer_bytes, number_request, read_answer
 from fcorun.sites.journal import JournaledConnections
+from fcorun.sites.kits import OUTCOME_FILE, RESULT_FOLDER
 from fcorun.sites.messages import Message, SiteLost
 from fcorun.system.files import write_atomically
 
-OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"
 _SERVER = "server"  # the name of the server in calls
 _MAX_INLINE_BYTES = 2**20  # longer messages travel as arrays, which NVFLARE sends in pieces
 _BUSY = b""  # the answer of a site that still computes its answer

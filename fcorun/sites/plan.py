@@ -93,6 +93,7 @@ class Plan:
         without = keys_outside_identity()
         config = {key: value for key, value in experiment.config.items() if key not in without}
         plan = cls(json.loads(json.dumps(config)), version("fcorun"), secure)
+        check_classes(plan.config, "a plan for sites")
         assert plan.experiment.identity == experiment.identity
         return plan
 
@@ -190,14 +191,14 @@ def _read_bounds(bounds: Any, where: str) -> dict[str, float] | None:
         raise UserError(f"{where} is no plan of fcorun: {error}") from error
 
 
-def check_classes(config: dict[str, Any], path: str | Path, allowed: tuple[str, ...] = ()) -> None:
-    """Raise UserError for a class that is neither fcorun's nor ``allowed``, before any class is imported."""
+def check_classes(config: dict[str, Any], where: str) -> None:
+    """Raise UserError for a class that is not fcorun's, before any class is imported."""
     for section in IDENTITY_SECTIONS:
         values = config.get(section)
         name = str(values.get("class", "")) if isinstance(values, dict) else ""
-        if not name.startswith("fcorun.") and name not in allowed:
-            raise UserError(f"{path}: {section}.class={name or 'missing'} is no class of fcorun: a site computes "
-                            "nothing else, unless its policy lists the class under classes")  # fmt: skip
+        if not name.startswith("fcorun."):
+            raise UserError(f"{where}: {section}.class={name or 'missing'} is no class of fcorun: sites compute "
+                            "nothing else")  # fmt: skip
 
 
 def check_experiment(experiment: PreparedExperiment) -> None:
@@ -279,7 +280,7 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         content = "sums of features, and of their squares around the mean"
         quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
     if needs_curvature_bounds(experiment):
-        content = "bounds on the curvature of the clients' losses, rounded to two digits"
+        content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
         purpose = f"fields of algo={experiment.names['algo']} that are auto"
         quantities.append(Quantity("curvature", "5", "once", content, purpose))
     if experiment.reg.relative_or_none is not None:

@@ -10,7 +10,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.config import Count, build
 from fcorun.errors import UserError
 from fcorun.records.formats import read_yaml
-from fcorun.sites.plan import Plan, check_classes
+from fcorun.sites.plan import Plan
 
 _ROWS_PER_FEATURE = 3  # with fewer rows a Hessian tells much of single rows
 
@@ -24,7 +24,6 @@ class Policy:
         min_cell: the least count of a level, of a class, and of a cell of a histogram.
         alone: whether a Hessian of fewer than three rows for each feature may leave the site.
         columns: the columns of the file that may be used; None: all.
-        classes: classes other than fcorun's that a plan may name, and that are installed here.
         max_rounds: the largest number of rounds of a plan.
         keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
             entered ("pinned"), or "any" that the server sends.
@@ -35,7 +34,6 @@ class Policy:
     min_cell: Count = 3
     alone: Literal["refuse", "allow"] = "refuse"
     columns: list[str] | None = None
-    classes: list[str] | None = None
     max_rounds: Count = 10_000
     keys: Literal["pinned", "any"] = "pinned"
     log_contents: bool = False
@@ -55,7 +53,6 @@ class Policy:
 
     def check_plan(self, plan: Plan) -> None:
         """Raise UserError for a plan that the policy forbids."""
-        check_classes(plan.config, "the plan", tuple(self.classes or ()))
         settings = plan.experiment.settings
         if settings.rounds > self.max_rounds:
             raise UserError(f"the plan has {settings.rounds} rounds, and policy.max_rounds of this site allows "

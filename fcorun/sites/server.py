@@ -139,9 +139,3 @@ def _check_splits(agreement: Agreement) -> None:
             split = SPLITS[int(missing.argmax())]
             raise UserError(f"site '{site}' has no {split} rows, and in secure sums every site takes part in every "
                             "sum: hold out a fraction of the rows, data.validation=0.2")  # fmt: skip
-
-
-def check_all_sites(connections: Connections) -> None:
-    """Raise UserError unless there is at least one site."""
-    if not connections.sites:
-        raise UserError("no site is connected: give the tables of the sites, or a kit")

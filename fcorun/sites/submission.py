@@ -19,7 +19,7 @@ import psutil
 from fcorun.errors import UserError, describe_error, escape_controls
 from fcorun.records.formats import json_text, read_json
 from fcorun.sites.delivery import check_site_names, poll
-from fcorun.sites.kits import COLLAB_CLASSES, user_of_kit
+from fcorun.sites.kits import COLLAB_CLASSES, OUTCOME_FILE, RESULT_FOLDER, user_of_kit
 from fcorun.sites.messages import SiteLost
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from fcorun.sites.nvflare import CollabServer, CollabSite
 
-OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # as ``nvflare.py`` writes them
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
 _LOGIN_SECONDS, _POLL_SECONDS = 20.0, 1.0
 

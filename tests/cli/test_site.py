@@ -50,7 +50,8 @@ def test_a_kit_whose_owner_accepts_takes_jobs_of_plans_and_no_code(fcorun, tmp_p
     code, _, err = fcorun("site", "accept", "study.yaml", "--kit", "kit", *keys)
     assert (code, err) == (0, "")
     resources = json.loads((kit / "local" / "resources.json").read_text(encoding="utf-8"))
-    assert resources["class_allow_list"][-1] == "fcorun.sites.kit_study."
+    allowed = {"fed_client.json": "StudySite", "fed_server.json": "StudyServer"}[settings]
+    assert resources["class_allow_list"][-1] == f"fcorun.sites.kit_study.{allowed}"
     rights = json.loads((kit / "local" / "authorization.json").read_text(encoding="utf-8"))["permissions"]["lead"]
     assert rights == {"submit_job": "any", "byoc": "none"}
     assert len(list(kit.glob("local/fcorun/accepted/*.json"))) == len(keys)

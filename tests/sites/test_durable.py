@@ -6,9 +6,10 @@ from toy_site import ToySite, toy_rows
 
 from fcorun.errors import UserError, WriteError
 from fcorun.sites import durable
-from fcorun.sites.delivery import number_request
+from fcorun.sites.delivery import answer_bytes, number_request, read_refusal
 from fcorun.sites.durable import DurableSite
 from fcorun.sites.messages import Message
+from fcorun.sites.table_options import OwnTableError
 
 
 def request(number, value=0.5, name="round", run="a"):
@@ -113,3 +114,11 @@ def test_a_damaged_file_is_named(site, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=r"last_answer\.npz cannot be read"):
         start_again(site)
+
+
+def test_a_cell_that_hinders_a_restart_is_told_to_the_owner_alone(site, monkeypatch):
+    def fail(self, arrays):
+        raise OwnTableError("the cell 'Ms Smith' is no number", "the table cannot be read")
+
+    monkeypatch.setattr(ToySite, "load_state", fail)
+    assert read_refusal(answer_bytes(site, "north", request(0).to_bytes())) == "the table cannot be read"

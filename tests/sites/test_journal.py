@@ -19,10 +19,8 @@ class Killed(BaseException):
 
 @dataclass
 class CountedConnections(InProcessConnections):
-    """Connections in this process with numbers, which kill the server before a request."""
+    """Connections in this process that kill the server before a request."""
 
-    run: str = "a"
-    next_number: int = 0
     kill_at: int = -1
     asked: list[int] = field(default_factory=list)
 
@@ -30,7 +28,6 @@ class CountedConnections(InProcessConnections):
         if self.next_number == self.kill_at:
             raise Killed
         self.asked.append(self.next_number)
-        self.next_number += 1
         return super().ask(name, arrays, about, of)
 
 

@@ -17,7 +17,7 @@ from fcorun.errors import UserError, suggest_name
 
 _NOTICE_SECONDS = 10.0
 _FINGERPRINTS = "fingerprints="
-_JOB_CLASSES = "fcorun.sites.kit_study."  # of the jobs that run a plan
+_SERVER_CLASS, _SITE_CLASS = "fcorun.sites.kit_study.StudyServer", "fcorun.sites.kit_study.StudySite"  # of jobs
 _OPTIONS_HELP = "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} policy=FILE"
 
 
@@ -78,7 +78,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
         if arguments.rest:
             raise UserError(f"{arguments.kit} is the kit of a server, which has no rows: leave "
                             f"{' '.join(arguments.rest)} out")  # fmt: skip
-        restrict_kit(arguments.kit, [_JOB_CLASSES])
+        restrict_kit(arguments.kit, [_SERVER_CLASS])
         console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the server anew"))
         return 0
     fingerprints = [text for text in arguments.rest if text.startswith(_FINGERPRINTS)]
@@ -92,7 +92,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     if arguments.kit is None:
         folder = _required(arguments, "at")
     else:
-        restrict_kit(arguments.kit, [_JOB_CLASSES])
+        restrict_kit(arguments.kit, [_SITE_CLASS])
         folder = site_folder(arguments.kit)
     path = accept(folder, plan, options, policy, others)
     console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))

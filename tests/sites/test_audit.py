@@ -1,0 +1,21 @@
+"""The log of a site: lines that follow each other, also after a line that a kill has torn."""
+
+import hashlib
+import json
+
+from fcorun.sites.audit import AuditLog
+from fcorun.sites.messages import Message
+
+
+def test_a_torn_last_line_is_not_continued(tmp_path):
+    log, answer = AuditLog(tmp_path / "sent.jsonl"), Message("end")
+    log.write("plan", answer, answer.to_bytes())
+    torn = b'{"time": "20'
+    with log.path.open("ab") as file:
+        file.write(torn)
+    log.write("plan", answer, answer.to_bytes())
+    lines = log.path.read_bytes().splitlines()
+    assert lines[1] == torn
+    assert json.loads(lines[2])["line_before"] == hashlib.sha256(torn).hexdigest()
+    log.write("plan", answer, answer.to_bytes())
+    assert len(log.path.read_bytes().splitlines()) == 4
