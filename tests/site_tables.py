@@ -40,7 +40,7 @@ def frames(rows: dict[str, int] | None = None) -> dict[str, pd.DataFrame]:
                 "days": rng.integers(1, 30, n),
                 "log_days": np.log(rng.integers(1, 30, n)),
                 "cost": cost,
-                "ill": np.where(cost > 13, "yes", "no"),
+                "ill": np.where(cost > 10, "yes", "no"),
             }
         )
     return tables
@@ -49,9 +49,9 @@ def frames(rows: dict[str, int] | None = None) -> dict[str, pd.DataFrame]:
 def with_gaps(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the tables with gaps in the ages of one site and in the wards of two."""
     gapped = {site: table.copy() for site, table in tables.items()}
-    gapped["bern"].loc[::5, "age"] = np.nan
-    gapped["bern"].loc[3::7, "ward"] = None
-    gapped["chur"].loc[1::9, "ward"] = None
+    gapped["bern"].loc[::2, "age"] = np.nan
+    gapped["bern"].loc[1::3, "ward"] = None
+    gapped["chur"].loc[1::4, "ward"] = None
     return gapped
 
 

@@ -10,8 +10,9 @@ from fcorun.errors import UserError
 from fcorun.rows.rows import Rows, renumber_clients
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
+from fcorun.sites.table_checks import check_agreement
 from fcorun.sites.table_options import OTHER, for_owner_alone
-from fcorun.sites.table_rows import NO_VALUES, SiteTable
+from fcorun.sites.table_rows import SiteTable
 from fcorun.tables.client_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import to_level_names
 from fcorun.tables.scaling import ClientScalings, standardize_per_client
@@ -47,19 +48,13 @@ class EncodedTable:
 
 def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     """Return the rows of a site, encoded as agreed. Raises UserError if the agreement does not fit the table."""
+    check_agreement(table, agreement)
     frame = table.rows.frame.copy()
-    for column in agreement.encoding.columns:
-        kind = table.kinds.get(column.name)
-        if kind is None or kind not in (column.kind, NO_VALUES):
-            raise UserError(f"the agreed encoding has a column '{column.name}' that this site described otherwise: "
-                            "describe the table again")  # fmt: skip
-        if kind == "levels":
-            names = to_level_names(frame[column.name])
-            names[np.isin(names, list(table.rare_levels(column.name)))] = OTHER
-            frame[column.name] = names
+    for name in table.level_counts:
+        names = to_level_names(frame[name])
+        names[np.isin(names, list(table.rare_levels(name)))] = OTHER
+        frame[name] = names
     position = {name: m for m, name in enumerate(agreement.clients)}
-    if not set(table.clients) <= set(position):
-        raise UserError("the agreement lacks a client of this site: describe the table again")
     index = np.array([position[name] for name in table.clients])[table.client_rows.client_index]
     training = np.flatnonzero(table.masks[0])
     warnings: list[str] = []

@@ -12,7 +12,7 @@ from fcorun.errors import UserError, first_line
 from fcorun.sites.messages import Message
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
-from fcorun.tables.columns import coerce_numbers, is_missing
+from fcorun.tables.columns import coerce_numbers
 from fcorun.tables.fit_encoding import count_values, sum_values
 from fcorun.tables.splits import SPLITS
 
@@ -29,8 +29,8 @@ class Description:
             weights, (M, 3).
         kinds, dtypes: the kind and the dtype of each of the k columns, by name in the order of the file.
         has_gaps: whether training rows of the site have gaps in a column, (k,).
-        levels: the levels of columns of levels with at least ``policy.min_cell`` training rows.
-        level_counts: the training rows of each level, and as the last one those of all rarer levels, by column.
+        levels: the levels of columns of levels that are not rare (``SiteTable.rare_levels``).
+        level_counts: the training rows of each level, and as the last one those of all rare levels, by column.
         labels: the labels of the training rows; empty for a regression.
         label_counts: their training rows.
         target_dtype: the dtype of the target.
@@ -144,16 +144,12 @@ def describe_table(table: SiteTable) -> Message:
     frame, training = table.rows.frame, table.masks[0]
     numbers = [name for name, kind in table.kinds.items() if kind == "number"]
     values = np.empty((len(training), len(numbers)))
-    dtypes = dict.fromkeys(table.kinds, "float64")  # of a column without a value, too
     for j, name in enumerate(numbers):
-        column = coerce_numbers(frame[name])[0]
-        dtypes[name] = column.dtype.name
-        values[:, j] = column
+        values[:, j] = coerce_numbers(frame[name])[0]
         _check_finite(values[:, j], name)
 
     levels, level_counts = {}, {}
     for name, counts in table.level_counts.items():
-        dtypes[name] = "int8"  # of its features
         rare = table.rare_levels(name)
         levels[name] = sorted(set(counts) - rare)
         n_rare = sum(counts[level] for level in rare)
@@ -167,10 +163,10 @@ def describe_table(table: SiteTable) -> Message:
     description = Description(
         clients=table.clients,
         n_rows=table.n_rows,
-        weights=_sum_weights(table),
+        weights=table.weights,
         kinds=table.kinds,
-        dtypes=dtypes,
-        has_gaps=np.array([bool(is_missing(frame[name])[training].any()) for name in table.kinds], bool),
+        dtypes=table.dtypes,
+        has_gaps=np.array([table.gap_counts[name][:, 0].any() for name in table.kinds], bool),
         levels=levels,
         level_counts=level_counts,
         labels=labels,
@@ -188,24 +184,8 @@ def _check_finite(values: np.ndarray, name: str) -> None:
         raise UserError(f"column '{name}' has infinite values: mend them or drop their rows")
 
 
-def _sum_weights(table: SiteTable) -> np.ndarray:
-    """Return the sums of the weights of each client's training, validation and test rows, (M, 3)."""
-    weight = table.weight_and_offset.get("weight")
-    if weight is None:
-        return table.n_rows.astype(np.float64)
-    sums = np.zeros(table.n_rows.shape)
-    for m, split in zip(*np.nonzero(table.n_rows), strict=True):
-        rows = table.masks[split] & (table.client_rows.client_index == m)
-        sums[m, split] = np.add.reduceat(weight[rows], [0])[0]  # as ``Rows.sum_by_client`` adds
-    return sums
-
-
 def _fill_sums(table: SiteTable, values: np.ndarray, numbers: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum and the number of the values of each column over each client's training rows, (M, k') each.
-
-    Raises UserError for a column with fewer values at a client than ``policy.min_rows``, but some. The rows with a gap
-    add nothing to a sum, so that their number may be small.
-    """
+    """Return the sum and the number of the values of each column over each client's training rows, (M, k') each."""
     if table.options.missing not in ("mean", "indicator"):
         return np.empty((len(table.clients), 0)), np.empty((len(table.clients), 0))
     sums = np.zeros((len(table.clients), len(numbers)))
@@ -213,11 +193,6 @@ def _fill_sums(table: SiteTable, values: np.ndarray, numbers: list[str]) -> tupl
     for name, rows in table.client_rows.training_rows().items():
         m = table.clients.index(name)
         sums[m], counts[m] = sum_values(values[rows]), count_values([values[rows]])
-        for column, count in zip(numbers, counts[m].tolist(), strict=True):
-            if 0 < count < table.policy.min_rows:
-                raise UserError(f"client '{name}' has values of '{column}' in fewer than {table.policy.min_rows} "
-                                "training rows, the least that policy.min_rows of this site allows: "
-                                f"data.ignore=[{column}] leaves it out")  # fmt: skip
     return sums, counts
 
 
@@ -234,9 +209,6 @@ def _histograms(table: SiteTable, values: np.ndarray, numbers: list[str]) -> np.
         present = values[:, j][~np.isnan(values[:, j])]
         counts = np.histogram(np.clip(present, edges[0], edges[-1]), edges)[0]
         histograms[j] = merge_small_cells(counts, table.policy.min_cell)
-        if 0 < len(present) < table.policy.min_rows:
-            raise UserError(f"this site has values of '{name}' in fewer than {table.policy.min_rows} training rows, "
-                            f"the least that policy.min_rows allows: data.ignore=[{name}] leaves it out")  # fmt: skip
     return histograms
 
 

@@ -44,8 +44,9 @@ class TablePolicy:
 
     Attributes:
         min_rows: the least number of rows of each set that an answer sums over: the training, validation or test rows
-            of a client.
-        min_cell: the least count of a level, of a class, and of a cell of a histogram that an answer has.
+            of a client, and its training rows with and without a gap in a column.
+        min_cell: the least count of a level, of a class in a split or fold, of held-out rows with and without a gap,
+            and of a cell of a histogram.
         columns: the columns of the file that may be used, by their names in the file. None: all.
     """
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, suggest_name
-from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.tables.column_files import ParsedTable
 from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
-from fcorun.tables.columns import check_level_count, infer_kind, is_missing, to_level_names
+from fcorun.tables.columns import check_level_count, coerce_numbers, infer_kind, is_missing, to_level_names
 from fcorun.tables.fit_encoding import ClientRows
 from fcorun.tables.partition import assign_clients
 from fcorun.tables.readers import (
@@ -34,6 +34,7 @@ from fcorun.tables.splits import (
 )
 
 NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
+_ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
 _UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
 
 
@@ -68,8 +69,28 @@ class SiteTable:
     @cached_property
     def n_rows(self) -> np.ndarray:
         """Return the numbers of training, validation and test rows of each client, (M, 3)."""
-        counts = [np.bincount(self.client_rows.client_index[mask], minlength=len(self.clients)) for mask in self.masks]
-        return np.stack(counts, axis=1)
+        return self.count_rows(np.ones(len(self.rows.y), bool))
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Return the sums of the weights of each client's training, validation and test rows, (M, 3)."""
+        weight = self.weight_and_offset.get("weight")
+        if weight is None:
+            return self.n_rows.astype(np.float64)
+        sums = np.zeros(self.n_rows.shape)
+        for m, split in zip(*np.nonzero(self.n_rows), strict=True):
+            rows = self.masks[split] & (self.client_rows.client_index == m)
+            sums[m, split] = np.add.reduceat(weight[rows], [0])[0]  # as ``Rows.sum_by_client`` adds
+        return sums
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """Return the dtype of the features of each column."""
+        dtypes = {"levels": "int8", NO_VALUES: "float64"}
+        return {
+            name: coerce_numbers(self.rows.frame[name])[0].dtype.name if kind == "number" else dtypes[kind]
+            for name, kind in self.kinds.items()
+        }
 
     @cached_property
     def level_counts(self) -> dict[str, Counter[str]]:
@@ -82,8 +103,33 @@ class SiteTable:
         return counts
 
     def rare_levels(self, name: str) -> set[str]:
-        """Return the levels of a column that some training rows have, and fewer than ``policy.min_cell``."""
-        return {level for level, count in self.level_counts[name].items() if count < self.policy.min_cell}
+        """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` rows.
+
+        Where these levels together have fewer rows, too, the next rarest levels join them.
+        """
+        rare, n_rows = set(), 0
+        for level, count in sorted(self.level_counts[name].items(), key=lambda item: (item[1], item[0])):
+            if count >= self.policy.min_cell and (n_rows == 0 or n_rows >= self.policy.min_cell):
+                break
+            rare.add(level)
+            n_rows += count
+        return rare
+
+    def coded_levels(self, name: str) -> set[str]:
+        """Return the levels of a column after its rare levels became ``OTHER``; none of a column without a value."""
+        rare = self.rare_levels(name) if name in self.level_counts else set()
+        return set(self.level_counts.get(name, ())) - rare | ({OTHER} if rare else set())
+
+    @cached_property
+    def gap_counts(self) -> dict[str, np.ndarray]:
+        """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
+        return {str(name): self.count_rows(is_missing(self.rows.frame[name])) for name in self.rows.frame}
+
+    def count_rows(self, selected: np.ndarray) -> np.ndarray:
+        """Return the numbers of training, validation and test rows of each client in the mask ``selected``, (M, 3)."""
+        index = self.client_rows.client_index
+        counts = [np.bincount(index[mask & selected], minlength=len(self.clients)) for mask in self.masks]
+        return np.stack(counts, axis=1)
 
 
 def read_site_table(options: Sites, site: SiteOptions, policy: TablePolicy) -> SiteTable:
@@ -125,6 +171,7 @@ def read_site_table(options: Sites, site: SiteOptions, policy: TablePolicy) -> S
     )
     _check_gaps(site_table)
     _check_levels(site_table)
+    _check_classes(site_table)
     _check_sizes(site_table)
     return site_table
 
@@ -224,25 +271,52 @@ def _divide(
 
 
 def _check_gaps(table: SiteTable) -> None:
-    """Raise UserError for gaps if they are refused."""
-    for name in table.rows.frame if table.options.missing == "refuse" else ():
-        if is_missing(table.rows.frame[name]).any():
-            raise UserError(f"column '{name}' has gaps: give data.missing=mean, median or indicator in the plan, or "
-                            f"data.ignore=[{name}]")  # fmt: skip
+    """Raise UserError for gaps if they are refused, and for few rows of a client with a gap, or with a value.
+
+    A fill may tell the rows with a gap from all others, so that both are sets that an answer sums over: of training
+    rows, at least ``policy.min_rows``, and of held-out rows, which are scored alone, at least ``policy.min_cell``.
+    """
+    for column, gaps in table.gap_counts.items():
+        if table.options.missing == "refuse" and gaps.any():
+            raise UserError(f"column '{column}' has gaps: give data.missing=mean, median or indicator in the plan, or "
+                            f"data.ignore=[{column}]")  # fmt: skip
+        for cells, counts in (("gaps", gaps), ("values", table.n_rows - gaps)):
+            for m, split in zip(*np.nonzero((gaps > 0) & (counts > 0)), strict=True):
+                rule = "min_rows" if split == 0 else "min_cell"
+                least = getattr(table.policy, rule)
+                if counts[m, split] < least:
+                    raise UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in fewer than {least} "
+                                    f"{_ROWS[split]} rows, the least that policy.{rule} of this site allows: "
+                                    f"data.ignore=[{column}] leaves it out")  # fmt: skip
 
 
 def _check_levels(table: SiteTable) -> None:
-    """Raise UserError for a column of levels that names rows or persons, and for a class with few training rows."""
+    """Raise UserError for a column of levels that names rows or persons, and for one with few values."""
     for name, counts in table.level_counts.items():
-        check_level_count(name, len(counts), sum(counts.values()), "the table of this site")
+        check_level_count(name, len(counts), counts.total(), "the table of this site")
+        if 0 < counts.total() < table.policy.min_cell:
+            raise UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, the "
+                            f"least that policy.min_cell allows: data.ignore=[{name}] leaves it out")  # fmt: skip
+
+
+def _check_classes(table: SiteTable) -> None:
+    """Raise OwnTableError for a class with few rows, but some, of a split, of a fold, or of the other folds."""
     if table.options.task == "regression":
         return
-    labels, counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)
-    for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
-        if count < table.policy.min_cell:
-            few = f"has fewer than {table.policy.min_cell} training rows, the least that policy.min_cell allows"
-            raise OwnTableError(f"the class '{label}' of '{table.options.target}' {few}",
-                                f"a class of '{table.options.target}' {few}")  # fmt: skip
+    training, minimum = table.masks[0], table.policy.min_cell
+    sets = [(f"{rows} rows", mask) for rows, mask in zip(_ROWS, table.masks, strict=True)]
+    if table.rows.fold is not None:
+        for fold in np.unique(table.rows.fold[training]).tolist():
+            in_fold = table.rows.fold == fold
+            sets.append(("training rows of a fold", training & in_fold))
+            sets.append(("training rows of all folds but one", training & ~in_fold))
+    for rows, mask in sets:
+        labels, counts = np.unique(table.rows.y[mask], return_counts=True)
+        for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
+            if count < minimum:
+                few = f"has fewer than {minimum} {rows}, the least that policy.min_cell allows"
+                raise OwnTableError(f"the class '{label}' of '{table.options.target}' {few}",
+                                    f"a class of '{table.options.target}' {few}")  # fmt: skip
 
 
 def _check_sizes(table: SiteTable) -> None:
@@ -252,9 +326,8 @@ def _check_sizes(table: SiteTable) -> None:
     """
     minimum = table.policy.min_rows
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
-        for split, count in zip(SPLITS, counts, strict=True):
+        for rows, count in zip(_ROWS, counts, strict=True):
             if 0 < count < minimum:
-                rows = "training" if split == "train" else split
                 raise UserError(f"client '{name}' has fewer than {minimum} {rows} rows, the least that policy.min_rows "
                                 "of this site allows: give other data.validation and data.test, or leave the client "
                                 "out")  # fmt: skip

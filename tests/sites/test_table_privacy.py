@@ -1,22 +1,26 @@
 """The content of a description of a site's table, and the refusals of sites and of the server."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import fails
-from site_tables import describe, frames, go, save
+from site_tables import describe, frames, go, save, with_gaps
 
 from fcorun.config import build
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
+from fcorun.sites.table_data import encode_table
 from fcorun.sites.table_description import merge_small_cells
 from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy
 from fcorun.sites.table_rows import read_site_table
 from fcorun.sites.table_union import agree
+from fcorun.tables.encoding import Encoding
+from fcorun.tables.scaling import Scaling
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ONLY = ["age", "dose", "sex", "ward"]
@@ -31,7 +35,8 @@ def test_rare_levels_are_never_named():
     for site, table in tables.items():
         table["ward"] = table["ward"].astype(object)
         table.loc[:1, "ward"] = f"secret of {site}"
-        table.loc[2:6, "ward"] = "known"
+        table.loc[2:3, "ward"] = f"second secret of {site}"
+        table.loc[4:8, "ward"] = "known"
     sites = save(tables)
     options = options_of(validation=0.0)
     route = go(options, sites)
@@ -41,9 +46,20 @@ def test_rare_levels_are_never_named():
         assert b"secret" not in content
     assert any(b"known" in message.to_bytes() for message in messages)
     for message in route.descriptions.values():
-        assert message.arrays["levels"][-1] == 2  # the rows of rare levels, together
+        assert message.arrays["levels"][-1] == 4  # the rows of rare levels, together
     with fails("the tables of the sites: column 'other' has 120 levels"):  # the rule of a pooled table
         go(options_of(only=["age", "other"], validation=0.0), save(_with_names(tables)))
+
+
+def test_rows_that_are_coded_as_other_are_never_few():
+    tables = frames()
+    tables["bern"]["ward"] = ["secret", *["small"] * 4, *["east"] * 40, *["west"] * 52]
+    (message,) = describe(options_of(validation=0.0), save({"bern": tables["bern"]})).values()
+    assert message.about["levels"]["ward"] == ["east", "west"]
+    assert message.arrays["levels"][-3:].tolist() == [40, 52, 5]
+    tables["bern"]["ward"] = ["secret"] + [None] * 96
+    with fails("column 'ward' has values in fewer than 3 training rows"):
+        describe(options_of(validation=0.0, missing="mean"), save({"bern": tables["bern"]}), TablePolicy(min_rows=1))
 
 
 def _with_names(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -79,6 +95,79 @@ def test_a_description_has_counts_and_sums_alone():
     assert message.arrays["sums"].size == 0  # only fills need sums
     assert "1234.5678" not in json.dumps(message.about)
     assert not any(1234.5678 in array for array in message.arrays.values())
+
+
+def _forge(agreement: Agreement, of: str, **changes) -> Agreement:
+    """Return the agreement with other values of the column ``of``; without changes, the column is left out."""
+    columns = [replace(column, **changes) if column.name == of else column for column in agreement.encoding.columns]
+    if not changes:
+        columns = [column for column in columns if column.name != of]
+    return replace(agreement, encoding=Encoding(tuple(columns)))
+
+
+def _scale(agreement: Agreement, deviation: float) -> Agreement:
+    d = len(agreement.feature_names)
+    return replace(agreement, scaling=Scaling(np.zeros(d), np.ones(d), np.full(d, deviation)))
+
+
+ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("more", "forge", "words"),
+    [
+        ({}, lambda a: _forge(a, "dose"), "lacks the column 'dose'"),
+        ({}, lambda a: _forge(a, "ward"), "lacks the column 'ward'"),
+        ({}, lambda a: _forge(a, "dose", name="cost"), "has a column 'cost' that this site described otherwise"),
+        ({}, lambda a: _forge(a, "dose", kind="levels"), "has a column 'dose' that this site described otherwise"),
+        ({}, lambda a: _forge(a, "dose", name="age"), "has two columns of one name"),
+        ({}, lambda a: _forge(a, "dose", fill=1e12), "fills gaps of 'dose' otherwise than data.missing=refuse"),
+        ({}, lambda a: _forge(a, "dose", indicator=True), "indicates gaps of 'dose' otherwise"),
+        ({"missing": "mean"}, lambda a: _forge(a, "age", indicator=True), "indicates gaps of 'age' otherwise"),
+        ({"missing": "mean"}, lambda a: _forge(a, "age", fill=float("inf")), "fills gaps of 'age' otherwise"),
+        ({"missing": "mean"}, lambda a: _forge(a, "ward", fill="gap"), "fills gaps of 'ward' otherwise"),
+        ({"missing": "indicator"}, lambda a: _forge(a, "age", indicator=False), "indicates gaps of 'age' otherwise"),
+        ({"missing": "indicator"}, lambda a: _forge(a, "ward", fill="east"), "fills gaps of 'ward' otherwise"),
+        (
+            {"missing": "median", "ranges": {"age": [0, 99], "dose": [0, 99]}},
+            lambda a: _forge(a, "age", fill=1e12),
+            "fills gaps of 'age' otherwise than data.missing=median",
+        ),
+        ({}, lambda a: _forge(a, "ward", levels=("north", "south", "west")), "lacks a level of 'ward'"),
+        ({}, lambda a: _forge(a, "ward", levels=("west", "south", "north", "east")), "has unsorted levels of 'ward'"),
+        ({}, lambda a: replace(a, x_dtype="bool"), "has a dtype of features"),
+        ({}, lambda a: replace(a, x_dtype="float32"), "has a dtype of features"),
+        ({"only": ["sex"]}, lambda a: replace(a, x_dtype="float16"), "has a dtype of features"),
+        ({}, lambda a: replace(a, y_dtype="int8"), "has a dtype of targets"),
+        ({}, lambda a: replace(a, y_dtype="complex128"), "has a dtype of targets"),
+        ({}, lambda a: replace(a, classes=(1.5, 2.5)), "has classes, where the plan has a regression"),
+        ({}, lambda a: replace(a, task="binary"), "has another task than the plan"),
+        (ILL, lambda a: replace(a, classes=("yes", "no")), "has other classes than the plan, or in another order"),
+        (ILL, lambda a: replace(a, classes=("no", "so", "yes")), "has other classes than the plan"),
+        (ILL, lambda a: replace(a, classes=("so", "yes")), "lacks a class of this site"),
+        (ILL | {"task": "multiclass", "positive": None, "classes": ["yes", "no"]},
+         lambda a: replace(a, classes=("no", "yes")), "has other classes than the plan"),
+        ({}, lambda a: _scale(a, np.nan), "has means or deviations that are no numbers"),
+        ({}, lambda a: _scale(a, -1.0), "has means or deviations that are no numbers"),
+        ({}, lambda a: replace(a, clients=("chur",)), "lacks a client of this site"),
+        ({}, lambda a: replace(a, n_rows=a.n_rows[:, ::-1]), "has other numbers of rows"),
+        ({}, lambda a: replace(a, weights=2 * a.weights), "has other weights"),
+        (
+            {},
+            lambda a: replace(a, clients=("bern", "x"), site_of_client=("bern", "bern")),
+            "has other clients of this site",
+        ),
+    ],
+)  # fmt: skip
+def test_a_site_refuses_an_agreement_that_does_not_follow_from_its_table(more, forge, words):
+    options = options_of(**more)
+    tables = frames() if options.missing == "refuse" else with_gaps(frames())
+    sites = save({"bern": tables["bern"]})
+    table = read_site_table(options, sites["bern"], TablePolicy())
+    agreement = agree(options, describe(options, sites))
+    encode_table(table, agreement)
+    with fails("the agreement that the server sent " + words):
+        encode_table(table, forge(agreement))
 
 
 def test_an_agreement_travels_exactly_and_a_site_sees_its_own_clients_alone():
@@ -194,6 +283,36 @@ def test_tables_that_are_not_alike_are_refused(change, more, words):
             {"missing": "median", "ranges": {"age": [0, 99], "dose": [0, 99]}},
             {},
             "values of 'dose' in fewer than 10 training rows",
+        ),
+        (
+            _change("bern", dose=[1.0] * 88 + [np.nan] * 9),
+            {"missing": "indicator", "validation": 0.0},
+            {},
+            "client 'bern' has gaps of 'dose' in fewer than 10 training rows, the least that policy.min_rows",
+        ),
+        (
+            _change("bern", sex=["f"] * 88 + [None] * 9),
+            {"missing": "median", "ranges": {"age": [0, 99], "dose": [0, 99]}, "validation": 0.0},
+            {},
+            "client 'bern' has gaps of 'sex' in fewer than 10 training rows",
+        ),
+        (
+            _change("bern", dose=[1.0] * 85 + [np.nan] * 12, part=["train"] * 55 + ["test"] * 31 + ["train"] * 11),
+            {"missing": "mean", "split": "part"},
+            {},
+            "client 'bern' has gaps of 'dose' in fewer than 3 test rows, the least that policy.min_cell",
+        ),
+        (
+            _change("bern", ill=["no", "yes"] * 20 + ["no"] * 55 + ["yes"] * 2, part=["train"] * 50 + ["test"] * 47),
+            {"target": "ill", "task": "binary", "positive": "yes", "split": "part"},
+            {},
+            "a class of 'ill' has fewer than 3 test rows",
+        ),
+        (
+            _change("bern", ill=["no", "yes"] * 20 + ["no"] * 55 + ["yes"] * 2, part=["x"] * 50 + ["secret"] * 47),
+            {"target": "ill", "task": "binary", "positive": "yes", "fold": "part", "validation": 0.0},
+            {},
+            "a class of 'ill' has fewer than 3 training rows of a fold",
         ),
         (_change("bern", dose=[1.0] * 90 + [np.nan] * 7), {}, {}, "column 'dose' has gaps: give data.missing=mean"),
         (_change("bern", dose=[np.inf] * 97), {"missing": "mean"}, {}, "column 'dose' has infinite values"),
