@@ -8,3 +8,6 @@ class SimulatedSite(StudySite):
 
     def open_site(self, name, root):
         return super().open_site(name, root / "local" / name)
+
+    def open_log(self, name, root):
+        return super().open_log(name, root / "local" / name)

@@ -1,8 +1,9 @@
 """The owner's acceptance of a plan: what a site would say, and the note that the owner agrees."""
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from fcorun.config import build
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, read_json
 from fcorun.sites.audit import AuditLog
+from fcorun.sites.durable import DurableSite
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.site import Site
@@ -49,10 +51,53 @@ def describe_site(site: Site) -> list[str]:
     return lines + [f"warning: {warning}" for warning in table.rows.warnings]
 
 
+@dataclass(frozen=True)
+class Acceptance:
+    """The note that the owner of a site accepts a plan.
+
+    Attributes:
+        data: the digest of the file of the rows.
+        options: the owner's options of the table.
+        policy: the owner's policy.
+        fingerprints: the fingerprints that the owner has entered, by the names of the other sites.
+    """
+
+    data: str
+    options: SiteOptions
+    policy: Policy
+    fingerprints: Mapping[str, str]
+
+    @classmethod
+    def read(cls, folder: Path, digest: str) -> "Acceptance":
+        """Read the note on the plan of a digest. Raises UserError if the owner has not accepted that plan."""
+        try:
+            note = read_json(_note_path(folder, digest))
+            if note["digest"] != digest:
+                raise ValueError("another digest")
+            options, policy = build(SiteOptions, note["options"], "data."), build(Policy, note["policy"], "policy.")
+            return cls(note["data"], options, policy, note["fingerprints"])
+        except (*READ_ERRORS, TypeError) as error:
+            raise UserError(f"the owner of this site has not accepted the plan {digest[:16]}..: fcorun site accept "
+                            "does that") from error  # fmt: skip
+
+    @property
+    def rows(self) -> str:
+        """A text that stands for the rows: the data and the options of the table."""
+        return hashlib.sha256(json.dumps([self.data, asdict(self.options)]).encode()).hexdigest()
+
+    def check_data(self) -> None:
+        """Raise UserError if the file of the rows is not the one that the owner has accepted the plan for."""
+        if _digest_of_file(self.options.path) != self.data:
+            raise UserError("the data of this site have changed since its owner accepted the plan: fcorun site accept "
+                            "does that again")  # fmt: skip
+
+
 def accept(
     folder: Path, plan: Plan, options: SiteOptions, policy: Policy, fingerprints: Mapping[str, str] | None = None
 ) -> Path:
     """Note in the site's folder that its owner accepts a plan for these rows; return the file of the note.
+
+    The note has the digest of the file of the rows, and holds for that content of the file alone.
 
     For secure sums, draws the site's key unless the folder has one, and notes the fingerprints of the keys of others.
     """
@@ -61,12 +106,13 @@ def accept(
         site_fingerprint(folder)
     note = {
         "digest": plan.digest,
+        "data": _digest_of_file(options.path),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": {**asdict(options), "path": str(Path(options.path).resolve())},
         "policy": asdict(policy),
         "fingerprints": dict(fingerprints or {}),
     }
-    path = folder / _ACCEPTED / f"{plan.digest[:16]}.json"
+    path = _note_path(folder, plan.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(note, indent=2) + "\n")
     return path
@@ -80,22 +126,47 @@ def site_fingerprint(folder: Path) -> str:
 
 
 def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
-    """Return the site of a folder for a plan that its owner has accepted. Raises UserError for any other plan."""
-    path = folder / _ACCEPTED / f"{plan.digest[:16]}.json"
-    try:
-        note = read_json(path)
-        if note["digest"] != plan.digest:
-            raise ValueError("another digest")
-        options = build(SiteOptions, note["options"], "data.")
-        policy = build(Policy, note["policy"], "policy.")
-        fingerprints = note["fingerprints"]
-    except (*READ_ERRORS, TypeError) as error:
-        raise UserError(f"the owner of this site has not accepted the plan {plan.digest[:16]}..: fcorun site accept "
-                        "does that") from error  # fmt: skip
-    site = Site(plan, options, policy, AuditLog(folder / _LOG, policy.log_contents))
+    """Return the site of a folder for a plan that its owner has accepted, with its table read.
+
+    Raises UserError for any other plan, and for data that have changed since.
+    """
+    accepted = Acceptance.read(folder, plan.digest)
+    accepted.check_data()
+    site = Site(plan, accepted.options, accepted.policy)
+    site.read_table()
+    accepted.check_data()  # again, for a change while the table was read
     if plan.secure is None:
         return site
     from fcorun.sites.masking import MaskedSite
     from fcorun.sites.masks import open_key
 
-    return MaskedSite(site, open_key(folder), fingerprints)
+    return MaskedSite(site, open_key(folder), accepted.fingerprints)
+
+
+def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0) -> DurableSite:
+    """Return the site of ``open_site`` with its state in the folder. Raises UserError for a state of other rows."""
+    site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
+    state = folder / "state" / plan.digest[:16]
+    return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds)
+
+
+def open_log(folder: Path, digest: str) -> AuditLog:
+    """Return the log of a site for the plan of a digest, with contents if the owner has accepted and asked for them."""
+    try:
+        contents = Acceptance.read(folder, digest).policy.log_contents
+    except UserError:
+        contents = False
+    return AuditLog(folder / _LOG, digest, contents)
+
+
+def _note_path(folder: Path, digest: str) -> Path:
+    return folder / _ACCEPTED / f"{digest[:16]}.json"
+
+
+def _digest_of_file(path: str | Path) -> str:
+    """Return the SHA-256 digest of a file. Raises UserError if the file cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError("the file of the site's rows cannot be read: see that data.path is there") from error

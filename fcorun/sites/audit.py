@@ -16,20 +16,21 @@ class AuditLog:
     """A log that is only appended to, one JSON object a line. Each line has the digest of the line before.
 
     Attributes:
-        path: the file; None: nothing is logged.
+        path: the file.
+        plan: the digest of the plan.
         contents: whether lines have the numbers that were sent, too.
     """
 
-    path: Path | None
+    path: Path
+    plan: str = ""
     contents: bool = False
 
-    def write(self, plan: str, answer: Message, content: bytes) -> None:
-        """Append a line on an answer, whose bytes are ``content``, before the answer leaves."""
-        if self.path is None:
-            return
+    def write(self, answer: Message) -> None:
+        """Append a line on an answer or a refusal before it leaves."""
+        content = answer.to_bytes()
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "plan": plan[:16],
+            "plan": self.plan[:16],
             "message": answer.name,
             "about": answer.about,
             "arrays": {name: [str(array.dtype), *array.shape] for name, array in answer.arrays.items()},
@@ -39,6 +40,7 @@ class AuditLog:
         }
         if self.contents:
             line["contents"] = {name: array.tolist() for name, array in answer.arrays.items()}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             if _is_torn(file):
                 file.write(b"\n")
@@ -48,7 +50,7 @@ class AuditLog:
 
     def _last_digest(self) -> str:
         """Return the digest of the last line; empty for a new log."""
-        if self.path is None or not self.path.exists():
+        if not self.path.exists():
             return ""
         with self.path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

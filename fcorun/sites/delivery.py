@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fcorun.errors import UserError, escape_controls
+from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.messages import Envelope, Message, SiteRefusal
 from fcorun.sites.table_options import OwnTableError
@@ -31,21 +32,30 @@ def check_site_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def answer_bytes(site: AnsweringSite, name: str, content: bytes) -> bytes:
-    """Return the answer of the site ``name`` to a request, or its refusal.
+def answer_bytes(site: AnsweringSite, name: str, content: bytes, log: AuditLog | None = None) -> bytes:
+    """Return the answer of the site ``name`` to a request, or its refusal, after a line in the log on either.
 
     The refusal for a mistake of a user is its sentence, or its public sentence where the whole one is for the site's
     owner. The refusal for any other error names the kind of the error alone, because the text of such an error may
-    quote rows; the site's log has the text.
+    quote rows; the program's own log has the text.
     """
+    answer = _answer_or_refuse(site, name, content)
+    if log is not None:
+        log.write(answer)
+    return answer.to_bytes()
+
+
+def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message:
     envelope = None
     try:
         request = Message.from_bytes(content, "the server")
         envelope = request.envelope
         if envelope is None or name not in envelope.of:
             raise UserError("the server's request is not addressed to this site")
-        return replace(site.answer(request), envelope=envelope).to_bytes()
-    except OwnTableError as error:  # the whole sentence may quote cells, and is for the owner
+        answer = replace(site.answer(request), envelope=envelope)
+        answer.to_bytes()  # raises an error for what is no message
+        return answer
+    except OwnTableError as error:
         _log.error("%s", error)
         sentence = error.public
     except UserError as error:
@@ -53,7 +63,7 @@ def answer_bytes(site: AnsweringSite, name: str, content: bytes) -> bytes:
     except Exception as error:
         _log.exception("The site could not answer.")
         sentence = f"the site failed ({type(error).__name__}): its log says why"
-    return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope).to_bytes()
+    return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope)
 
 
 def read_answer(content: bytes, name: str, request: Message) -> Message:

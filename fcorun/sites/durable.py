@@ -44,12 +44,16 @@ class DurableSite:
     Attributes:
         site: the site that computes the answers.
         folder: the site's own folder, which holds its last answer and its state.
+        rows: a text that stands for the rows from which the site answers. A state of other rows is refused.
+        max_runs: the largest number of runs that the site begins; None: any number.
         restart: whether a new run may begin before the last one has ended.
         lock_seconds: the longest wait for the end of another process that answers from the folder.
     """
 
     site: StatefulSite
     folder: Path
+    rows: str = ""
+    max_runs: int | None = None
     restart: bool = False
     lock_seconds: float = 0.0
 
@@ -63,6 +67,7 @@ class DurableSite:
                             "of its own") from None  # fmt: skip
         try:
             self._last = _LastAnswer.read(self.folder / _FILE)
+            self._check_rows()
         except BaseException:
             self.close()
             raise
@@ -84,7 +89,15 @@ class DurableSite:
             self.site.load_state({})
         try:
             answer = replace(self.site.answer(request), envelope=request.envelope)
-            last = _LastAnswer(request.name, request.envelope, digest, answer.to_bytes(), dict(self.site.save_state()))
+            last = _LastAnswer(
+                request.name,
+                request.envelope,
+                digest,
+                rows=self.rows,
+                runs=self._runs + self._begins(request.envelope),
+                answer=answer.to_bytes(),
+                state=dict(self.site.save_state()),
+            )
             last.write(self.folder / _FILE)
         except BaseException:
             self._reload()
@@ -98,6 +111,16 @@ class DurableSite:
             raise UserError(f"the server sent another request number {self._last.envelope.number} of this run before: "
                             "each request is answered once")  # fmt: skip
         return Message.from_bytes(self._last.answer, "this site")
+
+    @property
+    def _runs(self) -> int:
+        return 0 if self._last is None else self._last.runs
+
+    def _check_rows(self) -> None:
+        """Raise UserError if the stored state is one of other rows."""
+        if self._last is not None and self._last.rows != self.rows:
+            raise UserError(f"this site has answered a run from other data or other options than its owner accepts "
+                            f"now: accept those again, or remove {self.folder} to give that run up")  # fmt: skip
 
     def _begins(self, envelope: Envelope) -> bool:
         return self._last is None or self._last.envelope.run != envelope.run
@@ -118,6 +141,9 @@ class DurableSite:
             raise UserError(f"this site has answered request {self._last.envelope.number} of a run that has not ended, "
                             "and the server begins a new run: allow the restart at this site if its owner "
                             "agrees")  # fmt: skip
+        if self.max_runs is not None and self._runs >= self.max_runs:
+            raise UserError(f"this site has begun {self._runs} runs of the plan, and policy.max_runs allows "
+                            f"{self.max_runs}")  # fmt: skip
 
     def _reload(self) -> None:
         self.site.load_state({} if self._last is None else self._last.state)
@@ -131,6 +157,8 @@ class _LastAnswer:
         name: the name of the request.
         envelope: the place of the request in its run.
         digest: the digest of the request.
+        rows: the text that stands for the rows of the state.
+        runs: the number of runs that the site has begun.
         answer: the answer as bytes.
         state: the state after the answer, as arrays by name.
     """
@@ -138,6 +166,8 @@ class _LastAnswer:
     name: str
     envelope: Envelope
     digest: str
+    rows: str
+    runs: int
     answer: bytes
     state: dict[str, np.ndarray]
 
@@ -148,6 +178,7 @@ class _LastAnswer:
     def write(self, path: Path) -> None:
         envelope = {"run": self.envelope.run, "number": self.envelope.number, "of": list(self.envelope.of)}
         header: dict[str, Any] = {"name": self.name, "envelope": envelope, "digest": self.digest}
+        header |= {"rows": self.rows, "runs": self.runs}
         arrays = {
             _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8),
             _ANSWER: np.frombuffer(self.answer, np.uint8),
@@ -163,7 +194,15 @@ class _LastAnswer:
             header = json.loads(arrays[_HEADER].tobytes())
             state = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
             envelope = Envelope.from_json(header["envelope"])
-            return cls(header["name"], envelope, header["digest"], arrays[_ANSWER].tobytes(), state)
+            return cls(
+                header["name"],
+                envelope,
+                header["digest"],
+                rows=header["rows"],
+                runs=int(header["runs"]),
+                answer=arrays[_ANSWER].tobytes(),
+                state=state,
+            )
         except FileNotFoundError:
             return None
         except READ_ERRORS as error:

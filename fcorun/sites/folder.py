@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
+from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.delivery import answer_bytes, check_site_names, number_request, poll, read_answer, read_refusal
 from fcorun.sites.messages import LAST_REQUEST, Message, SiteLost, SiteRefusal
@@ -120,12 +121,14 @@ class FolderSite:
         name: the name of the site.
         site: what answers, a ``DurableSite`` in earnest.
         on_answer: called with the name of each request that was answered, or with the sentence of a refusal.
+        log: the log of everything that the site sends.
     """
 
     folder: Path
     name: str
     site: AnsweringSite
     on_answer: Callable[[str], None] = lambda name: None
+    log: AuditLog | None = None
 
     def __post_init__(self) -> None:
         check_site_names([self.name])
@@ -161,7 +164,7 @@ class FolderSite:
                 break
             if request.envelope is None or self.name not in request.envelope.of:
                 continue
-            answer = answer_bytes(self.site, self.name, content)
+            answer = answer_bytes(self.site, self.name, content, self.log)
             sentence = read_refusal(answer)
             if sentence is None:
                 write_atomically(answer_path, answer, durable=True)

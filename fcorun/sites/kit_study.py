@@ -5,19 +5,20 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from fcorun.errors import UserError
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.sites.acceptance import open_site, site_folder
+from fcorun.sites.acceptance import Acceptance, open_durable_site, open_log, site_folder
+from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.delivery import check_site_names
-from fcorun.sites.durable import DurableSite
 from fcorun.sites.journal import JournaledConnections
 from fcorun.sites.nvflare import CollabServer, CollabSite
-from fcorun.sites.plan import Plan
+from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.study import run_plan
 from fcorun.sites.submission import export_job, submit_job
 from fcorun.system.machine import set_up_jax
 
-_RECORD = "record"
+_RECORD, _WHERE = "record", "the plan of the job"
 
 
 class StudySite(CollabSite):
@@ -33,10 +34,18 @@ class StudySite(CollabSite):
 
     def open_site(self, name: str, root: Path) -> AnsweringSite:
         """Return the site. Raises UserError if its owner has not accepted the plan."""
-        set_up_jax()
-        plan = Plan.from_text(self.plan, "the plan of the job")
         folder = site_folder(root)
-        return DurableSite(open_site(folder, plan), folder / "state" / plan.digest[:16], lock_seconds=60)
+        Acceptance.read(folder, digest_of_text(self.plan, _WHERE))  # before the plan's classes are imported
+        set_up_jax()
+        return open_durable_site(folder, Plan.from_text(self.plan, _WHERE), lock_seconds=60)
+
+    def open_log(self, name: str, root: Path) -> AuditLog:
+        """Return the log of the site, which also has the refusal of a text that is no plan."""
+        try:
+            digest = digest_of_text(self.plan, _WHERE)
+        except UserError:
+            digest = ""
+        return open_log(site_folder(root), digest)
 
 
 class StudyServer(CollabServer):
@@ -53,7 +62,7 @@ class StudyServer(CollabServer):
     def compute(self, connections: JournaledConnections, folder: Path) -> None:
         """Compute the plan, and write its record."""
         set_up_jax()
-        run_plan(Plan.from_text(self.plan, "the plan of the job"), connections, folder / _RECORD)
+        run_plan(Plan.from_text(self.plan, _WHERE), connections, folder / _RECORD)
 
 
 def submit_plan(

@@ -76,7 +76,6 @@ class MaskedSite:
                     self._refusal = str(error)
                     raise
         self._transcript = transcript
-        self.site.log_answer(answer)
         return answer
 
     @property

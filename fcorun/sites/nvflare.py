@@ -20,6 +20,7 @@ from nvflare.collab.api.exceptions import RunAborted
 
 from fcorun.errors import UserError, describe_error
 from fcorun.records.formats import json_text
+from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.delivery import answer_bytes, number_request, read_answer
 from fcorun.sites.journal import JournaledConnections
@@ -53,6 +54,10 @@ class CollabSite:
         """
         raise NotImplementedError
 
+    def open_log(self, name: str, root: Path) -> AuditLog | None:
+        """Return the log of everything that the site sends, also before the site can be opened; None: no log."""
+        return None
+
     @collab.publish
     def answer(self, request: bytes | np.ndarray) -> bytes | np.ndarray:
         """Return the answer of this site to a request, both as bytes or as an array of bytes.
@@ -67,7 +72,8 @@ class CollabSite:
         if not self._lock.acquire(timeout=_BUSY_SECONDS):
             return _BUSY
         try:
-            return _pack(answer_bytes(_OpenedAtFirstRequest(self, name, root), name, _unpack(request)))
+            site = _OpenedAtFirstRequest(self, name, root)
+            return _pack(answer_bytes(site, name, _unpack(request), self.open_log(name, root)))
         finally:
             self._lock.release()
 

@@ -130,7 +130,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """The hash of everything in the plan, 64 hex digits."""
-        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+        return _hash(self._content())
 
     def describe(self) -> list[str]:
         """Return the plan as lines to read: the experiment, and everything that leaves a site."""
@@ -156,12 +156,7 @@ class Plan:
     @classmethod
     def from_text(cls, text: str, where: str) -> "Plan":
         """Return the plan of ``to_text``. Raises UserError, which begins with ``where``, for anything else."""
-        try:
-            content = parse_yaml(text, where)
-        except YAMLError as error:
-            raise UserError(f"{where} is no plan of fcorun ({error}): fcorun plan ... --out FILE makes one") from error
-        if not isinstance(content, dict) or set(content) != _KEYS or not isinstance(content["experiment"], dict):
-            raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
+        content = _parse(text, where)
         own_version = version("fcorun")
         if content["fcorun"] != own_version:
             raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
@@ -177,6 +172,31 @@ class Plan:
             raise UserError(f"{where} was changed after it was made: its digest is {plan.digest[:16]}.. and it says "
                             f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
         return plan
+
+
+def digest_of_text(text: str, where: str) -> str:
+    """Return the digest of the plan of a text, without building anything that the text names.
+
+    Raises UserError, which begins with ``where``, for a text that is no plan.
+    """
+    content = _parse(text, where)
+    del content["digest"]
+    return _hash(content)
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    """Return the content of the text of a plan. Raises UserError, which begins with ``where``, for other texts."""
+    try:
+        content = parse_yaml(text, where)
+    except YAMLError as error:
+        raise UserError(f"{where} is no plan of fcorun ({error}): fcorun plan ... --out FILE makes one") from error
+    if set(content) != _KEYS or not isinstance(content["experiment"], dict):
+        raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
+    return content
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _read_bounds(bounds: Any, where: str) -> dict[str, float] | None:

@@ -25,6 +25,7 @@ class Policy:
         alone: whether a Hessian of fewer than three rows for each feature may leave the site.
         columns: the columns of the file that may be used; None: all.
         max_rounds: the largest number of rounds of a plan.
+        max_runs: the largest number of runs of a plan that the site begins.
         keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
             entered ("pinned"), or "any" that the server sends.
         log_contents: whether the log of what was sent has the contents, too.
@@ -35,6 +36,7 @@ class Policy:
     alone: Literal["refuse", "allow"] = "refuse"
     columns: list[str] | None = None
     max_rounds: Count = 10_000
+    max_runs: Count = 10
     keys: Literal["pinned", "any"] = "pinned"
     log_contents: bool = False
 

@@ -22,7 +22,6 @@ from fcorun.models.forward import compute_losses, compute_predictions
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
-from fcorun.sites.audit import AuditLog
 from fcorun.sites.batch import SiteBatch, resolve_numbers
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
@@ -66,14 +65,12 @@ class Site:
         plan: the plan, which the owner has accepted.
         options: the owner's options of the table.
         policy: the owner's policy.
-        log: the log of everything that is sent.
         points: the numbers of the runs that the server has started.
     """
 
     plan: Plan
     options: SiteOptions
     policy: Policy = field(default_factory=Policy)
-    log: AuditLog = field(default_factory=lambda: AuditLog(None))
     points: list[dict] = field(default_factory=list)
     _own_data: FederatedData | None = None
     _data: FederatedData | None = None
@@ -100,16 +97,10 @@ class Site:
     def answer(self, request: Message) -> Message:
         """Return the answer to a request. Raises UserError if the plan or the policy does not allow one."""
         assert self.plan.secure is None, "MaskedSite answers for a plan with secure sums"
-        answer = self.compute_answer(request)
-        self.log_answer(answer)
-        return answer
-
-    def log_answer(self, answer: Message) -> None:
-        """Log an answer that is about to leave the site."""
-        self.log.write(self.plan.digest, answer, answer.to_bytes())
+        return self.compute_answer(request)
 
     def compute_answer(self, request: Message) -> Message:
-        """Return the answer to a request, before masks and not logged. Raises UserError like ``answer``."""
+        """Return the answer to a request, before masks. Raises UserError like ``answer``."""
         answers: dict[str, Callable[[Message], Message]] = {
             "describe": self._describe,
             "sums": self._sum_features,

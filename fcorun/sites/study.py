@@ -1,5 +1,6 @@
 """A study over sites: the run of a plan, and its trial with all sites in this process."""
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from fcorun.sites.site import Site
 if TYPE_CHECKING:
     from fcorun.sites.masking import MaskedSite
 
+_END_MARK = "sites_ended"  # a file of a record all of whose sites have been told the end of the run
+
 
 def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Watcher | None = None) -> FittedRecord:
     """Compute the experiment of a plan with connected sites, and return its record in ``folder``.
@@ -40,10 +43,16 @@ def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Wa
     server = Server(plan, connections)
     data = server.load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
-    finished = (Path(folder) / "status.json").exists() and FittedRecord(Path(folder)).finished
-    (record,) = run_experiments([replace(plan.experiment, data=dataset)], [folder], watch)
-    if not finished:  # the sites of a finished run have been told its end
+    experiment, mark = replace(plan.experiment, data=dataset), Path(folder) / _END_MARK
+    if not (Path(folder) / "status.json").exists() or not FittedRecord(Path(folder)).finished:
+        mark.unlink(missing_ok=True)
+    elif not mark.exists():  # after a kill between the record's end and the mark: the run's requests come before "end"
+        with tempfile.TemporaryDirectory() as scratch:
+            run_experiments([experiment], [Path(scratch) / "record"], watch)
+    (record,) = run_experiments([experiment], [folder], watch)
+    if not mark.exists():
         connections.ask("end")
+        mark.touch()
     return record
 
 

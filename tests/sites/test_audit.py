@@ -9,13 +9,13 @@ from fcorun.sites.messages import Message
 
 def test_a_torn_last_line_is_not_continued(tmp_path):
     log, answer = AuditLog(tmp_path / "sent.jsonl"), Message("end")
-    log.write("plan", answer, answer.to_bytes())
+    log.write(answer)
     torn = b'{"time": "20'
     with log.path.open("ab") as file:
         file.write(torn)
-    log.write("plan", answer, answer.to_bytes())
+    log.write(answer)
     lines = log.path.read_bytes().splitlines()
     assert lines[1] == torn
     assert json.loads(lines[2])["line_before"] == hashlib.sha256(torn).hexdigest()
-    log.write("plan", answer, answer.to_bytes())
+    log.write(answer)
     assert len(log.path.read_bytes().splitlines()) == 4

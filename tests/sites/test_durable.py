@@ -122,3 +122,21 @@ def test_a_cell_that_hinders_a_restart_is_told_to_the_owner_alone(site, monkeypa
 
     monkeypatch.setattr(ToySite, "load_state", fail)
     assert read_refusal(answer_bytes(site, "north", request(0).to_bytes())) == "the table cannot be read"
+
+
+def test_runs_are_counted_across_restarts(site):
+    for number in range(3):
+        site = start_again(site, max_runs=3)
+        site.answer(request(0, run=f"run{number}"))
+        site.answer(request(1, name="end", run=f"run{number}"))
+    site = start_again(site, max_runs=3)
+    with pytest.raises(UserError, match=r"has begun 3 runs of the plan, and policy\.max_runs allows 3"):
+        site.answer(request(0, run="run3"))
+    site.answer(request(1, name="end", run="run2"))  # a repeated answer begins no run
+    site.close()
+
+
+def test_a_state_of_other_rows_is_refused(site):
+    site.answer(request(0))
+    with pytest.raises(UserError, match="from other data or other options"):
+        start_again(site, rows="others")

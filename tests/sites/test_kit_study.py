@@ -1,5 +1,6 @@
 """A study as a job of NVFLARE, in its simulator: a server and three sites, each a process."""
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from helpers import composed
 
 from fcorun import Record
+from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.acceptance import accept, site_folder
 from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.site import Site
@@ -50,3 +53,18 @@ def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_p
     assert record.metrics.drop(columns="seconds").equals(whole.metrics.drop(columns="seconds"))
     for name, values in whole.solution.items():
         np.testing.assert_array_equal(record.solution[name], values)
+
+
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+def test_the_site_of_a_job_reads_no_plan_without_its_owners_yes_and_logs_its_refusals(tmp_path, monkeypatch):
+    from fcorun.sites.kit_study import StudySite
+
+    plan = Plan.from_experiment(prepare(composed("algo=newton", "data=sites", "data.target=y", "rounds=2")))
+    monkeypatch.setattr(Plan, "from_text", lambda *_: pytest.fail("the plan is read"))
+    for text, digest in ((plan.to_text(), plan.digest[:16]), ("no plan", "")):
+        site = StudySite(text)
+        with pytest.raises(UserError, match=r"has not accepted the plan|is no plan of fcorun"):
+            site.open_site("north", tmp_path)
+        log = site.open_log("north", tmp_path)
+        log.write(Message("refusal", {"sentence": "no"}))
+        assert json.loads(log.path.read_text().splitlines()[-1])["plan"] == digest

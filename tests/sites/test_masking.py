@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.masking import MaskedConnections, MaskedSite
 from fcorun.sites.masks import fingerprint_of, make_key, public_key_of
 from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
+from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
 from fcorun.sites.secure_sums import step_of
 from fcorun.sites.server import Server
@@ -36,16 +37,13 @@ class NumberSite:
 
     def __init__(self, values, keys: Any = "pinned"):
         self.plan, self.policy, self.share = SimpleNamespace(secure={"evaluate": BOUND}), Policy(keys=keys), 1.0
-        self.values, self.sent = values, []
+        self.values = values
 
     def compute_answer(self, request):
         if request.name == "describe":
             return Message("describe", {}, {"values": self.values})
         arrays = {"loss": self.values * request.about["factor"], "n": np.asarray(len(self.values))}
         return Message("evaluate", {}, arrays)
-
-    def log_answer(self, answer):
-        self.sent.append(answer)
 
     def save_state(self):
         return {"values": self.values}
@@ -79,16 +77,18 @@ def test_the_sum_of_masked_answers_is_the_plain_sum_to_half_a_step_a_site(n_site
 def test_a_masked_answer_looks_random_and_hides_every_number():
     sites = number_sites(length=4096)
     connections = connect(sites)
+    sent, answer_of = [], sites["s0"].answer
+    sites["s0"].answer = lambda request: sent.append(answer_of(request)) or sent[-1]
     for _ in range(2):  # the same request again has other masks
         connections.ask("evaluate", about={"factor": 1.0})
     site = sites["s0"].site
-    first, second = (answer.arrays["loss"] for answer in site.sent[-2:])
+    first, second = (answer.arrays["loss"] for answer in sent)
     plain = np.rint(site.values / step_of(BOUND)).astype(np.int64).view(np.uint64)
     for hidden in (first, second, first - second):
         bits = np.unpackbits(hidden.view(np.uint8).reshape(4096, 8), axis=1)
         assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.06  # more than seven standard deviations
         assert (hidden != plain).all()
-    assert site.sent[-1].arrays["n"] != 4096
+    assert sent[-1].arrays["n"] != 4096
 
 
 def test_numbers_beyond_the_bound_and_numbers_that_are_not_finite_are_refused():
@@ -318,6 +318,7 @@ def test_accepting_draws_a_key_for_the_owner_alone_and_notes_the_keys_of_others(
     code, output, _ = fcorun(*accept, f"fingerprints={{b: {other}, c: {other}}}")
     assert (code, f"fingerprint of this site's key: {printed}" in output) == (0, True)
     plan, key_file = Plan.read("study.yaml"), tmp_path / "a" / "masking_key"
+    assert digest_of_text(Path("study.yaml").read_text(), "the plan") == plan.digest
     site = open_site(tmp_path / "a", plan)
     assert isinstance(site, MaskedSite)
     assert site.fingerprints == {"b": other, "c": other}

@@ -1,22 +1,27 @@
 """Studies over sites in this process: plans, answers, refusals, restarts."""
 
+import hashlib
 import json
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails
 
+from fcorun.config import build
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.acceptance import accept, open_site
+from fcorun.sites.acceptance import accept, open_durable_site, open_log, open_site
 from fcorun.sites.audit import AuditLog
+from fcorun.sites.delivery import answer_bytes, number_request
 from fcorun.sites.durable import DurableSite
 from fcorun.sites.folder import FolderConnections, FolderSite
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
+from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
 from fcorun.sites.site import Site, round_down, round_up
 from fcorun.sites.study import run_plan, try_plan
@@ -152,15 +157,29 @@ def test_owners_accept_a_plan_before_their_sites_answer(tmp_path):
 
 
 def test_the_log_has_a_line_for_all_that_was_sent(tmp_path):
-    plan = plan_of()
-    sites = {name: replace(site, log=AuditLog(tmp_path / f"{name}.jsonl")) for name, site in sites_of(plan).items()}
-    connections = InProcessConnections(sites)
-    run_plan(plan, connections, tmp_path / "out")
-    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    plan, shared = plan_of(), tmp_path / "shared"
+    logs = {name: AuditLog(tmp_path / name / "sent.jsonl", plan.digest, contents=name == "a") for name in NAMES}
+
+    def answer(waiting) -> None:
+        for name, site in sites.items():
+            FolderSite(shared, name, site, log=logs[name]).answer_pending()
+
+    sites = {name: DurableSite(site, tmp_path / name) for name, site in sites_of(plan).items()}
+    run_plan(plan, FolderConnections(shared, NAMES, "a", 30, answer), tmp_path / "out")
+    lines = [json.loads(line) for line in logs["a"].path.read_text().splitlines()]
+    frames = {path.name: path.read_bytes() for path in shared.glob("*.a.answer.npz")}
     assert [line["message"] for line in lines].count("round") == 4
-    assert sum(line["bytes"] for line in lines) == connections.bytes_sent["a"]
+    assert [line["sha256"] for line in lines] == [hashlib.sha256(frames[name]).hexdigest() for name in sorted(frames)]
     assert len({line["line_before"] for line in lines}) == len(lines)
     assert lines[-1]["plan"] == plan.digest[:16]
+    assert "contents" not in logs["b"].path.read_text()
+    last = max(shared.glob("*-end.request.npz")).read_bytes()
+    request = Message.from_bytes(last, "the server")
+    for content in (last, replace(request, name="round").to_bytes(), b"junk"):
+        sent = answer_bytes(sites["a"], "a", content, logs["a"])
+        line = json.loads(logs["a"].path.read_text().splitlines()[-1])
+        assert line["sha256"] == hashlib.sha256(sent).hexdigest()
+        assert line["message"] == ("end" if content == last else "refusal")
 
 
 def test_messages_of_few_and_of_many_rows_are_equally_long():
@@ -261,6 +280,38 @@ def test_a_number_that_is_not_finite_names_its_site(tmp_path):
     record = run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "out")
     assert record.status["status"] == "diverged"
     assert "first in client of site 'a'" in record.status["reason"]
+
+
+def test_rows_that_change_after_the_owners_yes_are_not_used(tmp_path, monkeypatch):
+    plan, folder, original = plan_of(), tmp_path / "site", Path("a.csv").read_text()
+    changed = "the data of this site have changed since its owner accepted the plan"
+    accept(folder, plan, SiteOptions("a.csv"), Policy())
+    request = number_request(Message("describe", {"plan": plan.digest}), "run", 0, ["a"])
+    with closing(open_durable_site(folder, plan)) as site:
+        site.answer(request)
+    Path("a.csv").write_text(original.replace("x", "y"))
+    with fails(changed, "fcorun site accept does that again"):
+        open_durable_site(folder, plan)
+    accept(folder, plan, SiteOptions("a.csv"), Policy())
+    with fails("has answered a run from other data", "or remove"):
+        open_durable_site(folder, plan)
+    Path("a.csv").write_text(original)
+    accept(folder, plan, SiteOptions("a.csv"), Policy(log_contents=True))  # a rule may change during a run
+    with closing(open_durable_site(folder, plan)) as site:
+        site.answer(request)
+    assert open_log(folder, plan.digest).contents
+    read = Site.read_table
+
+    def change_file_then_read(self):
+        Path("a.csv").write_text(original.replace("x", "y"))
+        read(self)
+
+    monkeypatch.setattr(Site, "read_table", change_file_then_read)
+    with fails(changed):
+        open_site(folder, plan)
+    Path("a.csv").unlink()
+    with fails("see that data.path is there"):
+        open_site(folder, plan)
 
 
 class Killed(Exception):
@@ -365,3 +416,44 @@ def test_a_site_refuses_damaged_requests_in_a_sentence(tmp_path):
             sentences.append(str(error))
     assert len(sentences) > 700
     assert not any("\n" in sentence for sentence in sentences)
+
+
+def test_a_kill_after_the_record_and_before_the_end_lets_the_same_command_end_the_run(tmp_path):
+    plan, shared = plan_of(), tmp_path / "shared"
+    sites = {name: DurableSite(site, tmp_path / name) for name, site in sites_of(plan).items()}
+    asked = []
+
+    class KilledAtEnd(FolderConnections):
+        def ask(self, name, *arguments, **options):
+            asked.append(name)
+            if name == "end" and asked.count("end") == 1:
+                raise Killed
+            return super().ask(name, *arguments, **options)
+
+    def answer(waiting) -> None:
+        for name, site in sites.items():
+            FolderSite(shared, name, site).answer_pending()
+
+    def command():
+        return run_plan(plan, KilledAtEnd(shared, NAMES, "a", 30, answer), tmp_path / "record")
+
+    with pytest.raises(Killed):
+        command()
+    metrics = (tmp_path / "record" / "metrics.csv").read_bytes()
+    assert command().finished
+    assert len(list(shared.glob("*-end.*.answer.npz"))) == len(NAMES)
+    assert (tmp_path / "record" / "metrics.csv").read_bytes() == metrics
+    command()
+    assert asked.count("end") == 2
+
+
+def test_a_plan_that_the_owner_has_not_accepted_is_not_built(tmp_path):
+    plan = plan_of()
+    text = plan.to_text()
+    assert digest_of_text(text, "a job") == plan.digest
+    foreign = text.replace("fcorun.algorithms.scaffold.Scaffold", "os.path.Evil")
+    assert digest_of_text(foreign, "a job") != plan.digest
+    with fails("a job is no plan of fcorun"):
+        digest_of_text("just text", "a job")
+    with fails("classes"):
+        build(Policy, {"classes": ["os.path.Evil"]}, "policy.")

@@ -132,17 +132,16 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
 
 def _serve(plan: Any, arguments: Any, console: Console) -> int:
     """Answer the server's requests from a shared folder until the run ends."""
-    from fcorun.sites.acceptance import open_site
-    from fcorun.sites.durable import DurableSite
+    from fcorun.sites.acceptance import open_durable_site, open_log
     from fcorun.sites.folder import FolderSite
 
     folder, at = _required(arguments, "folder"), _required(arguments, "at")
     if not folder.is_dir():
         raise UserError(f"--folder {folder} is no folder: see that the shared drive is there, or make the folder")
     name = arguments.name or at.resolve().name
-    site = DurableSite(open_site(at, plan), at / "state" / plan.digest[:16])
+    site, log = open_durable_site(at, plan), open_log(at, plan.digest)
     console.print(escape(f"site '{name}' answers the requests in {folder}"))
-    FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}"))).serve(arguments.wait)
+    FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}")), log).serve(arguments.wait)
     console.print("the run has ended")
     return 0
 
