@@ -98,6 +98,7 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
         (("algo=pfedme",), "models of their own"),
         (("algo=centralized",), "choose an algorithm with rounds"),
         (("algo=local",), "trains no model that the sites share"),
+        (("algo=fedavg", "algo.class=svrg.SVRG"), "algo.class=svrg.SVRG is no class of fcorun"),
     ],
 )
 def test_what_sites_cannot_compute_is_no_plan(overrides, words):
