@@ -12,8 +12,10 @@ from fcorun.errors import UserError
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_description import median_edges
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
+from fcorun.tables.columns import coerce_numbers
 from fcorun.tables.encoding import Column
 
+_NEAR = 10  # standard deviations: a mean of all sites farther away is of another unit
 _DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
 
@@ -79,7 +81,22 @@ def _check_gaps(table: SiteTable, column: Column) -> None:
         if isinstance(fill, float) and missing == "median":
             edges = median_edges(table.options.ranges, column.name)
             fits = edges[0] <= fill <= edges[-1]
+        elif isinstance(fill, float) and fits:
+            fits = _is_near(fill, table, column.name)
     _require(fits, f"fills gaps of '{column.name}' otherwise than data.missing={missing}")
+
+
+def _is_near(fill: float, table: SiteTable, name: str) -> bool:
+    """Return whether a fill is near the site's own values of a column, so that it tells no row from the others.
+
+    A site without a training row with a gap, or without a value, has nothing to tell apart.
+    """
+    values = coerce_numbers(table.rows.frame[name])[0][table.masks[0]]
+    gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    if not table.gap_counts.get(name, np.zeros((1, 1))).any() or gaps.all():
+        return True
+    mean, deviation = float(values[~gaps].mean()), float(values[~gaps].std())
+    return abs(fill - mean) <= _NEAR * (deviation or abs(mean))
 
 
 def _check_levels(table: SiteTable, column: Column) -> None:

@@ -273,16 +273,24 @@ def _divide(
 def _check_gaps(table: SiteTable) -> None:
     """Raise UserError for gaps if they are refused, and for few rows of a client with a gap, or with a value.
 
-    A fill may tell the rows with a gap from all others, so that both are sets that an answer sums over: of training
-    rows, at least ``policy.min_rows``, and of held-out rows, which are scored alone, at least ``policy.min_cell``.
+    An indicator tells the rows with a gap from all others, so that both are sets that an answer sums over: of training
+    rows, at least ``policy.min_rows``, and of held-out rows, which are scored alone, at least ``policy.min_cell``. A
+    level that fills gaps changes at least ``policy.min_cell`` training rows. The fill of a column of numbers is near
+    the site's own values (``table_checks``), and tells no row from the others; their values are summed.
     """
+    missing = table.options.missing
     for column, gaps in table.gap_counts.items():
-        if table.options.missing == "refuse" and gaps.any():
+        if missing == "refuse" and gaps.any():
             raise UserError(f"column '{column}' has gaps: give data.missing=mean, median or indicator in the plan, or "
                             f"data.ignore=[{column}]")  # fmt: skip
+        is_number = table.kinds[column] != "levels"
         for cells, counts in (("gaps", gaps), ("values", table.n_rows - gaps)):
+            if missing != "indicator" and is_number and cells == "gaps":
+                continue
             for m, split in zip(*np.nonzero((gaps > 0) & (counts > 0)), strict=True):
-                rule = "min_rows" if split == 0 else "min_cell"
+                if missing != "indicator" and split:
+                    continue
+                rule = "min_rows" if split == 0 and (missing == "indicator" or is_number) else "min_cell"
                 least = getattr(table.policy, rule)
                 if counts[m, split] < least:
                     raise UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in fewer than {least} "

@@ -58,7 +58,7 @@ def test_rows_that_are_coded_as_other_are_never_few():
     assert message.about["levels"]["ward"] == ["east", "west"]
     assert message.arrays["levels"][-3:].tolist() == [40, 52, 5]
     tables["bern"]["ward"] = ["secret"] + [None] * 96
-    with fails("column 'ward' has values in fewer than 3 training rows"):
+    with fails("client 'bern' has values of 'ward' in fewer than 3 training rows"):
         describe(options_of(validation=0.0, missing="mean"), save({"bern": tables["bern"]}), TablePolicy(min_rows=1))
 
 
@@ -125,6 +125,8 @@ ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
         ({}, lambda a: _forge(a, "dose", indicator=True), "indicates gaps of 'dose' otherwise"),
         ({"missing": "mean"}, lambda a: _forge(a, "age", indicator=True), "indicates gaps of 'age' otherwise"),
         ({"missing": "mean"}, lambda a: _forge(a, "age", fill=float("inf")), "fills gaps of 'age' otherwise"),
+        ({"missing": "mean"}, lambda a: _forge(a, "age", fill=1e12), "fills gaps of 'age' otherwise"),
+        ({"missing": "indicator"}, lambda a: _forge(a, "age", fill=-1e12), "fills gaps of 'age' otherwise"),
         ({"missing": "mean"}, lambda a: _forge(a, "ward", fill="gap"), "fills gaps of 'ward' otherwise"),
         ({"missing": "indicator"}, lambda a: _forge(a, "age", indicator=False), "indicates gaps of 'age' otherwise"),
         ({"missing": "indicator"}, lambda a: _forge(a, "ward", fill="east"), "fills gaps of 'ward' otherwise"),
@@ -291,14 +293,14 @@ def test_tables_that_are_not_alike_are_refused(change, more, words):
             "client 'bern' has gaps of 'dose' in fewer than 10 training rows, the least that policy.min_rows",
         ),
         (
-            _change("bern", sex=["f"] * 88 + [None] * 9),
+            _change("bern", sex=["f"] * 95 + [None] * 2),
             {"missing": "median", "ranges": {"age": [0, 99], "dose": [0, 99]}, "validation": 0.0},
             {},
-            "client 'bern' has gaps of 'sex' in fewer than 10 training rows",
+            "client 'bern' has gaps of 'sex' in fewer than 3 training rows",
         ),
         (
             _change("bern", dose=[1.0] * 85 + [np.nan] * 12, part=["train"] * 55 + ["test"] * 31 + ["train"] * 11),
-            {"missing": "mean", "split": "part"},
+            {"missing": "indicator", "split": "part"},
             {},
             "client 'bern' has gaps of 'dose' in fewer than 3 test rows, the least that policy.min_cell",
         ),
