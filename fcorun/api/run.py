@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fcorun.api.arguments import check_axes, check_configuration, check_folder, check_list, check_watcher
 from fcorun.api.messages import names_of_configuration, python_errors
 from fcorun.api.record import RunRecord
-from fcorun.config import import_classes
+from fcorun.config import import_classes, locate
 from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.job import Watcher
@@ -66,11 +67,16 @@ def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[d
 
 @python_errors(names_of_configuration)
 def _check_key(config: Mapping[str, Any], key: str) -> None:
-    """Raise UserError for a dotted key that a configuration does not have."""
+    """Raise UserError for a dotted key that neither a configuration has nor, as an option, a class of its sections."""
     values: Any = config
     for name in key.split("."):
         if not isinstance(values, Mapping) or name not in values:
-            known = values if isinstance(values, Mapping) else {}
+            known = [*values] if isinstance(values, Mapping) else []
+            if "class" in known:
+                options = [field.name for field in fields(locate(values["class"], key))]
+                if name in options and name == key.rpartition(".")[2]:
+                    return
+                known += [option for option in options if option not in known]
             raise UserError(f"axes: the configuration has no key '{key}': {suggest_name(name, known)}")
         values = values[name]
 

@@ -155,12 +155,12 @@ def test_a_segment_is_shorter_where_its_rows_exceed_the_budget(monkeypatch):
     [
         (["algo=centralized"], "algo=centralized takes all rows at once"),
         (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "personal models"),
-        (["algo=fedavg", "reference=true"], "reference=true solves"),
-        (["algo=fedavg", "gap=true", "reg=l1"], "gap=true takes sums over all rows"),
+        (["algo=fedavg", "reference=true"], "reference=True solves"),
+        (["algo=fedavg", "gap=true", "reg=l1"], "gap=True takes sums over all rows"),
         (["algo=fedavg", "reg.relative=0.1", "reg.strength=null"], "reg.relative takes a gradient"),
         (["algo=fedavg", "batch_size=7", "algo.client_lr=0.1", "memory=1e-5"], "the rows of a round, and of the next"),
         (["algo=fedavg", "batch_size=7", "memory=1e-6"], "auto of algo=fedavg takes bounds"),
-        (["algo=fedavg", "data.standardize=per_client"], "data.standardize=per_client needs rows in memory"),
+        (["algo=fedavg", "data.standardize=per_client"], 'data.standardize="per_client" needs rows in memory'),
     ],
     ids=lambda value: value if isinstance(value, str) else value[-1],
 )
