@@ -4,6 +4,7 @@ import json
 import threading
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import Any
 
 import lazy_loader
 import numpy as np
@@ -14,7 +15,7 @@ from fcorun.errors import UserError
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import SiteLost, SiteRefusal
 
-module = lazy_loader.load("fcorun.sites.nvflare", suppress_warning=True)  # importing NVFLARE takes seconds
+module: Any = lazy_loader.load("fcorun.sites.nvflare", suppress_warning=True)  # importing NVFLARE takes seconds
 pytestmark = pytest.mark.skipif(
     find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"
 )
