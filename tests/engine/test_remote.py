@@ -46,6 +46,7 @@ def assert_alike(pooled, remote, rtol):
     np.testing.assert_allclose(remote.work, pooled.work, rtol=0 if rtol == 0 else 0.02)  # of solvers that iterate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", star_algorithms())
 def test_one_client_a_site_takes_the_steps_of_the_pooled_run(algo):
     """To the bit, but for algorithms whose programs a compiler fuses otherwise: these differ in the last digit."""

@@ -80,6 +80,7 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_gap_of_each_run_is_that_of_the_pooled_rows(tmp_path, name):
     task, uneven, overrides = PROBLEMS[name]

@@ -225,6 +225,7 @@ def sites_of(plan, names):
     return {name: Site(plan, SiteOptions(f"{name}.csv")) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "n_sites"), [("feddualavg", 4), ("newton", 3)])
 def test_a_run_with_masks_is_the_run_on_pooled_rows_but_for_rounding(names, algo, n_sites):
     plan = plan_of(f"algo={algo}", "rounds=3", "eval_every=3", "gap=true", bounds={"round": 1e4})
