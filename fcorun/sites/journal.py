@@ -9,6 +9,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.sites.connections import Connections
 from fcorun.sites.delivery import digest_of, number_request
 from fcorun.sites.messages import Message
 from fcorun.system.files import write_atomically
@@ -16,28 +17,16 @@ from fcorun.system.files import write_atomically
 _DIGEST, _SITE = "digest", "site/"
 
 
-class NumberedConnections(Protocol):
+class NumberedConnections(Connections, Protocol):
     """Connections whose requests have numbers.
 
     Attributes:
-        sites: the names of the sites, sorted.
         run: the identity of the run.
         next_number: the number of the next request.
     """
 
     run: str
     next_number: int
-
-    @property
-    def sites(self) -> tuple[str, ...]: ...
-
-    def ask(
-        self,
-        name: str,
-        arrays: Mapping[str, np.ndarray] | None = None,
-        about: Mapping[str, Any] | None = None,
-        of: Sequence[str] | None = None,
-    ) -> dict[str, Message]: ...
 
 
 @dataclass

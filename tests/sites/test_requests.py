@@ -1,0 +1,205 @@
+"""Requests of a server to a site: the answers, and the refusals of a site."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from three_sites import NAMES, plan_of, sites_of, write_tables
+
+from fcorun.errors import UserError
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.policy import Policy
+from fcorun.sites.site import round_down, round_up
+from fcorun.sites.study import run_plan, try_plan
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tables()
+
+
+def test_a_policy_refuses_what_its_owner_does_not_allow():
+    with fails("batches of 4 rows", "policy.min_rows of this site is 10"):
+        sites_of(plan_of("batch_size=4"))
+    with fails("has 4 rounds", "allows 3"):
+        sites_of(plan_of(), Policy(max_rounds=3))
+    with fails("site 'a'", "policy.min_rows"):
+        run_plan(plan_of(), InProcessConnections(sites_of(plan_of(), Policy(min_rows=13))), "out")
+    wide = pd.read_csv("a.csv").join(pd.DataFrame(np.random.default_rng(1).normal(size=(60, 15))).add_prefix("x"))
+    for name in NAMES:
+        rows = wide if name == "a" else pd.read_csv(f"{name}.csv").assign(**{f"x{j}": 1.0 * j for j in range(15)})
+        rows.to_csv(f"{name}.csv", index=False)
+    plan = plan_of("algo=newton")
+    with fails("site 'a'", "policy.alone=allow"):
+        run_plan(plan, InProcessConnections(sites_of(plan)), "out")
+    run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), "out")
+
+
+def test_a_site_answers_what_the_plan_lists_and_nothing_else():
+    plan = plan_of()
+    for request, words in (
+        (Message("describe", {"plan": "0" * 64}), "this site has accepted"),
+        (Message("describe"), "does not fit the plan"),
+        (Message("curvature"), "which the plan does not list"),
+        (Message("round", {"round": 0, "exchange": 0}), "before the start of the run"),
+        (Message("start", {"numbers": [{}], "seed": 0, "curvature": {}}), "before all sites agreed"),
+    ):
+        with fails(words):
+            sites_of(plan)["a"].answer(request)
+    connections = InProcessConnections(sites_of(plan))
+    run_plan(plan, connections, "out")
+    started = connections.by_name["a"]
+    with fails("before the start of the run"):
+        started.answer(Message("round", {"round": 4, "exchange": 0}))
+
+
+def test_messages_of_few_and_of_many_rows_are_equally_long():
+    sent = []
+    for copies in (1, 20):
+        for name in NAMES:
+            rows = pd.read_csv(f"{name}.csv")
+            pd.concat([rows] * copies).to_csv(f"{name}.csv", index=False)
+        plan = plan_of()
+        connections = InProcessConnections(sites_of(plan))
+        run_plan(plan, connections, f"out{copies}")
+        sent.append(connections.bytes_sent)
+    assert sent[0] == sent[1]
+
+
+class RecordingConnections(InProcessConnections):
+    """Connections that keep all requests of the site "a"."""
+
+    def __init__(self, sites):
+        super().__init__(sites)
+        self.requests = []
+
+    def ask(self, name, arrays=None, about=None, of=None):
+        if of is None or "a" in of:
+            self.requests.append(Message(name, dict(about or {}), dict(arrays or {})))
+        return super().ask(name, arrays, about, of)
+
+
+def test_a_site_computes_its_rounds_in_order(tmp_path):
+    plan, connections = plan_of(), RecordingConnections(sites_of(plan_of()))
+    run_plan(plan, connections, tmp_path / "out")
+    site, requests = sites_of(plan)["a"], [request for request in connections.requests if request.name != "evaluate"]
+    rounds = [k for k, request in enumerate(requests) if request.name == "round"]
+    for request in requests[: rounds[1]]:
+        site.answer(request)
+    for k in (0, 2):
+        with fails("the next one of this site is 2"):
+            site.answer(requests[rounds[k]])
+    site.answer(requests[rounds[1]])
+
+
+def requests_of(plan, folder):
+    """Return the requests of a run to the site "a" by name, the first one of each."""
+    connections = RecordingConnections(sites_of(plan))
+    run_plan(plan, connections, folder)
+    return {request.name: request for request in reversed(connections.requests)}
+
+
+def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
+    """Numbers of rows are those that the site described, and a model has the shapes of the plan."""
+    plan = plan_of("data.validation=0")
+    requests = requests_of(plan, tmp_path / "out")
+    load, own = requests["load"], requests["load"].about["all_clients"].index("a")
+    for name in ("all_rows", "all_weights"):
+        forged = load.arrays[name].copy()
+        forged[own, 0] = 1
+        with fails("other numbers of rows"):
+            sites_of(plan)["a"].answer(Message("load", load.about, load.arrays | {name: forged}))
+    site = sites_of(plan)["a"]
+    for name in ("load", "start"):
+        site.answer(requests[name])
+    scores = requests["scores"]
+    for forged in ({"bias": np.zeros(60)}, {"weights": scores.arrays["weights"][:, None]}, {"bias": np.array(np.nan)}):
+        with fails("'scores' does not fit the plan"):
+            site._counts.counts.clear()
+            site.answer(Message("scores", {}, scores.arrays | forged))
+
+
+def test_a_server_cannot_ask_for_more_than_the_plan_has(tmp_path):
+    plan = plan_of()
+    requests = requests_of(plan, tmp_path / "out")
+    start, site = requests["start"], sites_of(plan)["a"]
+    site.answer(requests["load"])
+    (numbers,) = start.about["numbers"]
+    for forged, words in (
+        ({"numbers": [numbers] * 2}, "other runs than that of the plan"),
+        ({"seed": 99}, "another seed"),
+        ({"numbers": [numbers | {"algo": {"client_lr": 9.0, "server_lr": 1.0}}]}, "algo.client_lr=9"),
+        ({"numbers": [numbers | {"algo": {"title": 9.0}}]}, "does not fit the plan"),
+    ):
+        site._counts.counts.clear()
+        with fails(words):
+            site.answer(Message("start", start.about | forged))
+    site._counts.counts.clear()
+    site.answer(requests["load"])
+    site.answer(start)
+    for _ in range(3):
+        site.answer(requests["evaluate"])
+    with fails("more often than the plan says, 3 times"):
+        site.answer(requests["evaluate"])
+    for name in ("load", "start"):
+        with fails("more often than the plan says, 1 times"):
+            site.answer(requests[name])
+
+
+def test_a_number_that_is_not_finite_names_its_site(tmp_path):
+    plan = plan_of("algo=fedavg", "algo.client_lr=1e308")
+    record = run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "out")
+    assert record.status["status"] == "diverged"
+    assert "first in client of site 'a'" in record.status["reason"]
+
+
+@pytest.mark.parametrize("value", [1.0, 1.234e-5, 99.0, 99.5, 1e10, 0.0])
+def test_bounds_are_rounded_outwards_to_two_digits(value):
+    assert value <= round_up(value) <= value * 1.1 + 1e-300
+    assert value >= round_down(value) >= value * 0.9 - 1e-300
+    assert round_up(value) == float(f"{round_up(value):.2g}")
+
+
+def test_counts_are_fitted_and_a_refusal_names_no_target_of_a_row():
+    counts = ("objective=poisson", "algo=newton")
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        rows.assign(cost=rows["cost"].abs().round()).to_csv(f"{name}.csv", index=False)
+    _, comparison = try_plan(plan_of(*counts), sites_of(plan_of(*counts)), "out")
+    assert comparison.difference < 1e-12
+    rows = pd.read_csv("b.csv")
+    rows.assign(cost=rows["cost"] - 1000).to_csv("b.csv", index=False)
+    with pytest.raises(UserError, match=r"site 'b': its targets do not fit objective=poisson$"):
+        run_plan(plan_of(*counts), InProcessConnections(sites_of(plan_of(*counts))), "out2")
+
+
+def test_a_site_refuses_damaged_requests_in_a_sentence(tmp_path):
+    """A thousand requests of a run, each with something left out, replaced or reshaped."""
+    plan, rng = plan_of(), np.random.default_rng(0)
+    connections = RecordingConnections(sites_of(plan))
+    run_plan(plan, connections, tmp_path / "out")
+    requests = [request for request in connections.requests if request.name != "end"]
+    junk = [None, -1, 10**30, "x", [], {}, [[]], True, 1e308]
+    site, sentences = sites_of(plan)["a"], []
+    for request in requests[:4]:
+        site.answer(request)
+    for _ in range(1000):
+        request = requests[rng.integers(len(requests))]
+        about, arrays = dict(request.about), dict(request.arrays)
+        key = rng.choice([*about, *arrays])
+        if key in about:
+            about[key] = junk[rng.integers(len(junk))]
+        else:
+            change = rng.integers(4)
+            array = arrays.pop(key)
+            if change:
+                arrays[key] = [array[..., None], array.astype(np.int8), np.zeros(3)][change - 1]
+        site._counts.counts.clear()
+        try:
+            site.answer(Message(request.name, about, arrays))
+        except UserError as error:
+            sentences.append(str(error))
+    assert len(sentences) > 700
+    assert not any("\n" in sentence for sentence in sentences)
