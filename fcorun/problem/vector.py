@@ -21,6 +21,9 @@ class Vector(dict):
     def tree_flatten_with_keys(self):
         return [(jax.tree_util.DictKey(k), v) for k, v in self.items()], tuple(self)
 
+    def tree_flatten(self):
+        return tuple(self.values()), tuple(self)
+
     @classmethod
     def tree_unflatten(cls, names, values):
         return cls(zip(names, values, strict=True))

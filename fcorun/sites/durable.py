@@ -176,8 +176,7 @@ class _LastAnswer:
         return (self.envelope.run, self.envelope.number) == (envelope.run, envelope.number)
 
     def write(self, path: Path) -> None:
-        envelope = {"run": self.envelope.run, "number": self.envelope.number, "of": list(self.envelope.of)}
-        header: dict[str, Any] = {"name": self.name, "envelope": envelope, "digest": self.digest}
+        header: dict[str, Any] = {"name": self.name, "envelope": self.envelope.to_json(), "digest": self.digest}
         header |= {"rows": self.rows, "runs": self.runs}
         arrays = {
             _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8),

@@ -1,4 +1,4 @@
-"""Connections to sites in this process, whose messages are bytes as on the way to another machine."""
+"""Connections to sites in this process, whose messages are checked and counted as on the way to another machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,14 +43,14 @@ class InProcessConnections:
         message = number_request(
             Message(name, dict(about or {}), dict(arrays or {})), self.run, self.next_number, asked
         )
-        request = Message.from_bytes(message.to_bytes(), "the server")
+        request = message.deliver("the server")
         answers = {}
         for site in asked:
             try:
-                answer = self.by_name[site].answer(request).to_bytes()
+                answer = self.by_name[site].answer(request)
             except UserError as error:
                 raise SiteRefusal(f"site '{site}': {error}") from error
-            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + len(answer)
-            answers[site] = Message.from_bytes(answer, f"site '{site}'")
+            answers[site] = answer.deliver(f"site '{site}'")
+            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + answers[site].n_bytes
         self.next_number += 1
         return answers

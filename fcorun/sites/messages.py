@@ -4,8 +4,8 @@ A message travels as bytes: an .npz archive of its arrays and of one JSON text. 
 """
 
 import json
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,10 @@ class Envelope:
     number: int
     of: tuple[str, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the envelope as plain values."""
+        return {"run": self.run, "number": self.number, "of": list(self.of)}
+
     @classmethod
     def from_json(cls, values: Any) -> "Envelope":
         """Return the envelope of a header. Raises an error for anything else."""
@@ -82,16 +86,25 @@ class Message:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     envelope: Envelope | None = None
 
+    @property
+    def n_bytes(self) -> int:
+        """The length of ``to_bytes``. The header and the names, shapes and dtypes of the arrays determine it."""
+        layout = tuple((name, array.shape, array.dtype.str) for name, array in self.arrays.items())
+        return _count_bytes(len(self._header), layout)
+
     def to_bytes(self) -> bytes:
         """Return the message as bytes, which are made once."""
         return self._content
 
     @cached_property
     def _content(self) -> bytes:
-        envelope = None if self.envelope is None else asdict(self.envelope)
+        return npz_bytes({_HEADER: np.frombuffer(self._header, np.uint8), **self.arrays})
+
+    @cached_property
+    def _header(self) -> bytes:
+        envelope = None if self.envelope is None else self.envelope.to_json()
         values = {"name": self.name, "about": self.about, "envelope": envelope}
-        header = json.dumps(values, allow_nan=False, sort_keys=True)
-        return npz_bytes({_HEADER: np.frombuffer(header.encode(), np.uint8), **self.arrays})
+        return json.dumps(values, allow_nan=False, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, sender: str) -> "Message":
@@ -99,21 +112,46 @@ class Message:
         try:
             arrays = arrays_from_bytes(content)
             header = arrays.pop(_HEADER)
-            if header.dtype != np.uint8 or header.ndim != 1 or len(header) > _MAX_HEADER:
+            if header.dtype != np.uint8 or header.ndim != 1:
                 raise ValueError("its header is no text")
-            values = json.loads(header.tobytes())
-            if set(values) != {"name", "about", "envelope"} or not isinstance(values["about"], dict):
-                raise ValueError("its header has other keys than 'name', 'about' and 'envelope'")
-            json.dumps(values, allow_nan=False)  # JSON of Python reads NaN and 1e999
-            envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
-            if values["name"] not in MESSAGES:
-                raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
-            if len(arrays) > _MAX_ARRAYS:
-                raise ValueError(f"it has more than {_MAX_ARRAYS} arrays")
-            for name, array in arrays.items():
-                if array.dtype.kind not in _KINDS:
-                    raise ValueError(f"its array '{name[:50]}' holds no numbers")
+            return cls._from_parts(header.tobytes(), arrays)
         except Exception as error:  # foreign bytes make the readers of archives and arrays raise errors of any kind
-            raise UserError(f"{sender} sent what is no message of fcorun ({str(error)[:200]}): use the same version of "
-                            "fcorun at the server and at all sites") from error  # fmt: skip
+            raise _refuse(sender, error) from error
+
+    def deliver(self, sender: str) -> "Message":
+        """Return what ``from_bytes`` returns for ``to_bytes``, with the same checks, but without making the bytes."""
+        try:
+            return self._from_parts(self._header, {name: np.array(array) for name, array in self.arrays.items()})
+        except Exception as error:
+            raise _refuse(sender, error) from error
+
+    @classmethod
+    def _from_parts(cls, header: bytes, arrays: dict[str, np.ndarray]) -> "Message":
+        """Return the message of a header and arrays. Raises an error for what is no message."""
+        if len(header) > _MAX_HEADER:
+            raise ValueError("its header is no text")
+        values = json.loads(header)
+        if set(values) != {"name", "about", "envelope"} or not isinstance(values["about"], dict):
+            raise ValueError("its header has other keys than 'name', 'about' and 'envelope'")
+        json.dumps(values, allow_nan=False)  # JSON of Python reads NaN and 1e999
+        envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
+        if values["name"] not in MESSAGES:
+            raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
+        if len(arrays) > _MAX_ARRAYS:
+            raise ValueError(f"it has more than {_MAX_ARRAYS} arrays")
+        for name, array in arrays.items():
+            if array.dtype.kind not in _KINDS:
+                raise ValueError(f"its array '{name[:50]}' holds no numbers")
         return cls(values["name"], values["about"], arrays, envelope)
+
+
+def _refuse(sender: str, error: Exception) -> UserError:
+    return UserError(f"{sender} sent what is no message of fcorun ({str(error)[:200]}): use the same version of fcorun "
+                     "at the server and at all sites")  # fmt: skip
+
+
+@lru_cache(maxsize=1000)
+def _count_bytes(header_length: int, layout: tuple[tuple[str, tuple[int, ...], str], ...]) -> int:
+    """Return the number of bytes of a message with a header of this length and arrays (name, shape, dtype)."""
+    arrays = {name: np.zeros(shape, dtype) for name, shape, dtype in layout}
+    return len(npz_bytes({_HEADER: np.zeros(header_length, np.uint8), **arrays}))

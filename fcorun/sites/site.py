@@ -149,12 +149,16 @@ class Site:
 
     # -- the table
 
+    @cached_property
+    def _description(self) -> Message:
+        return describe_table(self.table)
+
     def _describe(self, request: Message) -> Message:
         """Describe the table, for a server that has the same plan."""
         if request.about["plan"] != self.plan.digest:
             raise UserError(f"the server computes the plan {str(request.about['plan'])[:16]}.., and this site has "
                             f"accepted {self.plan.digest[:16]}..: send the owner that plan, to accept it")  # fmt: skip
-        return describe_table(self.table)
+        return self._description
 
     def _sum_features(self, request: Message) -> Message:
         encoded = encode_table(self.table, Agreement.from_message(request))
@@ -172,7 +176,7 @@ class Site:
         agreement = Agreement.from_message(request)
         own = load_site_data(encode_table(self.table, agreement), agreement)
         self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
-        description = Description.from_message(describe_table(self.table), "this site")
+        description = Description.from_message(self._description, "this site")
         names, n_clients = check_clients(request, description)
         number = np.array([names.index(name) for name in (*own.clients, *own.held_out_clients)])
         all_rows, all_weights = request.arrays["all_rows"], request.arrays["all_weights"]

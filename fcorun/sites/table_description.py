@@ -141,11 +141,11 @@ def _check_shapes(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int, ..
 
 def describe_table(table: SiteTable) -> Message:
     """Return the description of a site's table. Raises UserError where the policy forbids to answer."""
-    frame, training = table.rows.frame, table.masks[0]
+    training = table.masks[0]
     numbers = [name for name, kind in table.kinds.items() if kind == "number"]
     values = np.empty((len(training), len(numbers)))
     for j, name in enumerate(numbers):
-        values[:, j] = coerce_numbers(frame[name])[0]
+        values[:, j] = coerce_numbers(table.columns[name])[0]
         _check_finite(values[:, j], name)
 
     levels, level_counts = {}, {}

@@ -67,6 +67,11 @@ class SiteTable:
         return list(self.client_rows.client_names)
 
     @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the rows, each a pandas.Series, by name."""
+        return {str(name): column for name, column in self.rows.frame.items()}
+
+    @cached_property
     def n_rows(self) -> np.ndarray:
         """Return the numbers of training, validation and test rows of each client, (M, 3)."""
         return self.count_rows(np.ones(len(self.rows.y), bool))
@@ -88,7 +93,7 @@ class SiteTable:
         """Return the dtype of the features of each column."""
         dtypes = {"levels": "int8", NO_VALUES: "float64"}
         return {
-            name: coerce_numbers(self.rows.frame[name])[0].dtype.name if kind == "number" else dtypes[kind]
+            name: coerce_numbers(self.columns[name])[0].dtype.name if kind == "number" else dtypes[kind]
             for name, kind in self.kinds.items()
         }
 
@@ -98,7 +103,7 @@ class SiteTable:
         counts = {}
         for name, kind in self.kinds.items():
             if kind == "levels":
-                levels = to_level_names(self.rows.frame[name])[self.masks[0]]
+                levels = to_level_names(self.columns[name])[self.masks[0]]
                 counts[name] = Counter(level for level in levels.tolist() if level is not None)
         return counts
 
@@ -123,7 +128,7 @@ class SiteTable:
     @cached_property
     def gap_counts(self) -> dict[str, np.ndarray]:
         """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
-        return {str(name): self.count_rows(is_missing(self.rows.frame[name])) for name in self.rows.frame}
+        return {name: self.count_rows(is_missing(column)) for name, column in self.columns.items()}
 
     def count_rows(self, selected: np.ndarray) -> np.ndarray:
         """Return the numbers of training, validation and test rows of each client in the mask ``selected``, (M, 3)."""
@@ -156,9 +161,9 @@ def read_site_table(options: Sites, site: SiteOptions, policy: TablePolicy) -> S
     with for_owner_alone(_UNREADABLE):
         where = f"data.path={site.path}"
         kinds = {}
-        for name in rows.frame:
-            has_values = not is_missing(rows.frame[name]).all()
-            kinds[str(name)] = infer_kind(rows.frame[name], where, rows.client) if has_values else NO_VALUES
+        for name, column in rows.frame.items():
+            has_values = not is_missing(column).all()
+            kinds[str(name)] = infer_kind(column, where, rows.client) if has_values else NO_VALUES
         client_rows, masks = _divide(rows, options, roles, site.path)
     site_table = SiteTable(
         options=options,

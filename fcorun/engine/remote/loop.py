@@ -166,22 +166,22 @@ class RemoteRound:
         return [SiteExchange(self, exchange) for exchange in self.loop.exchanges]
 
     @property
-    def clients(self) -> jax.Array:
-        return jnp.asarray(self.cohort)
+    def clients(self) -> np.ndarray:
+        return self.cohort
 
-    @property
+    @cached_property
     def sites(self) -> list[str]:
         """The names under which the answers for the cohort's clients come, in the order of the cohort."""
         return list(dict.fromkeys(self.loop.site_rows.answer_of_client[m] for m in self.cohort))
 
     @property
-    def weights(self) -> jax.Array:
+    def weights(self) -> np.ndarray:
         """The sum of the weights of each site's clients of the cohort."""
         weights = self.loop.schedule.averaging_weights
         by_site = dict.fromkeys(self.sites, 0.0)
         for m in self.cohort:
             by_site[self.loop.site_rows.answer_of_client[m]] += float(weights[m])
-        return jnp.asarray(list(by_site.values()), self.loop.federation.precision)
+        return np.array(list(by_site.values()), self.loop.federation.precision)
 
     @property
     def draws(self) -> RoundDraws:
