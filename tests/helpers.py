@@ -28,8 +28,8 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # The files of a finished record.
 FILES = [
-    *("coefficients.csv", "coefficients.png", "config.yaml", "curves.png", "metrics.csv", "run.log", "scores.csv"),
-    *("solution.npz", "status.json", "summary.json"),
+    *("coefficients.csv", "coefficients.png", "config.yaml", "curves.png", "metrics.csv", "predictions.csv"),
+    *("run.log", "scores.csv", "solution.npz", "status.json", "summary.json"),
 ]
 PICTURES = ("coefficients.png", "curves.png")  # the files that points of sweeps lack
 

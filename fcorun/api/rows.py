@@ -50,6 +50,7 @@ class FrameOptions(ArrayOptions, total=False):
     group_across: Literal["refuse", "keep"]
     split: str | None
     fold: str | None
+    keep: list[str] | None
 
 
 @python_errors(lambda _: PythonNames("arrays"))
@@ -146,7 +147,7 @@ def from_frame(
         task: as for ``from_arrays``.
         name: the name of the data, in messages and folders.
         options: further options of a table: weight, offset, group, split, fold (names of columns), validation, test,
-            standardize, missing, only, ignore, positive, seed, ...
+            standardize, missing, only, ignore, keep, positive, seed, ...
 
     Raises UserError for a frame without these columns, missing names of clients, and unknown options.
     """

@@ -18,8 +18,9 @@ from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
 _RECORD_FILES = (  # in the order of their importance to a reader
-    *("metrics.csv", "scores.csv", "curves.png", "coefficients.csv", "coefficients.png", "weights.nii.gz", "brain.png"),
-    *("summary.json", "solution.npz", "personal.npz", "scaling.npz", "config.yaml", "run.log"),
+    *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
+    *("weights.nii.gz", "brain.png", "summary.json", "solution.npz", "personal.npz", "scaling.npz"),
+    *("config.yaml", "run.log"),
 )
 _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 

@@ -63,6 +63,7 @@ class FederatedData:
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         client_truths: parameters of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         warnings: sentences that a user should read before using these data.
+        keep: the names of the columns ``Rows.kept``, which predictions.csv repeats.
     """
 
     train: Rows
@@ -76,6 +77,7 @@ class FederatedData:
     truth: dict[str, np.ndarray] | None = None
     client_truths: dict[str, np.ndarray] | None = None
     warnings: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self):
         for name in ("validation", "test"):

@@ -91,6 +91,7 @@ class Table(Dataset):
         fold: a column that names the fold in which ``fcorun select`` holds each row out; no feature.
         resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
             are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
+        keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
     """
 
     source = "yours"
@@ -118,6 +119,7 @@ class Table(Dataset):
     group_across: Annotated[Literal["refuse", "keep"], "default outside identity"] = "refuse"
     split: ColumnName = None
     fold: ColumnName = None
+    keep: ColumnNames = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -217,7 +219,7 @@ class Table(Dataset):
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
         x, standardized = self._standardize(x, names, client_rows, training)
         row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
-        columns = {"group": rows.group, "fold": rows.fold, "row": row, **weight_and_offset}
+        columns = {"group": rows.group, "fold": rows.fold, "row": row, "kept": rows.kept, **weight_and_offset}
         all_rows = Rows(x, y, number, **columns)
         return FederatedData(
             train=all_rows.take(training),
@@ -229,6 +231,7 @@ class Table(Dataset):
             clients=tuple(client_names[m] for m in trained),
             held_out_clients=tuple(client_names[m] for m in others),
             warnings=self._warnings(rows, classes, warnings, client_rows),
+            keep=() if rows.kept is None else tuple(self.keep or ()),
         ).validate()
 
     def _column_kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:

@@ -1,5 +1,6 @@
 """Predictions of a record's model for new rows, with warnings on doubtful ones."""
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -9,6 +10,7 @@ from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.estimator import clients_with_personal_models, load_estimator
 from fcorun.records.record import Record
+from fcorun.tables.column_roles import PREDICTION_COLUMNS
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.tables.readers import require_finite_numbers
@@ -17,15 +19,19 @@ _MAX_NAMES = 10  # names in a sentence
 
 
 def predict(
-    record: Record, frame: Any, clients: np.ndarray | None = None, source: str = "the frame"
+    record: Record,
+    frame: Any,
+    clients: np.ndarray | None = None,
+    source: str = "the frame",
+    keep: Sequence[str] = (),
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 
-    The predictions have the columns ``row`` (from 1), ``client`` if clients are known, ``prediction`` (a number, or the
-    label of a class) and ``probability_LABEL`` of each class. For a record with personal models, ``model`` is personal
-    or shared. For standardize=per_client, ``scaling`` is client (of the row's client) or mean (of all clients). The
-    column ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have,
-    and gaps that were filled. The column is omitted if no row is doubtful.
+    The predictions have the columns ``row`` (from 1), ``client`` if clients are known, those of ``keep``,
+    ``prediction`` (a number, or the label of a class) and ``probability_LABEL`` of each class. For a record with
+    personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
+    client) or mean (of all clients). The column ``warnings`` flags rows whose prediction is doubtful: levels, clients
+    and numbers that training did not have, and gaps that were filled. The column is omitted if no row is doubtful.
 
     Args:
         record: a record that is done.
@@ -33,12 +39,14 @@ def predict(
             data: the model standardizes. Other columns are ignored.
         clients: the client of each row, text or None, shape (n,).
         source: the name of the rows in errors.
+        keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
 
     Raises UserError for features that are missing or no numbers, and as ``load_estimator``.
     """
     import pandas as pd
 
     shared = load_estimator(record)  # refuses a record that cannot predict
+    kept, frame = _take_kept(frame, record, keep)
     offset, frame = _read_offset(frame, record, source)
     classes = record.summary["data"]["classes"]
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
@@ -57,6 +65,8 @@ def predict(
         model = load_estimator(record, client) if client else shared
         parts.append(_predict_rows(model, x.iloc[rows], offset[rows]).set_index(rows))
     predictions = pd.concat(parts).sort_index()
+    for name in reversed(kept.columns):
+        predictions.insert(0, name, kept[name].to_numpy())
     if any(name is not None for name in clients):
         predictions.insert(0, "client", clients)
     predictions.insert(0, "row", np.arange(1, len(predictions) + 1))
@@ -128,6 +138,22 @@ def select_features(
     for name in frame.columns:
         columns.append(require_finite_numbers(frame[name], f"{source}: column '{name}'").astype(float))
     return pd.DataFrame(np.stack(columns, axis=1), columns=names or None), warnings
+
+
+def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, Any]:
+    """Return the columns of new rows that the predictions repeat, and the rows without those that are no features.
+
+    Raises UserError for a column whose name is that of a prediction.
+    """
+    data = record.config["data"]
+    names = list(dict.fromkeys(keep or [name for name in data.get("keep") or () if name in frame]))
+    for name in names:
+        if name in PREDICTION_COLUMNS or str(name).startswith("probability_"):
+            raise UserError(f"'{name}' is a column that the predictions have anyway: rename yours, or keep another")
+    encoding = _read_record_encoding(record)
+    used = {data.get("weight"), data.get("offset"), *record.summary["data"]["feature_names"]}
+    used |= {column.name for column in encoding.columns} if encoding else set()
+    return frame[names], frame.drop(columns=[name for name in names if name not in used])
 
 
 def _suggest_columns(missing: list[str], present: list[str], encoding: Encoding | None) -> str:

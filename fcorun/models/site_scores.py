@@ -5,7 +5,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.models.forward import Arrays
-from fcorun.models.scores import SHARED
+from fcorun.models.predictions import SHARED
 from fcorun.rows.site_rows import SiteRows
 
 _SPLITS = ("train", "validation", "test")

@@ -31,6 +31,7 @@ RECORD_FILES = (
     "encoding.json",
     "scaling.npz",
     "scores.csv",
+    "predictions.csv",
     "coefficients.csv",
     "coefficients_by_client.csv",
     "mask.nii.gz",
@@ -144,6 +145,27 @@ class Record:
             elif name not in ("set", "model", "client", "positive"):
                 scores[name] = scores[name].replace("", "nan").astype(float)
         return scores
+
+    @cached_property
+    def predictions(self) -> "pd.DataFrame":
+        """The predictions for the held-out rows, as ``fcorun.models.predictions`` writes them; empty without the file.
+
+        Names of clients, labels of classes and the columns that ``data.keep`` names are text.
+        """
+        import pandas as pd
+
+        try:
+            text = formats.read_text(self.folder / "predictions.csv")
+        except FileNotFoundError:
+            return pd.DataFrame()
+        predictions = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+        is_regression = "classes" in self.summary["data"] and not self.summary["data"]["classes"]
+        for name in predictions:
+            if name == "row":
+                predictions[name] = predictions[name].astype(int)
+            elif name.startswith("probability") or (is_regression and name in ("target", "prediction")):
+                predictions[name] = predictions[name].astype(float)  # Python's float() is exact in any version
+        return predictions
 
     @cached_property
     def scaling(self) -> "dict[str, np.ndarray]":

@@ -32,7 +32,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
-from fcorun.models.scores import compute_scores
+from fcorun.models.predictions import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN, predict_splits, predictions_csv
+from fcorun.models.scores import tabulate_scores
 from fcorun.models.site_scores import compute_site_scores
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
@@ -175,7 +176,7 @@ def _write_end(
 
 
 def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: dict) -> None:
-    """Write scores.csv if rows are held out."""
+    """Write scores.csv and predictions.csv if rows are held out."""
     start = time.perf_counter()
     models = None
     if "personal" in arrays:
@@ -187,9 +188,15 @@ def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summ
         return
     gather = partial(gather_predictions, job.experiment.objective, data, arrays["solution"])
     shared_model = arrays["solution"] if job.experiment.has_shared_model else None
-    scores = compute_scores(job.experiment.objective, data, shared_model, models, gather)
-    if scores:
-        _write_next(job, "scores.csv", csv_text(scores))
+    predictions = predict_splits(job.experiment.objective, data, shared_model, models, gather)
+    if predictions:
+        _write_next(job, "scores.csv", csv_text(tabulate_scores(predictions)))
+        n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
+        if n_rows <= MAX_PREDICTED_ROWS:
+            _write_next(job, PREDICTIONS_FILE, predictions_csv(predictions))
+        else:
+            job.run_folder.log(f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} held-out rows, more than "
+                               f"{MAX_PREDICTED_ROWS:,}")  # fmt: skip
     summary["seconds"]["scores"] = time.perf_counter() - start
 
 

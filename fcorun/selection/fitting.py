@@ -30,6 +30,8 @@ from fcorun.experiment import build
 from fcorun.experiment.convergence import measure_remaining_descent
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import aggregate
+from fcorun.models.forward import compute_predictions
+from fcorun.models.predictions import MAX_PREDICTED_ROWS, PERSONAL, SHARED, predict_personal
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
@@ -42,6 +44,9 @@ from fcorun.system.machine import available_cores, compute_policy
 
 END_STATES = ("done", "falling", "diverged", "not certified")
 _COUNTS = ("rounds", "bytes_up", "bytes_down")
+_MAX_OUTPUTS = 2**27  # outputs for held-out rows that are kept, half a gigabyte in float32
+# maps the solution of a run, and its personal models or None, to outputs for the validation rows, as in PathFit
+_PredictHeldOut = Callable[[dict[str, np.ndarray], dict[str, np.ndarray] | None], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -53,16 +58,24 @@ class PathFit:
         solution: parameters by name, with leading axis P.
         end_state: the position in END_STATES of the state in which each run ended, (P,).
         counts: rounds, bytes_up and bytes_down of each run, each (P,); the bytes of edges are included.
+        held_out: the outputs of the shared and of the personal models for the subset's validation rows, without
+            offsets, each (P, V) or (P, V, classes); empty without validation rows, or if ``keeps_held_out`` is false.
     """
 
     metrics: dict[str, np.ndarray]
     solution: dict[str, np.ndarray]
     end_state: np.ndarray
     counts: dict[str, np.ndarray]
+    held_out: dict[str, np.ndarray] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write the fit to an npz file, whose keys are GROUP/NAME."""
-        groups = {"metrics": self.metrics, "solution": self.solution, "counts": self.counts}
+        groups = {
+            "metrics": self.metrics,
+            "solution": self.solution,
+            "counts": self.counts,
+            "held_out": self.held_out,
+        }
         arrays = {f"{group}/{name}": array for group, members in groups.items() for name, array in members.items()}
         write_atomically(path, npz_bytes(arrays | {"/end": self.end_state}))
 
@@ -70,13 +83,20 @@ class PathFit:
     def load(cls, path: Path) -> "PathFit | None":
         """Read a fit from a file; return None if the file is missing or damaged."""
         try:
-            groups: dict[str, dict] = {"metrics": {}, "solution": {}, "counts": {}, "": {}}
+            groups: dict[str, dict] = {"metrics": {}, "solution": {}, "counts": {}, "held_out": {}, "": {}}
             for key, array in read_npz(path).items():
                 group, _, name = key.partition("/")
                 groups[group][name] = array
-            return cls(groups["metrics"], groups["solution"], groups[""]["end"], groups["counts"])
+            end_state = groups.pop("")["end"]
+            return cls(**groups, end_state=end_state)
         except READ_ERRORS:
             return None
+
+
+def keeps_held_out(data: FederatedData, n_values: int, n_rows: int) -> bool:
+    """Return whether the outputs for ``n_rows`` rows, each held out once, of runs at ``n_values`` values are kept."""
+    outputs = len(data.classes) if len(data.classes) > 2 else 1
+    return n_rows <= MAX_PREDICTED_ROWS and n_rows * n_values * outputs <= _MAX_OUTPUTS
 
 
 def find_runs(fits: Mapping[str, PathFit], state: str) -> Bool[np.ndarray, "S P"]:
@@ -85,12 +105,16 @@ def find_runs(fits: Mapping[str, PathFit], state: str) -> Bool[np.ndarray, "S P"
 
 
 class _RunResult(NamedTuple):
-    """The end of one run of a path: tail averages, parameters, a state of END_STATES, and the values of _COUNTS."""
+    """The end of one run of a path: tail averages, parameters, a state of END_STATES, and the values of _COUNTS.
+
+    ``held_out`` has the outputs for the validation rows, as in PathFit, for one run.
+    """
 
     metrics: dict[str, float]
     solution: dict[str, np.ndarray]
     end_state: str
     counts: tuple[float, ...]
+    held_out: dict[str, np.ndarray]
 
 
 @dataclass
@@ -165,10 +189,11 @@ class PathFitter:
         width = max_runs(engine, points[0], [settings.seed], settings.memory, threads, reserved=taken)
         n_batches = -(-len(points) // min(width, len(points)))
         width = -(-len(points) // n_batches)  # batches of one size
+        predict = self._held_out_predictor(experiment, data)
         results = []
         for start in range(0, len(points), width):
             batch = points[start : start + width]
-            runs = _BatchHistory(experiment, engine, len(batch))
+            runs = _BatchHistory(experiment, engine, len(batch), predict)
             padding = batch[-1:] * (width - len(batch))
             for snapshot in engine.run(batch + padding):
                 if self.stop_requested.is_set():
@@ -177,6 +202,25 @@ class PathFitter:
                     break
             results += runs.results()
         return results
+
+    def _held_out_predictor(self, experiment: PreparedExperiment, data: FederatedData) -> _PredictHeldOut:
+        """Return a function of a run's parameters and personal models that predicts the validation rows."""
+        rows = data.validation
+        if rows is None or not keeps_held_out(data, len(self.values), len(self.data.train)):
+            return lambda solution, models: {}
+        clients = data.client_of_row("validation")
+
+        def predict(solution: dict[str, np.ndarray], models: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+            outputs = {}
+            if experiment.has_shared_model:
+                outputs[SHARED] = compute_predictions(experiment.objective, solution, rows.x, data.features.scale)
+            if models is not None and clients is not None:
+                output, has_model = predict_personal(experiment.objective, data, models, rows, clients)
+                if has_model.all():
+                    outputs[PERSONAL] = output
+            return outputs
+
+        return predict
 
     def _point(self, experiment: PreparedExperiment, data: FederatedData, value: float) -> dict:
         """Return the numbers of the run with this value of the path."""
@@ -204,6 +248,7 @@ class PathFitter:
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )
+        predict = self._held_out_predictor(experiment, data)
         start = None
         results = []
         for value in self.values:
@@ -228,19 +273,20 @@ class PathFitter:
             else:
                 end_state = "done" if iterate.certified else "not certified"
                 start = iterate.w
-            results.append(_RunResult(metrics, solution, end_state, (0, 0, 0)))
+            results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
         return results
 
 
 class _BatchHistory:
     """The histories of the runs of a batch, evaluated like the run of a record."""
 
-    def __init__(self, experiment: PreparedExperiment, engine: Engine, n_runs: int):
+    def __init__(self, experiment: PreparedExperiment, engine: Engine, n_runs: int, predict: _PredictHeldOut):
         assert isinstance(experiment.algo, Algorithm)
         self.message_bytes = message_bytes(engine.federation, experiment.algo, experiment.uplink)
         self.runs = [RunHistory(experiment) for _ in range(n_runs)]
         self.traffic = estimate_traffic(engine.federation, engine.rounds, experiment.settings.seed)
-        self.solutions_at_target: dict[int, dict[str, np.ndarray]] = {}  # by the position of the run
+        self.predict = predict
+        self.ends_at_target: dict[int, tuple[dict, dict]] = {}  # solution and predictions by the run's position
         self.last: Snapshot | None = None
 
     def add_snapshot(self, snapshot: Snapshot) -> bool:
@@ -255,17 +301,23 @@ class _BatchHistory:
                 continue
             run.add_snapshot(snapshot, g, sent, 0.0)
             if run.check_targets():
-                self.solutions_at_target[g] = {name: array[g] for name, array in snapshot.solution.items()}
+                self.ends_at_target[g] = self._end(snapshot, g)
         return not all(run.stopped or run.divergence_round for run in self.runs)
 
+    def _end(self, snapshot: Snapshot, g: int) -> tuple[dict, dict]:
+        """Return the solution of a run at a snapshot, and its predictions for the validation rows."""
+        solution = {name: array[g] for name, array in snapshot.solution.items()}
+        models = None
+        if snapshot.client_models is not None:
+            models = {name: np.asarray(array[g]) for name, array in snapshot.client_models.items()}
+        return solution, self.predict(solution, models)
+
     def results(self) -> list[_RunResult]:
-        """Return the metrics, solution, end state and counts of each run."""
+        """Return the metrics, solution, end state, counts and predictions of each run."""
         assert self.last is not None
         results = []
         for g, run in enumerate(self.runs):
-            solution = self.solutions_at_target.get(g)
-            if solution is None:
-                solution = {name: array[g] for name, array in self.last.solution.items()}
+            solution, held_out = self.ends_at_target.get(g) or self._end(self.last, g)
             settings = run.experiment.settings
             run.check_growth()
             if run.divergence_round:
@@ -279,7 +331,8 @@ class _BatchHistory:
             last_row = run.rows[-1] if run.rows else {"round": 0}
             bytes_up = sum(value for name, value in last_row.items() if name.endswith("bytes_up"))
             bytes_down = sum(value for name, value in last_row.items() if name.endswith("bytes_down"))
-            results.append(_RunResult(metrics, solution, end_state, (last_row["round"], bytes_up, bytes_down)))
+            counts = (last_row["round"], bytes_up, bytes_down)
+            results.append(_RunResult(metrics, solution, end_state, counts, held_out))
         return results
 
 
@@ -292,4 +345,5 @@ def _stack_runs(results: Sequence[_RunResult]) -> PathFit:
         solution={name: np.stack([result.solution[name] for result in results]) for name in results[0].solution},
         end_state=np.array([END_STATES.index(result.end_state) for result in results]),
         counts=dict(zip(_COUNTS, counts, strict=True)),
+        held_out={name: np.stack([result.held_out[name] for result in results]) for name in results[0].held_out},
     )

@@ -31,7 +31,7 @@ from fcorun.problem import solver
 from fcorun.records import locks
 from fcorun.records.formats import json_text, read_json
 from fcorun.runs.batching import check_devices
-from fcorun.selection.fitting import PathFit, PathFitter
+from fcorun.selection.fitting import PathFit, PathFitter, keeps_held_out
 from fcorun.selection.folds import SubsetMasks, describe_rows, warn_filled_gaps
 from fcorun.selection.path import RegularizationPath, find_path_parameter
 from fcorun.system.files import write_atomically
@@ -140,6 +140,11 @@ class Study:
             label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
         )
 
+    @property
+    def keeps_held_out(self) -> bool:
+        """True if the fits have outputs for the rows that their subsets hold out."""
+        return keeps_held_out(self.data, len(self.path.values), len(self.data.train))
+
     def describe_progress(self) -> str:
         """Say how many fits exist and how many remain to be computed."""
         n_fits = len(self.subsets)
@@ -228,9 +233,13 @@ class Study:
         return take_subset(self.data, subset.train, subset.validation, restandardize)
 
     def _load_fits(self) -> dict[str, PathFit]:
-        """Read the fits that exist, by the name of their subset."""
-        fits = {name: PathFit.load(self._fit_file(name)) for name in self.subsets}
-        return {name: fit for name, fit in fits.items() if fit is not None}
+        """Read the fits that exist, by the name of their subset, but for those that lack predictions."""
+        fits = {}
+        for name, subset in self.subsets.items():
+            fit = PathFit.load(self._fit_file(name))
+            if fit is not None and (fit.held_out or not (self.keeps_held_out and subset.validation.any())):
+                fits[name] = fit
+        return fits
 
     def _fit_file(self, name: str) -> Path:
         return self.folder / FITS / f"{name}.npz"

@@ -191,7 +191,8 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, l
         raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
     target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
     try:
-        parsed, warnings = read_named_columns(file, ending, target, client, where=where)
+        text_columns = [] if client is None else [client]
+        parsed, warnings = read_named_columns(file, ending, target, text_columns, where=where)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     names = parsed.frame.columns.tolist()

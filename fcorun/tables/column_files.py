@@ -49,7 +49,11 @@ class ParsedTable:
 
 
 def read_csv_text(
-    file: Path, ending: str, target: str | None, client: str | None, kinds: Mapping[str, ColumnKind] | None = None
+    file: Path,
+    ending: str,
+    target: str | None,
+    text_columns: Sequence[str],
+    kinds: Mapping[str, ColumnKind] | None = None,
 ) -> ParsedTable:
     """Read a CSV or TSV file.
 
@@ -58,8 +62,8 @@ def read_csv_text(
 
     Commas in numbers are read as decimal commas where that is certain: no number of the file has a point, and some
     number cannot have a separator of thousands (0,5 or 12,25, but not 1,234). Elsewhere such columns stay text. The
-    column ``client`` always stays text. A text ``target`` stays text in a file without semicolons whose features have
-    no commas.
+    ``text_columns``, such as the clients, always stay text. A text ``target`` stays text in a file without semicolons
+    whose features have no commas.
 
     Tokens such as NA are missing values among numbers and names among text. ``kinds`` are the known kinds of columns.
     """
@@ -67,23 +71,23 @@ def read_csv_text(
 
     options: Any = {"sep": detect_separator(file, ending), "index_col": False, "low_memory": False}
     options |= exact_float_options()
-    dtypes: Any = {client: str} if client else None  # a client "007" keeps its name
+    dtypes: Any = dict.fromkeys(text_columns, str)  # a client "007" keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
         frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **options)
-        tokens = find_missing_tokens(frame, client)
+        tokens = find_missing_tokens(frame, text_columns)
         original = {name: frame[name] for name in tokens}
         if tokens:  # the numbers in columns with tokens are read as those of other columns
             reread: Any = pd.read_csv(file, usecols=list(tokens), **options)
             for name in tokens:
                 frame[name] = reread[name]
-        converted, unparsed = _convert_decimal_commas(file, frame, target, client, options)
+        converted, unparsed = _convert_decimal_commas(file, frame, target, text_columns, options)
     restore_level_columns(frame, original, target, kinds or {})
     return ParsedTable(frame, converted, tokens, unparsed)
 
 
 def _convert_decimal_commas(
-    file: Path, frame: Any, target: str | None, client: str | None, options: dict[str, Any]
+    file: Path, frame: Any, target: str | None, text_columns: Sequence[str], options: dict[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
     """Convert the columns with decimal commas to numbers, in place.
 
@@ -91,7 +95,7 @@ def _convert_decimal_commas(
     """
     import pandas as pd
 
-    candidates = _columns_with_commas(frame.drop(columns=[client], errors="ignore") if client else frame)
+    candidates = _columns_with_commas(frame.drop(columns=[*text_columns], errors="ignore"))
     if not candidates or not _has_certain_decimal_comma(candidates):
         return [], {}
     if options["sep"] != ";" and list(candidates) == [target]:
@@ -165,7 +169,11 @@ def _explain_unparsed(name: str, values: Any, other: str, with_point: str) -> st
 
 
 def read_excel(
-    file: Path, where: str, target: str | None, client: str | None, kinds: Mapping[str, ColumnKind] | None = None
+    file: Path,
+    where: str,
+    target: str | None,
+    text_columns: Sequence[str],
+    kinds: Mapping[str, ColumnKind] | None = None,
 ) -> tuple[ParsedTable, list[str], list[str]]:
     """Return the table of the first sheet, its header as written, and a warning if the file has more sheets.
 
@@ -185,7 +193,7 @@ def read_excel(
         frame: Any = book.parse(first, dtype=object, keep_default_na=False, na_values=[""])
         frame = frame.infer_objects()  # numbers stored as text stay objects, and are reported later
     sheet_warnings = [f"of {len(others) + 1} sheets the first, '{first}', is read"] if others else []
-    tokens = find_missing_tokens(frame, client)
+    tokens = find_missing_tokens(frame, text_columns)
     original = {name: frame[name] for name in tokens}
     for name, column in original.items():
         frame[name] = column.mask(column.isin(MISSING_TOKENS)).infer_objects()
@@ -218,7 +226,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
         encoding.check_columns(features, where)
         features = [column.name for column in encoding.columns]
 
-    names = dict.fromkeys((roles.target, roles.client, *roles.metadata.values()))
+    names = dict.fromkeys((roles.target, roles.client, *roles.metadata.values(), *(roles.keep or ())))
     frame = pd.read_parquet(file, columns=[name for name in names if name is not None])
     frame.columns = [str(name) for name in frame.columns]
     rows = roles.split_columns(frame, path, features=[])

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError, suggest_name
-from fcorun.tables.columns import names_as_text, require_numbers, to_plain_array
+from fcorun.tables.columns import column_as_text, names_as_text, require_numbers, to_plain_array
 
+# columns of predictions.csv (fcorun.models.predictions)
+PREDICTION_COLUMNS = ("set", "client", "row", "target", "prediction", "positive", "probability", "model", "fold")
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
 _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 
@@ -25,6 +27,7 @@ class ColumnRoles:
         group, split, fold: the columns that assign each row to a group, a split and a fold.
         ignore: columns that are no features.
         only: the columns that are features. None: all columns without another role.
+        keep: columns that are no features and that predictions.csv repeats, such as the numbers of patients.
     """
 
     target: str | None = None
@@ -36,6 +39,7 @@ class ColumnRoles:
     fold: str | None = None
     ignore: Sequence[str] | None = None
     only: Sequence[str] | None = None
+    keep: Sequence[str] | None = None
 
     @classmethod
     def from_options(cls, dataset: Any) -> "ColumnRoles":
@@ -48,6 +52,13 @@ class ColumnRoles:
         columns = {option: getattr(self, option) for option in ("weight", "offset", "group", "split", "fold")}
         return {option: column for option, column in columns.items() if column is not None}
 
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns whose text is read as it is written: a client or a patient "007" keeps its name."""
+        others = (self.target, self.client, *self.metadata.values())
+        kept = [name for name in self.keep or () if name not in others]
+        return kept if self.client is None else [self.client, *kept]
+
     def check(self) -> None:
         """Raise UserError for a column with two roles."""
         for option, column in self.metadata.items():
@@ -56,9 +67,15 @@ class ColumnRoles:
                     raise UserError(f"data.{option}={column} is data.{other} too: name another column")
         if self.weight is not None and self.weight == self.offset:
             raise UserError(f"data.offset={self.offset} is data.weight too: name two different columns")
+        for option in ("ignore", "keep"):
+            for name in getattr(self, option) or ():
+                if name in (self.only or ()):
+                    raise UserError(f"data.{option} and data.only both name '{name}': name it in one of them")
+        for name in self.keep or ():
+            if name in PREDICTION_COLUMNS:
+                raise UserError(f"data.keep={name} is the name of a column that predictions.csv has anyway: rename "
+                                "yours, or leave it out")  # fmt: skip
         for name in self.ignore or ():
-            if name in (self.only or ()):
-                raise UserError(f"data.ignore and data.only both name '{name}': name it in one of them")
             for option, column in self.metadata.items():
                 if name == column:
                     raise UserError(f"data.{option}={name} is in data.ignore too, and is no feature anyway: leave it "
@@ -67,12 +84,12 @@ class ColumnRoles:
     def select_features(self, frame: Any, path: str) -> list[str]:
         """Return the columns of a pandas.DataFrame that are features, in order.
 
-        Raises UserError for names in ``ignore`` or ``only`` that are no columns of the file ``path``, and for a feature
-        without a name.
+        Raises UserError for names in ``ignore``, ``only`` or ``keep`` that are no columns of the file ``path``, and for
+        a feature without a name.
         """
         available = [name for name in frame.columns if name not in (self.target, self.client)]
-        for option, names in (("ignore", self.ignore), ("only", self.only)):
-            for name in names or ():
+        for option in ("ignore", "only", "keep"):
+            for name in getattr(self, option) or ():
                 if name in (self.target, self.client):
                     raise UserError(
                         f"data.{option}: '{name}' is the target or the client, and no feature; leave it out"
@@ -80,7 +97,7 @@ class ColumnRoles:
                 if name not in available:
                     suggestion = suggest_columns(name, frame[available])
                     raise UserError(f"data.{option}: {path} has no column '{name}'; {suggestion}")
-        excluded = {*(self.ignore or ()), *self.metadata.values()}
+        excluded = {*(self.ignore or ()), *(self.keep or ()), *self.metadata.values()}
         features = [name for name in available if name not in excluded and (self.only is None or name in self.only)]
         for name in features:
             if name.startswith("Unnamed: "):
@@ -123,6 +140,7 @@ class ColumnRoles:
             client=None if self.client is None else names_as_text(to_plain_array(frame[self.client])),
             frame=frame[list(features)],
             metadata=frame[metadata_names] if metadata_names else None,
+            kept=np.stack([column_as_text(frame[name]) for name in self.keep], axis=1) if self.keep else None,
         )
 
 
@@ -143,6 +161,7 @@ class ParsedRows:
         metadata: a pandas.DataFrame of the weights, offsets, groups, splits and folds, or None for a file that has
             none.
         encoding: the Encoding of a Parquet file whose rows stay on disk, or None.
+        kept: the columns that ``keep`` names, as text, shape (N, k), or None.
     """
 
     x: np.ndarray
@@ -157,6 +176,7 @@ class ParsedRows:
     warnings: tuple[str, ...] = ()
     metadata: Any = None
     encoding: Any = None
+    kept: np.ndarray | None = None
 
 
 def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> tuple[ParsedRows, dict[str, Any]]:

@@ -4,7 +4,7 @@ Tokens such as NA in the cells are missing values among numbers, and names among
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -238,16 +238,16 @@ def _has_numpy_numbers(series: Any) -> bool:
     return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
 
 
-def find_missing_tokens(frame: Any, client: str | None) -> dict[str, list[str]]:
+def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, list[str]]:
     """Return the sorted tokens of each column that has some.
 
-    The column ``client`` is skipped, since a token may be the name of a client.
+    The ``text_columns`` are skipped, since a token may be the name of a client.
     """
     from pandas.api import types
 
     tokens = {}
     for name in frame.columns:
-        if str(name) != client and not types.is_numeric_dtype(frame[name].dtype):
+        if str(name) not in text_columns and not types.is_numeric_dtype(frame[name].dtype):
             is_token = frame[name].isin(MISSING_TOKENS)
             if is_token.any():
                 tokens[name] = sorted(set(frame[name][is_token]))

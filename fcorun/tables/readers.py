@@ -107,7 +107,7 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
         file = find_file(path, arrays=True)
         ending = detect_ending(file, where)
     has_named_columns = ending in NAMED_COLUMN_ENDINGS
-    for option in ("target", "client", "ignore", "only"):
+    for option in ("target", "client", "ignore", "only", "keep"):
         column = getattr(roles, option)
         if column is not None and not has_named_columns:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
@@ -149,7 +149,7 @@ def _read_frame(
 ) -> ParsedRows:
     """Read the rows of a file with named columns into memory."""
     where = f"data.path={path}"
-    table, warnings = read_named_columns(file, ending, roles.target, roles.client, where=where, kinds=kinds)
+    table, warnings = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
     return parse_columns(table, path, roles, warnings)
 
 
@@ -204,15 +204,15 @@ def read_named_columns(
     file: Path,
     ending: str,
     target: str | None,
-    client: str | None,
+    text_columns: Sequence[str],
     *,
     where: str = "",
     kinds: Mapping[str, ColumnKind] | None = None,
 ) -> tuple[ParsedTable, list[str]]:
     """Read a file with named columns. Return the table, with text as names of its columns, and warnings.
 
-    The columns ``target`` and ``client``, if the file has them, keep their text. ``kinds`` are the known kinds of
-    columns. Raises UserError for two columns with the same name, and one of READ_ERRORS for a damaged file.
+    The column ``target`` and the ``text_columns``, if the file has them, keep their text. ``kinds`` are the known kinds
+    of columns. Raises UserError for two columns with the same name, and one of READ_ERRORS for a damaged file.
     """
     import pandas as pd
 
@@ -222,9 +222,9 @@ def read_named_columns(
     if ending == PARQUET_ENDING:
         table = ParsedTable(pd.read_parquet(file))
     elif ending == ".xlsx":
-        table, header, warnings = read_excel(file, where, target, client, kinds)
+        table, header, warnings = read_excel(file, where, target, text_columns, kinds)
     else:
-        table = read_csv_text(file, ending, target, client, kinds)
+        table = read_csv_text(file, ending, target, text_columns, kinds)
         header = read_header(file, ending)
     table.frame.columns = [str(name) for name in table.frame.columns]
     check_unique_names(header or table.frame.columns, where)
@@ -232,7 +232,11 @@ def read_named_columns(
 
 
 def read_dataframe(
-    path: str, client: str | None = None, n_features: int = 0, kinds: Mapping[str, ColumnKind] | None = None
+    path: str,
+    client: str | None = None,
+    n_features: int = 0,
+    kinds: Mapping[str, ColumnKind] | None = None,
+    keep: Sequence[str] = (),
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
@@ -243,6 +247,7 @@ def read_dataframe(
         client: the column of clients of a file with named columns. Of .npz and HDF5 files it is the array client.
         n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
         kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text.
+        keep: columns whose text is read as it is written, unless ``kinds`` has them.
 
     Raises UserError for a file that is missing, empty or cannot be read.
     """
@@ -258,7 +263,8 @@ def read_dataframe(
         elif ending in (".npz", *HDF5_ENDINGS):
             frame, clients = _read_array_file(file, ending, path)
         else:
-            frame = read_named_columns(file, ending, None, client, kinds=kinds)[0].frame
+            text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
+            frame = read_named_columns(file, ending, None, text_columns, kinds=kinds)[0].frame
             frame.columns = [str(name) for name in frame.columns]
             clients = frame.pop(client) if client in frame else None
     except READ_ERRORS as error:

@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fcorun.cli.commands.common import TABLE_WRITERS, CommandParser, check_output_file
-from fcorun.errors import UserError, escape_controls
+from fcorun.errors import UserError, escape_controls, suggest_name
 from fcorun.records.formats import frame_csv, read_json, read_summary
 from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, Record, load_records
 from fcorun.system.files import write_atomically
@@ -21,6 +22,9 @@ def run(argv: Sequence[str]) -> int:
         "rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz or HDF5 (X, client), LIBSVM"
     )
     parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
+    parser.add_argument("--keep", metavar="COLUMN", action="append", default=[],
+                        help="a column of NEW to repeat in the predictions, such as a record's number; default: those "
+                        "of data.keep")  # fmt: skip
     parser.add_config_dir_option()
     parser.add_trust_option()
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
@@ -41,12 +45,16 @@ def run(argv: Sequence[str]) -> int:
     client_column = arguments.client or record.flat_config.get("data.client")
     n_features = read_summary(record.folder).get("data", {}).get("features", 0)
     kinds = read_kinds(str(record.folder))
-    frame, clients = read_dataframe(arguments.rows, client_column, n_features, kinds)
+    keep = arguments.keep or record.config["data"].get("keep") or []
+    frame, clients = read_dataframe(arguments.rows, client_column, n_features, kinds, keep)
     if arguments.client and clients is None:
         raise UserError(
             f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
         )
-    predictions, warnings = predict(record, frame, clients, arguments.rows)
+    for name in arguments.keep:
+        if name not in frame:
+            raise UserError(f"--keep {name}: {_explain_missing(name, client_column, frame, arguments.rows)}")
+    predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep)
     if arguments.out is None:
         text = frame_csv(predictions).decode()
         sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)
@@ -56,6 +64,13 @@ def run(argv: Sequence[str]) -> int:
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _explain_missing(name: str, client_column: str | None, frame: Any, rows: str) -> str:
+    """Return the reason why a column of the new rows cannot be kept."""
+    if name == client_column:
+        return "the predictions name the clients anyway: leave it out"
+    return f"there is no such column in {rows}; {suggest_name(name, list(map(str, frame.columns)))}"
 
 
 def _import_objective(record: Record, config_dir: str | None, trust: str | None) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fcorun.algorithms.base import Baseline
+from fcorun.models.predictions import PREDICTIONS_FILE
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
 from fcorun.selection.cross_validation.files import count_nonzeros
 from fcorun.selection.cross_validation.options import Selection
@@ -38,8 +39,12 @@ def describe_selection(selection: Selection) -> Iterator[str]:
     end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
     yield f"{folder}/refit: all training rows with {path.param_name}={path.values[choice.chosen_index]:.6g}: {end}"
     yield from selection.refit_warnings
-    files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else []), "selection.png and .pdf"]
-    yield f"{folder}/ holds {', '.join(files)}"
+    files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else [])]
+    if selection.study.keeps_held_out:
+        files.append(PREDICTIONS_FILE)
+    else:
+        yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
+    yield f"{folder}/ holds {', '.join(files)}, selection.png and .pdf"
 
 
 def _format_score(choice: CrossValidationChoice, index: int) -> str:

@@ -1,0 +1,209 @@
+"""Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.models.forward import (
+    Arrays,
+    class_probabilities,
+    compute_losses,
+    compute_predictions,
+    expected_targets,
+    predict_by_client,
+)
+from fcorun.objectives.base import Objective
+from fcorun.records.formats import columns_csv
+from fcorun.rows.rows import Rows
+
+SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
+TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
+PREDICTIONS_FILE = "predictions.csv"
+MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Predictions:
+    """The outputs of one model for n rows of one set whose targets are known.
+
+    Attributes:
+        objective: turns outputs into losses, probabilities and expected targets.
+        data: the data that the rows are from.
+        split: the set of the rows: train, validation, test or out_of_fold.
+        model: SHARED or PERSONAL.
+        clients: the client's name of each row, "" for none; None where clients are unknown.
+        y: targets, (n,): numbers, or class indices.
+        output: the output of the model with the row's offset, (n,) or (n, classes).
+        row: the number of each row in the file, counted from 0; None: the rows are in the order of their set.
+        kept: the columns ``data.keep``, text, (n, k), or None.
+        fold: the fold that held each row out, counted from 1, or None.
+    """
+
+    objective: Objective
+    data: FederatedData
+    split: str
+    model: str
+    clients: np.ndarray | None
+    y: np.ndarray
+    output: np.ndarray
+    row: np.ndarray | None = None
+    kept: np.ndarray | None = None
+    fold: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @cached_property
+    def losses(self) -> dict[str, np.ndarray]:
+        """The loss of each row, and the other scores that the objective declares, (n,) each."""
+        return compute_losses(self.objective, self.output, self.y)
+
+    @cached_property
+    def expected(self) -> np.ndarray | None:
+        """The probabilities of the classes, (n, classes), or the expected targets, (n,); None: neither is defined."""
+        if self.data.task == "regression":
+            return expected_targets(self.objective, self.output)
+        return class_probabilities(self.objective, self.output)
+
+    @property
+    def probability(self) -> np.ndarray | None:
+        """The probability of the positive class of a binary task, (n,); None without probabilities."""
+        return None if self.data.task != "binary" or self.expected is None else self.expected[:, 1]
+
+    @cached_property
+    def label(self) -> np.ndarray:
+        """The index of the predicted class, (n,)."""
+        return (self.output > 0).astype(int) if self.output.ndim == 1 else self.output.argmax(axis=1)
+
+
+def predict_splits(
+    objective: Objective,
+    data: FederatedData,
+    solution: Arrays | None,
+    models: Arrays | None = None,
+    remote_predictions: Callable[[], Arrays] = dict,
+) -> list[Predictions]:
+    """Return the predictions for all rows of each split, by the shared model and by the clients' personal models.
+
+    Returns no predictions if nothing is held out, or if the model is not finite.
+
+    Args:
+        solution: the parameters by name of the shared model, or None.
+        models: the parameters by name of the clients' personal models, with a leading axis M, or None.
+        remote_predictions: returns predictions by set, without offsets, of sets with rows on other hosts.
+    """
+    parameters = [*(solution or {}).values(), *(models or {}).values()]
+    if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in parameters):
+        return []
+    remote = remote_predictions()
+    predictions = []
+    for split, rows in data.splits.items():
+        clients = data.client_of_row(split)
+        if solution is not None:
+            output = remote.get(split)
+            if output is None:
+                output = compute_predictions(objective, solution, rows.x, data.features.scale)
+            described = describe_output(objective, data, rows, output, clients=clients, split=split, model=SHARED)
+            predictions.append(described)
+        if models is None or clients is None:
+            continue
+        output, has_model = predict_personal(objective, data, models, rows, clients)
+        if has_model.any():
+            described = describe_output(
+                objective, data, rows, output, clients=clients, split=split, model=PERSONAL, index=has_model
+            )
+            predictions.append(described)
+    return predictions
+
+
+def predict_personal(
+    objective: Objective, data: FederatedData, models: Arrays, rows: Rows, clients: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs of the personal models without offsets, and the mask of the rows whose client has a model, (n,).
+
+    Clients that are held out wholly have no model.
+    """
+    index = {name: m for m, name in enumerate(data.client_names)}
+    client = np.array([index.get(name, -1) for name in clients.tolist()], int)
+    has_model = client >= 0
+    if not has_model.any():
+        return np.empty(0), has_model
+    output = predict_by_client(objective, models, client[has_model], rows.x[has_model], data.features.scale)
+    return output, has_model
+
+
+def describe_output(
+    objective: Objective,
+    data: FederatedData,
+    rows: Rows,
+    output: np.ndarray,
+    *,
+    clients: np.ndarray | None,
+    split: str,
+    model: str,
+    index: np.ndarray | slice = slice(None),
+    fold: np.ndarray | None = None,
+) -> Predictions:
+    """Return the predictions of a model whose ``output``, without offsets, belongs to the rows at ``index``.
+
+    ``clients`` and ``fold`` are those of all ``rows``.
+    """
+    optional = {"clients": clients, "row": rows.row, "kept": rows.kept, "fold": fold}
+    columns = {name: None if values is None else values[index] for name, values in optional.items()}
+    if rows.offset is not None:
+        output = output + rows.offset[index]
+    return Predictions(
+        objective=objective, data=data, split=split, model=model, y=rows.y[index], output=output, **columns
+    )
+
+
+def predictions_csv(predictions: Sequence[Predictions]) -> str:
+    """Return the text of predictions.csv, whose numbers read back exactly; empty without held-out rows.
+
+    A row of the file has its ``set``, the name of its ``client``, its number in the file of the data (``row``, counted
+    from 1), the columns of ``data.keep``, its ``target``, the ``prediction`` of a class or number, and the ``model``,
+    shared or personal. Of two classes, ``positive`` has the ``probability``; of more, there is a ``probability_LABEL``
+    for each. Rows of a selection have the ``fold`` that held them out.
+    """
+    tables = [_tabulate(of_split) for of_split in predictions if of_split.split != TRAIN]
+    if not tables:
+        return ""
+    return columns_csv({name: [value for table in tables for value in table[name]] for name in tables[0]})
+
+
+def _tabulate(predictions: Predictions) -> dict[str, list]:
+    """Return the columns of predictions.csv of these rows, in the order of the user's file."""
+    data = predictions.data
+    n = len(predictions)
+    number = np.arange(n) if predictions.row is None else predictions.row
+    order = np.argsort(number, kind="stable")
+    clients = np.full(n, "") if predictions.clients is None else predictions.clients
+    columns = {"set": [predictions.split] * n, "client": clients[order].tolist(), "row": (number[order] + 1).tolist()}
+    if predictions.kept is not None:
+        columns |= {name: predictions.kept[order, j].tolist() for j, name in enumerate(data.keep)}
+    if data.task == "regression":
+        predicted = predictions.output if predictions.expected is None else predictions.expected
+        columns["target"] = predictions.y[order].astype(float).tolist()
+        columns["prediction"] = predicted[order].astype(float).tolist()
+    else:
+        labels = [str(label) for label in data.classes]
+        columns["target"] = [labels[k] for k in predictions.y[order].tolist()]
+        columns["prediction"] = [labels[k] for k in predictions.label[order].tolist()]
+        columns |= _tabulate_probabilities(predictions, order, labels)
+    columns["model"] = [predictions.model] * n
+    if predictions.fold is not None:
+        columns["fold"] = predictions.fold[order].tolist()
+    return columns
+
+
+def _tabulate_probabilities(predictions: Predictions, order: np.ndarray, labels: Sequence[str]) -> dict[str, list]:
+    """Return the columns of probabilities; none if the objective defines no probabilities."""
+    if predictions.expected is None:
+        return {}
+    if predictions.probability is not None:
+        return {"positive": [labels[1]] * len(order), "probability": predictions.probability[order].tolist()}
+    by_class = predictions.expected[order].T.tolist()
+    return {f"probability_{label}": values for label, values in zip(labels, by_class, strict=True)}
