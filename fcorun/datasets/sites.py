@@ -10,7 +10,7 @@ from fcorun.datasets.table import Table
 from fcorun.errors import UserError
 from fcorun.tables.fit_encoding import MissingPolicy
 
-_NOT_OF_TABLE = ("classes", "ranges", "load_from_sites", "digest")  # options that data=table does not have
+_NOT_OF_TABLE = ("classes", "ranges", "by_site", "load_from_sites", "digest")  # options that data=table does not have
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Sites(Dataset):
             ``positive``, so that no site decides which class is the positive one.
         ranges: the least and the largest value of columns of numbers, between which ``missing`` "median" counts values
             in bins of equal width: a median within a bin is not exact.
+        by_site: whether scores.csv has the scores of single sites, which the owners of all sites must allow.
         client: the column of clients' names, unless a site names another. Without one, a file is one client.
         load_from_sites: asks connected sites for what the server knows of their rows; None: no site is connected.
         digest: stands for the rows of the connected sites in the identity of a run.
@@ -35,6 +36,7 @@ class Sites(Dataset):
     positive: str | bool | None = None
     only: list[str] | None = None
     ignore: list[str] | None = None
+    by_site: bool = False
     client: str | None = None
     missing: MissingPolicy = "refuse"
     ranges: dict[str, list[float]] | None = None

@@ -1,47 +1,138 @@
-"""scores.csv of a model whose rows stay at sites: means of losses and scores from the sites' sums."""
+"""scores.csv of a model whose rows stay at sites: the scores of ``fcorun.models.scores`` that follow from sums.
+
+Ranks do not. The area under the ROC curve is between the columns ``auc_low`` and ``auc_high``.
+"""
+
+import math
 
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.models.auc_interval import bound_auc
 from fcorun.models.forward import Arrays
 from fcorun.models.predictions import SHARED
+from fcorun.models.score_functions import safe_divide
+from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
+from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_sums
 from fcorun.rows.site_rows import SiteRows
 
-_SPLITS = ("train", "validation", "test")
+_NOT_SCORES = {
+    *("n", "target", "error", "absolute_error", "squared_error", "positive", "true_positive", "true_negative"),
+    *("score", "score_squares", "class_rows", "class_hits", *BINS),
+}  # sums from which scores are computed; all others are sums of a loss or a score
+Scores = dict[str, float]
 
 
 def compute_site_scores(data: FederatedData, solution: Arrays) -> list[dict[str, object]]:
-    """Return a row of scores.csv for each split that has rows, of all clients together; each row of data counts once.
+    """Return a row of scores.csv for each split that has rows, of all sites together; each row of data counts once.
 
-    Returns no rows if nothing is held out, or if the model is not finite.
+    A row for each site follows if the plan asks for results by site; the column ``client`` then names the site. Returns
+    no rows if nothing is held out, or if the model is not finite.
     """
     rows = data.train
     assert isinstance(rows, SiteRows)
-    if not all(np.isfinite(value).all() for value in solution.values()):
+    if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in solution.values()):
         return []
-    known = {split: of_split.n_rows for split, of_split in data.splits.items()}
-    totals: dict[str, float] = {}
-    for site, answer in rows.request("scores", arrays=dict(solution)).items():
-        for name, value in answer.arrays.items():
-            if value.shape != () or not np.isfinite(value):
-                raise UserError(f"site '{site}' sent no sum of scores as '{name}': see the log of that site")
-            totals[name] = totals.get(name, 0.0) + float(value)
-    counted = {split: int(totals.get(f"{split}_n", 0)) for split in known}
-    if counted != known:
-        raise UserError(f"the sites scored {counted} rows, and have described {known}: begin the run anew")
-    scores = []
-    for split in _SPLITS:
-        n = totals.get(f"{split}_n", 0.0)
-        if not n:
-            continue
-        row: dict[str, object] = {"set": split, "model": SHARED, "client": ""}
+    sets = collect_sums(data, rows, solution)
+    table = []
+    for scored, scores in zip(sets, _SCORES_OF[data.task](rows, sets), strict=True):
+        row: dict[str, object] = {"set": scored.split, "model": SHARED, "client": scored.site}
         if data.task == "binary":
             row["positive"] = str(data.classes[1])
-        row["n"] = int(n)
-        for name in totals:
-            of_split, _, score = name.partition("_")
-            if of_split == split and score != "n":
-                row[score] = totals[name] / n
-        scores.append(row)
-    return scores if len(scores) > 1 else []
+        row["n"] = scored.n_rows
+        means = {name: scored.mean(name) for name in scored.sums if name not in {*_NOT_SCORES, *scores}}
+        for name, value in (means | scores).items():
+            row[name] = "" if math.isnan(value) else value
+        table.append(row)
+    return table
+
+
+def _score_regression(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
+    """Return the scores of ``score_regression``; the sites send the squares around the means once."""
+    if "target" not in sets[0].sums:
+        return [{} for _ in sets]
+    points = []
+    for scored in sets:
+        target, error = scored.mean("target"), scored.mean("error")
+        points.append(np.array([math.sqrt(scored.mean("squared_error")) or 1.0, target, target - error]))
+    all_scores = []
+    for scored, point, sums in zip(sets, points, ask_for_calibration(rows, sets, points, (3,)), strict=True):
+        unit, *means = point
+        rounding = scored.n_rows * (1e-14 * np.array(means) / unit) ** 2 + rows.sum_errors.get("calibration", 0.0)
+        squares = np.where(sums[[0, 2]] > rounding, sums[[0, 2]], math.nan)  # constant targets, or predictions
+        all_scores.append(
+            {
+                "r2": float(1 - scored.sums["squared_error"] / unit**2 / squares[0]),
+                "rmse": math.sqrt(scored.mean("squared_error")),
+                "mae": scored.mean("absolute_error"),
+                "calibration_slope": float(sums[1] / squares[1]),
+                "calibration_intercept": scored.mean("error"),
+            }
+        )
+    return all_scores
+
+
+def _score_binary(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
+    """Return the scores of ``score_binary``, with bounds on the area under the ROC curve instead of the area."""
+    calibrations = _fit_calibrations(rows, sets)
+    all_scores = []
+    for scored, calibration in zip(sets, calibrations, strict=True):
+        sums, n = scored.sums, scored.n_rows
+        positive, hits = float(sums["positive"]), float(sums["true_positive"] + sums["true_negative"])
+        sensitivity = _divide(sums["true_positive"], positive)
+        specificity = _divide(sums["true_negative"], n - positive)
+        low, high = bound_auc(*(tuple(sums[name]) for name in BINS))
+        scores = {
+            "prevalence": positive / n,
+            "accuracy": hits / n,
+            "balanced_accuracy": (sensitivity + specificity) / 2,
+            "sensitivity": sensitivity,
+            "specificity": specificity,
+            "auc_low": low,
+            "auc_high": high,
+        }
+        brier = {"brier": scored.mean("brier")} if "brier" in sums else {}
+        all_scores.append(scores | brier | calibration)
+    return all_scores
+
+
+def _fit_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
+    """Return the slope and the intercept of each set, from a bounded number of requests; none without probabilities."""
+    if "score" not in sets[0].sums:
+        return [{} for _ in sets]
+    searches = []
+    for scored in sets:
+        score_sum, score_squares = float(scored.sums["score"]), float(scored.sums["score_squares"])
+        searches.append(CalibrationSearch(scored.n_rows, int(scored.sums["positive"]), score_sum, score_squares))
+    error = rows.sum_errors.get("calibration", 0.0)
+    for _ in range(MAX_REQUESTS):
+        left = [k for k, search in enumerate(searches) if not search.done]
+        if not left:
+            break
+        points = [searches[k].point for k in left]
+        answers = ask_for_calibration(rows, [sets[k] for k in left], points, (2, N_SUMS))
+        for k, sums in zip(left, answers, strict=True):
+            searches[k].advance(sums, error)
+    for search in searches:
+        search.give_up()
+    return [search.scores for search in searches]
+
+
+def _score_multiclass(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
+    """Return the scores of ``score_multiclass`` but for the area under the ROC curve."""
+    all_scores = []
+    for scored in sets:
+        hits, of_class = (scored.sums[name].astype(float) for name in ("class_hits", "class_rows"))
+        recall = safe_divide(hits, of_class)
+        recall = recall[~np.isnan(recall)]
+        scores = {"accuracy": hits.sum() / scored.n_rows}
+        scores["balanced_accuracy"] = float(recall.mean()) if len(recall) > 1 else math.nan
+        all_scores.append(scores | ({"brier": scored.mean("brier")} if "brier" in scored.sums else {}))
+    return all_scores
+
+
+def _divide(numerator: np.ndarray, denominator: float) -> float:
+    return float(numerator) / denominator if denominator > 0 else math.nan
+
+
+_SCORES_OF = {"regression": _score_regression, "binary": _score_binary, "multiclass": _score_multiclass}

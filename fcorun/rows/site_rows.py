@@ -27,6 +27,7 @@ class SiteRows(Rows):
         sum_name: the name under which the server gets sums over all sites instead of the answers of single sites; None:
             each site's answer comes under its own name.
         sum_errors: the largest error of a number in a sum over all sites, by message, where secure sums round numbers.
+        by_site: whether the plan asks for results of single sites.
         ask: sends requests to the sites; None at a site.
         curvature: the bounds on the curvature of all clients' losses, once they are known: of minibatches, of whole
             data, and of F.
@@ -37,6 +38,7 @@ class SiteRows(Rows):
     site_of_client: tuple[str, ...] = ()
     sum_name: str | None = None
     sum_errors: Mapping[str, float] = field(default_factory=dict)
+    by_site: bool = False
     ask: Ask | None = None
     curvature: dict[str, Any] = field(default_factory=dict)
 

@@ -24,7 +24,8 @@ MESSAGES = {
     "evaluate": "sums of losses and scores of a model, by split",
     "residuals": "sums of a certificate: losses, residuals and their products with the features",
     "conjugates": "the sum of the conjugates of the losses, for a certificate",
-    "scores": "sums of losses and scores of the last model over the rows of each split",
+    "scores": "sums of losses and scores of the last model over the rows of each split, and counts in bins",
+    "calibration": "sums for the calibration of the last model over the rows of each split",
     "end": "the end of a run",
     "refusal": "a sentence instead of an answer",
 }

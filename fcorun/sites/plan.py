@@ -19,6 +19,8 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.row_requirements import needs_curvature_bounds
+from fcorun.models.auc_interval import N_BINS
+from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
 from fcorun.objectives.base import is_linear_model
 from fcorun.problem.duality_gap import has_one_output
 from fcorun.problem.problem import Problem
@@ -320,6 +322,28 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         quantities.append(Quantity("residuals", "d + 4, or 4", times, content, _GAP_PURPOSE))
         content = "the sum of the conjugates of the losses at the scaled residuals"
         quantities.append(Quantity("conjugates", "1", f"{evaluations} times", content, _GAP_PURPOSE))
-    content = "sums of losses and scores of the last model over the rows of each split"
-    quantities.append(Quantity("scores", "a few for each split", "once", content, "scores.csv"))
+    return quantities + _list_scores(experiment)
+
+
+def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
+    """Return what leaves a site for scores.csv, if rows are held out."""
+    data = experiment.data
+    assert isinstance(data, Sites)
+    purpose = "scores.csv, of all sites together"
+    if data.by_site:
+        purpose = "scores.csv, of all sites together and of each site by itself"
+    content, size = "sums of losses and scores of the last model over the rows of each split", "a few for each split"
+    if data.task == "multiclass":
+        size = "3 for each class and a few more for each split"
+    if data.task == "binary":
+        content += ", and counts of its scores in bins, by class"
+        size = f"{2 * N_BINS} counts and a few sums for each split"
+    quantities = [Quantity("scores", size, "once", content, purpose)]
+    if data.task == "regression":
+        content = "sums of squares of the targets and of the predictions of the last model, around their means"
+        quantities.append(Quantity("calibration", "3 for each split", "once", content, purpose))
+    elif data.task == "binary":
+        content = "sums of losses and their derivatives of a line through the scores of the last model"
+        times = f"at most {MAX_REQUESTS} times"
+        quantities.append(Quantity("calibration", f"{2 * N_SUMS} for each split", times, content, purpose))
     return quantities

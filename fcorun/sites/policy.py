@@ -23,6 +23,7 @@ class Policy:
         min_rows: the least number of rows of each set that an answer sums over, and of a batch.
         min_cell: the least count of a level, of a class, and of a cell of a histogram.
         alone: whether a Hessian of fewer than three rows for each feature may leave the site.
+        by_site: whether results of the rows of this site alone may be in the record.
         columns: the columns of the file that may be used; None: all.
         max_rounds: the largest number of rounds of a plan.
         max_runs: the largest number of runs of a plan that the site begins.
@@ -34,6 +35,7 @@ class Policy:
     min_rows: Count = 10
     min_cell: Count = 3
     alone: Literal["refuse", "allow"] = "refuse"
+    by_site: Literal["refuse", "allow"] = "refuse"
     columns: list[str] | None = None
     max_rounds: Count = 10_000
     max_runs: Count = 10
@@ -56,6 +58,9 @@ class Policy:
     def check_plan(self, plan: Plan) -> None:
         """Raise UserError for a plan that the policy forbids."""
         settings = plan.experiment.settings
+        if plan.shared_options.by_site and self.by_site == "refuse":
+            raise UserError("the plan has data.by_site=true, results of the rows of each site alone, which "
+                            "policy.by_site of this site refuses: its owner may write by_site: allow")  # fmt: skip
         if settings.rounds > self.max_rounds:
             raise UserError(f"the plan has {settings.rounds} rounds, and policy.max_rounds of this site allows "
                             f"{self.max_rounds}")  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 
 from fcorun.config import AUTO
 from fcorun.errors import UserError
+from fcorun.models.site_calibration import MAX_REQUESTS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
@@ -52,6 +53,7 @@ class RequestCounts:
             _LOSSES: MAX_INTERCEPT_STEPS * models,
             "conjugates": evaluations if settings.gap else 0,
             "scores": 1,
+            "calibration": 1 if data.task == "regression" else MAX_REQUESTS,
             "end": 1,
         }
 
@@ -119,3 +121,14 @@ def check_model(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int
         array: Any = arrays[name]
         if array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
             raise ValueError(f"parameter '{name}' has another shape")
+
+
+def check_scored_model(arrays: Mapping[str, np.ndarray], evaluated: Mapping[str, np.ndarray]) -> None:
+    """Raise UserError unless arrays are the model of a run of the last request "evaluate", but for rounding."""
+    is_of_run = []
+    for number, name in enumerate(sorted(arrays)):
+        leaf, runs = arrays[name], evaluated[str(number)]
+        rounding = 1e3 * np.finfo(runs.dtype).eps * np.abs(runs).max(initial=0)
+        is_of_run.append([np.abs(leaf - of_run).max(initial=0) <= rounding for of_run in runs])
+    if not np.all(is_of_run, axis=0).any():
+        raise UserError("the server asked for the scores of another model than it had evaluated last")

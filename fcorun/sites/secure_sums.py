@@ -16,6 +16,7 @@ DEFAULT_BOUNDS = {
     "residuals": _MEANS,
     "conjugates": _MEANS,
     "scores": _SUMS,
+    "calibration": _SUMS,
 }
 FEWEST_SITES = 3  # of two sites, each knows the other's numbers from the sum
 MOST_SITES = 1000  # so many numbers at their bounds add up to less than 2^62 steps
@@ -72,6 +73,8 @@ def check_secure(experiment: PreparedExperiment) -> None:
     if find_spec("cryptography") is None:
         raise UserError("secure sums need cryptography: pip install 'fcorun[sites]'")
     settings = experiment.settings
+    if getattr(experiment.data, "by_site", False):
+        raise UserError("--secure: data.by_site=true has results of single sites, which secure sums hide: leave it out")
     if settings.clients_per_round is not None:
         raise UserError(f"--secure: clients_per_round={settings.clients_per_round} asks some of the sites, and the "
                         "difference of two sums is the numbers of a site: plan clients_per_round=null")  # fmt: skip

@@ -69,6 +69,7 @@ class Server:
                 site_of_client=site_of_client[:known],
                 sum_name=None if self.plan.secure is None else ALL_SITES,
                 sum_errors=sum_errors(self.plan.secure, len(self.connections.sites)),
+                by_site=options.by_site,
                 ask=ask,
             )
 

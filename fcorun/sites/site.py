@@ -18,7 +18,6 @@ from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.reference import gather_site_rows
-from fcorun.models.forward import compute_losses, compute_predictions
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
@@ -26,7 +25,8 @@ from fcorun.sites.batch import SiteBatch, resolve_numbers
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
-from fcorun.sites.request_checks import RequestCounts, check_clients, check_model, check_numbers
+from fcorun.sites.request_checks import RequestCounts, check_clients, check_model, check_numbers, check_scored_model
+from fcorun.sites.score_sums import ScoreSums
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import Description, describe_table
@@ -36,6 +36,7 @@ from fcorun.tables.client_sums import add_clients
 
 _DIGITS = 2  # of bounds that leave a site
 _COUNTS = "counts"  # of requests
+_KEPT_REQUESTS = ("load", "start", "evaluate", "scores")  # whose last ones later requests build on
 _CLIENTS = "clients/"  # begins the names of the states of clients
 
 
@@ -111,7 +112,8 @@ class Site:
             "evaluate": self._evaluate,
             "residuals": self._sum_residuals,
             "conjugates": self._sum_conjugates,
-            "scores": self._score,
+            "scores": self._sum_scores,
+            "calibration": self._sum_calibration,
             "end": self._end,
         }
         allowed = {quantity.message for quantity in self.plan.quantities} | {"load", "start", "end"}
@@ -126,7 +128,7 @@ class Site:
             except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
                 reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
-        if request.name in ("load", "start"):
+        if request.name in _KEPT_REQUESTS:
             self._requests[request.name] = request
         return answer
 
@@ -269,24 +271,29 @@ class Site:
     def _sum_conjugates(self, request: Message) -> Message:
         return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
 
-    def _score(self, request: Message) -> Message:
-        """Sum the scores of a model over the rows of each split, each row once."""
-        experiment, own = self._loaded()[0], self.own_data
-        check_model(request.arrays, build.build_problem(experiment, self.data).shapes)
-        arrays = {}
-        for split, rows in own.splits.items():
-            prediction = compute_predictions(experiment.objective, request.arrays, rows.x, own.features.scale)
-            if rows.offset is not None:
-                prediction = prediction + rows.offset
-            for name, values in compute_losses(experiment.objective, prediction, rows.y).items():
-                arrays[f"{split}_{name}"] = np.asarray(values.sum())
-            arrays[f"{split}_n"] = np.asarray(len(rows))
-        return Message("scores", {}, arrays)
+    def _sum_scores(self, request: Message) -> Message:
+        """Sum the scores of the model that was evaluated last."""
+        check_model(request.arrays, build.build_problem(self._loaded()[0], self.data).shapes)
+        check_scored_model(request.arrays, self._requests["evaluate"].arrays)
+        return Message("scores", {}, self._score_sums(request).sum_scores())
+
+    def _sum_calibration(self, request: Message) -> Message:
+        """Sum for the calibration of the model whose scores were sent."""
+        if "scores" not in self._requests:
+            raise UserError("the server asked for a calibration before the scores: begin the run anew")
+        n_points = 1 + self.plan.shared_options.by_site
+        sums = self._score_sums(self._requests["scores"]).sum_calibration(request.arrays, n_points)
+        return Message("calibration", {}, sums)
+
+    def _score_sums(self, scored: Message) -> ScoreSums:
+        min_cell = self.policy.min_cell if self.plan.secure is None else 0
+        return ScoreSums(self._loaded()[0].objective, self.own_data, scored.arrays, min_cell)
 
     def _end(self, request: Message) -> Message:
         """End the runs."""
         self._batch = None
-        self._requests.pop("start", None)
+        for name in ("start", "evaluate", "scores"):
+            self._requests.pop(name, None)
         return Message("end")
 
     def _loaded(self) -> tuple[PreparedExperiment, FederatedData]:
@@ -320,12 +327,13 @@ class Site:
         self._null_sums = None
         counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
         self._counts = RequestCounts(self.plan, Counter(counts))
-        answers = {"load": self._load, "start": self._start}
+        computations = {"load": self._load, "start": self._start}
         with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
-            for name in ("load", "start"):
+            for name in _KEPT_REQUESTS:
                 if name in arrays:
                     request = Message.from_bytes(arrays[name].tobytes(), "the site's own folder")
-                    answers[name](request)
+                    if name in computations:
+                        computations[name](request)
                     self._requests[name] = request
             if self._batch is not None:
                 leaves, structure = jax.tree.flatten(self._batch.clients)

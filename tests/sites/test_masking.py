@@ -278,7 +278,7 @@ def test_a_secure_plan_says_what_is_masked_and_is_guarded_by_its_digest(names, t
     assert plan.secure["round"] == 1e4
     assert plan.digest != plain.digest
     for quantity in plan.quantities:
-        is_masked = quantity.message in ("sums", "round", "evaluate", "scores")
+        is_masked = quantity.message in ("sums", "round", "evaluate", "scores", "calibration")
         assert ("; masked: the server sees the sum" in quantity.content) == is_masked
         assert ("; not masked: the server sees the numbers of each site" in quantity.content) == (not is_masked)
     path.write_text(plan.to_text().replace("round: 10000.0", "round: 1000.0"))

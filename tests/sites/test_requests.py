@@ -114,11 +114,11 @@ def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
     site = sites_of(plan)["a"]
     for name in ("load", "start"):
         site.answer(requests[name])
-    scores = requests["scores"]
-    for forged in ({"bias": np.zeros(60)}, {"weights": scores.arrays["weights"][:, None]}, {"bias": np.array(np.nan)}):
+    model = {"bias": np.zeros(()), "weights": requests["evaluate"].arrays["1"][0]}
+    for forged in ({"bias": np.zeros(60)}, {"weights": model["weights"][:, None]}, {"bias": np.array(np.nan)}):
         with fails("'scores' does not fit the plan"):
             site._counts.counts.clear()
-            site.answer(Message("scores", {}, scores.arrays | forged))
+            site.answer(Message("scores", {}, model | forged))
 
 
 def test_a_server_cannot_ask_for_more_than_the_plan_has(tmp_path):

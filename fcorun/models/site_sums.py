@@ -1,0 +1,148 @@
+"""The sums over the rows of sites from which scores follow: of all sites together, and of each site where asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+from fcorun.models.auc_interval import N_BINS, spread_cells
+from fcorun.models.forward import Arrays
+from fcorun.rows.site_rows import SiteRows
+
+BINS: tuple[str, str] = ("positive_bins", "negative_bins")
+_CLASS_COUNTS: tuple[str, str] = ("class_rows", "class_hits")
+_SPLITS = ("train", "validation", "test")
+Sums = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ScoredSet:
+    """A set of rows with its sums.
+
+    Attributes:
+        split: train, validation or test.
+        site: the name of the site whose rows these are; empty for the rows of all sites.
+        sites: the names under which answers have sums of the rows.
+        sums: the sums by name.
+    """
+
+    split: str
+    site: str
+    sites: tuple[str, ...]
+    sums: Sums
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.sums["n"])
+
+    def mean(self, name: str) -> float:
+        """Return a sum divided by the number of rows."""
+        return float(self.sums[name]) / self.n_rows
+
+
+def collect_sums(data: FederatedData, rows: SiteRows, solution: Arrays) -> list[ScoredSet]:
+    """Return the sums of each split at a model.
+
+    Raises UserError, which names the site, for sums that do not fit the numbers of rows or each other.
+    """
+    answers = rows.request("scores", arrays=dict(solution))
+    by_site = {site: _read_sums(site, answers[site].arrays, len(data.classes)) for site in sorted(answers)}
+    sets = []
+    for split, of_split in data.splits.items():
+        parts = {site: sums[split] for site, sums in by_site.items() if split in sums}
+        if len({tuple(sorted(sums)) for sums in parts.values()}) > 1:
+            raise UserError(f"the sites sent different sums of scores of {split} rows: use the same version of fcorun "
+                            "at the server and at all sites")  # fmt: skip
+        n_scored = sum(int(sums["n"]) for sums in parts.values())
+        if n_scored != of_split.n_rows:
+            raise UserError(f"the sites scored {n_scored} {split} rows, and have described {of_split.n_rows}: begin "
+                            "the run anew")  # fmt: skip
+        if data.task == "binary":
+            for site, sums in parts.items():
+                _place_cells(site, sums, are_merged=rows.sum_name is None)
+        total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in next(iter(parts.values()))}
+        sets.append(ScoredSet(split, "", tuple(parts), total))
+        if rows.by_site:
+            sets += [ScoredSet(split, site, (site,), sums) for site, sums in parts.items()]
+    return sets
+
+
+def _read_sums(site: str, arrays: Mapping[str, np.ndarray], n_classes: int) -> dict[str, Sums]:
+    """Return the sums of a site by split. Raises UserError, which names the site, for anything else."""
+    lengths = dict.fromkeys(BINS, N_BINS) | dict.fromkeys(_CLASS_COUNTS, n_classes)
+    shapes = {name: (length,) for name, length in lengths.items()}
+    sums: dict[str, Sums] = {}
+    for key, values in arrays.items():
+        split, _, name = key.partition("_")
+        if split not in _SPLITS or values.shape != shapes.get(name, ()) or not np.isfinite(values).all():
+            raise UserError(f"site '{site}' sent no sum of scores as '{key}': see the log of that site")
+        sums.setdefault(split, {})[name] = values
+    for split, of_split in sums.items():
+        if of_split.get("n", np.zeros(())) < 1 or any((of_split[name] < 0).any() for name in BINS if name in of_split):
+            raise UserError(f"site '{site}' sent no counts of its {split} rows: see the log of that site")
+    return sums
+
+
+def _place_cells(site: str, sums: Sums, *, are_merged: bool) -> None:
+    """Replace counts of scores in bins by those at the lowest and at the highest bins of the rows, (2, bins).
+
+    Raises UserError, which names the site, for counts that are not those of the classes.
+    """
+    n_positive = int(sums["positive"])
+    for name, n_rows in zip(BINS, (n_positive, int(sums["n"]) - n_positive), strict=True):
+        n_counted = int(sums[name].sum())
+        if n_counted != n_rows:
+            raise UserError(f"site '{site}' counted the scores of {n_counted} rows of a class of {n_rows}: see the "
+                            "log of that site")  # fmt: skip
+        sums[name] = np.stack(spread_cells(sums[name]) if are_merged else [sums[name]] * 2)
+
+
+def ask_for_calibration(
+    rows: SiteRows, sets: Sequence[ScoredSet], points: Sequence[np.ndarray], shape: tuple[int, ...]
+) -> list[np.ndarray]:
+    """Return the sums of a calibration of each set at its point, of this shape.
+
+    A site is asked at the points of all sites' rows and, where results by site are asked for, of its own. Raises
+    UserError, which names the site, for answers of other names or shapes.
+    """
+    totals = [np.zeros(shape) for _ in sets]
+    for site, answer, of_site in _ask_each(rows, sets, points):
+        expected: dict[str, list[int]] = {}
+        for k in of_site:
+            expected.setdefault(sets[k].split, []).append(k)
+        if set(answer.arrays) != set(expected):
+            raise _no_sums(site)
+        for split, indices in expected.items():
+            values = answer.arrays[split]
+            if values.shape != (len(indices), *shape) or values.dtype != np.float64:
+                raise _no_sums(site)
+            for k, sums in zip(indices, values, strict=True):
+                totals[k] = totals[k] + sums
+    return totals
+
+
+def _ask_each(
+    rows: SiteRows, sets: Sequence[ScoredSet], points: Sequence[np.ndarray]
+) -> list[tuple[str, Any, list[int]]]:
+    """Return the name and the answer of each site, and the numbers of the sets that the answer has sums of."""
+    names = sorted({site for scored in sets for site in scored.sites})
+    sets_of = {name: [k for k, scored in enumerate(sets) if name in scored.sites] for name in names}
+    if not rows.by_site:
+        arrays = {scored.split: point[None] for scored, point in zip(sets, points, strict=True)}
+        answers = rows.request("calibration", arrays=arrays)
+        return [(name, answers[name], sets_of[name]) for name in names]
+    asked = []
+    for name in names:
+        by_split: dict[str, list[np.ndarray]] = {}
+        for k in sets_of[name]:
+            by_split.setdefault(sets[k].split, []).append(points[k])
+        arrays = {split: np.stack(of_split) for split, of_split in by_split.items()}
+        asked.append((name, rows.request("calibration", arrays=arrays, of=[name])[name], sets_of[name]))
+    return asked
+
+
+def _no_sums(site: str) -> UserError:
+    return UserError(f"site '{site}' sent what are no sums of a calibration: see the log of that site")

@@ -1,0 +1,266 @@
+"""scores.csv over three sites in this process, against the scores of the pooled rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from site_tables import frames, save
+
+from fcorun.experiment.prepare import prepare
+from fcorun.models.auc_interval import bound_auc, count_scores, spread_cells
+from fcorun.models.score_functions import Groups, fit_calibration, roc_auc
+from fcorun.models.scores import compute_scores
+from fcorun.models.site_calibration import CalibrationSearch, sum_calibration
+from fcorun.models.site_scores import compute_site_scores
+from fcorun.rows.rows import Rows
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.score_sums import ScoreSums
+from fcorun.sites.server import Server
+from fcorun.sites.site import Site
+from fcorun.sites.study import mask_sites, run_plan
+from fcorun.sites.table_description import merge_small_cells
+
+ILL = ("objective=logistic", "data.target=ill", "data.task=binary", "data.positive=yes")
+WARD = ("objective=logistic", "data.target=ward", "data.task=multiclass", "data.only=[age,dose]", "algo=feddualavg")
+COST = ("data.target=cost",)
+OWN = ("data.only=[age,dose]", "data.validation=0.3")
+
+
+def plan_of(*overrides, secure=None):
+    shared = ("data=sites", "data.standardize=pooled", "algo=newton", "precision=float64", "rounds=3", "reg=l1")
+    experiment = prepare(composed(*shared, "reg.strength=0.05", *OWN, *overrides))
+    return Plan.from_experiment(experiment, secure)
+
+
+def sites_of(plan, policy=None):
+    return {name: Site(plan, options, policy or Policy()) for name, options in save(frames()).items()}
+
+
+def pool_splits(sites):
+    """Return all rows of the sites' splits in one place; clients are the sites."""
+    first = next(iter(sites.values())).own_data
+    splits = {}
+    for split in ("train", "validation"):
+        parts = [getattr(site.own_data, split) for site in sites.values()]
+        columns = {}
+        for name in Rows.__dataclass_fields__:
+            values = [getattr(part, name) for part in parts]
+            if name == "client":
+                values = [np.full(len(part), k) for k, part in enumerate(parts)]
+            columns[name] = None if values[0] is None else np.concatenate(values)
+        splits[split] = Rows(**columns)
+    return replace(first, **splits, clients=tuple(sites))
+
+
+def scores_of(plan, folder, policy=None):
+    """Return scores.csv of a run over sites, and that of the same model on the pooled rows."""
+    sites = sites_of(plan, policy)
+    connections = InProcessConnections(sites if plan.secure is None else mask_sites(sites))
+    kept = {}
+
+    class Connections(InProcessConnections):
+        def ask(self, name, *arguments, **options):
+            if name == "end":
+                kept["data"] = pool_splits(sites)
+            return super().ask(name, *arguments, **options)
+
+    record = run_plan(plan, Connections(connections.by_name), folder)
+    pooled = pd.DataFrame(compute_scores(plan.experiment.objective, kept["data"], record.solution))
+    return record.scores, pooled
+
+
+def of_all_clients(scores):
+    """Return the rows of scores.csv about all clients together."""
+    return scores.loc[scores["client"] == ""].reset_index(drop=True)
+
+
+def compare(found, pooled, tolerance=1e-8):
+    """Assert that the columns of two tables are those of the same model, but for the area under the ROC curve."""
+    assert set(pooled) - set(found) <= {"auc", "auc_macro"}
+    for name in set(pooled) & set(found):
+        if pooled[name].dtype.kind in "fi":
+            np.testing.assert_allclose(found[name], pooled[name], rtol=tolerance, atol=tolerance, err_msg=name)
+    if "auc" in pooled:
+        assert min(pooled["auc"] - found["auc_low"]) >= 0
+        assert min(found["auc_high"] - pooled["auc"]) >= 0
+
+
+@pytest.mark.parametrize("task", [ILL, COST, WARD])
+def test_scores_are_those_of_the_pooled_rows(tmp_path, task):
+    found, pooled = scores_of(plan_of(*task), tmp_path / "out")
+    pooled = of_all_clients(pooled)
+    assert set(found["client"].fillna("")) == {""}
+    assert len(found) == len(pooled) == 2
+    compare(found, pooled)
+
+
+def test_masked_scores_have_a_narrow_interval(tmp_path):
+    pytest.importorskip("cryptography", reason="secure sums need cryptography: pip install 'fcorun[sites]'")
+    found, pooled = scores_of(plan_of(*ILL, secure={}), tmp_path / "out")
+    compare(found, of_all_clients(pooled), tolerance=1e-5)
+    assert max(found["auc_high"] - found["auc_low"]) < 0.02
+
+
+@pytest.mark.parametrize("task", [ILL, COST])
+def test_owners_may_allow_scores_by_site(tmp_path, task):
+    plan = plan_of(*task, "data.by_site=true")
+    with fails("data.by_site=true", "policy.by_site of this site refuses"):
+        sites_of(plan)
+    found, pooled = scores_of(plan, tmp_path / "out", Policy(by_site="allow"))
+    found = found.fillna({"client": ""}).sort_values(["set", "client"]).reset_index(drop=True)
+    compare(found, pooled.sort_values(["set", "client"]).reset_index(drop=True).assign(client=found["client"]))
+    assert found["client"].tolist() == ["", "aarau", "bern", "chur"] * 2
+    with fails("--secure", "data.by_site=true"):
+        plan_of(*task, "data.by_site=true", secure={})
+
+
+def test_the_interval_contains_the_area_under_the_curve():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        min_cell, scale = int(rng.integers(1, 6)), 10.0 ** rng.integers(-2, 2)
+        counts = {merged: {label: [] for label in (0, 1)} for merged in (False, True)}
+        scores, labels = [], []
+        for _ in range(3):
+            n = int(rng.integers(2 * min_cell, 60))
+            y = rng.permutation(np.arange(n) % 2)
+            score = scale * (rng.standard_normal(n) + y * rng.uniform(-1, 2))
+            score = np.round(score, int(rng.integers(0, 3)))  # with ties
+            for label in (0, 1):
+                of_class = count_scores(score[y == label])
+                counts[False][label].append([of_class, of_class])
+                counts[True][label].append(spread_cells(merge_small_cells(of_class, min_cell)))
+            scores.append(score)
+            labels.append(y)
+        y, score = np.concatenate(labels), np.concatenate(scores)
+        (area,) = roc_auc(y == 1, score, Groups(np.zeros(len(y), int), 1))
+        widths = []
+        for by_class in counts.values():
+            low, high = bound_auc(*(tuple(np.sum(by_class[label], axis=0)) for label in (1, 0)))
+            assert low - 1e-12 <= area <= high + 1e-12
+            widths.append(high - low)
+        assert widths[0] <= widths[1] + 1e-12
+    assert np.isnan(bound_auc((np.ones(3), np.ones(3)), (np.zeros(3), np.zeros(3)))).all()
+
+
+def search_calibration(parts):
+    """Return the slope, the intercept and the number of requests of a search over the rows of sites."""
+    y, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    search, n_requests = CalibrationSearch(len(y), int(y.sum()), score.sum(), (score**2).sum()), 0
+    while not search.done:
+        n_requests += 1
+        of_sites = [sum_calibration(y, score, search.point, 0) for y, score in parts]
+        search.advance(np.sum(of_sites, axis=0), 0.0)
+    return *search.scores.values(), n_requests
+
+
+def test_a_calibration_from_sums_is_that_of_the_pooled_rows():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        scale, shift = 10.0 ** rng.uniform(-2, 1), rng.uniform(-3, 3)
+        parts = []
+        for n in rng.integers(8, 80, 3):
+            score = scale * rng.standard_normal(n) + shift
+            chance = 1 / (1 + np.exp(-rng.uniform(-1, 2) * score / scale + shift / scale * rng.uniform(0, 1)))
+            parts.append((((rng.uniform(size=n) < chance) | (np.arange(n) == 0)).astype(int), score))
+        y, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        slope, intercept = fit_calibration(y, score, Groups(np.zeros(len(y), int), 1))
+        found_slope, found_intercept, n_requests = search_calibration(parts)
+        np.testing.assert_allclose([found_slope, found_intercept], [slope[0], intercept[0]], rtol=1e-8, atol=1e-8)
+        assert n_requests < 30
+    score = np.linspace(-1, 1, 20)
+    assert np.isnan(search_calibration([((score > 0).astype(int), score)])[0])
+    assert np.isnan(search_calibration([((score < 0).astype(int), score)])[0])
+    assert np.isnan(search_calibration([((score < 0).astype(int), 0 * score)])[0])
+    assert np.isnan(search_calibration([(np.ones(20, int), score)])[:2]).all()
+
+
+def test_no_sum_of_a_calibration_is_one_over_few_rows():
+    score, y = np.arange(50.0), np.arange(50) % 2
+    threshold = np.array([0.0, 1.0, -1e3 * 20.4, 1e3, 0.0])  # a steep step between two rows
+    assert np.isnan(sum_calibration(y, score, threshold, 3)[0]).all()
+    assert np.isfinite(sum_calibration(y, score - 25, np.array([0.0, 10.0, 0.0, 1.0, 0.0]), 3)).all()
+
+
+class RecordingConnections(InProcessConnections):
+    """Connections that keep all requests."""
+
+    def ask(self, name, arrays=None, about=None, of=None):
+        self.requests = [*getattr(self, "requests", []), Message(name, dict(about or {}), dict(arrays or {}))]
+        return super().ask(name, arrays, about, of)
+
+
+def test_a_site_scores_the_evaluated_model_alone_and_a_bounded_number_of_points(tmp_path):
+    plan = plan_of(*ILL)
+    connections = RecordingConnections(sites_of(plan))
+    run_plan(plan, connections, tmp_path / "out")
+    names = [request.name for request in connections.requests]
+    first = names.index("scores")
+    site = sites_of(plan)["aarau"]
+    sent_to = [request for request in connections.requests[:first] if request.name not in ("sums", "load")]
+    loads = [site_request for site_request in connections.requests[:first] if site_request.name in ("sums", "load")]
+    for request in [sent_to[0], loads[0], loads[3], loads[6], *sent_to[1:]]:
+        site.answer(request)
+    scores, calibration = connections.requests[first], connections.requests[first + 1]
+    with fails("a calibration before the scores"):
+        site.answer(calibration)
+    forged = Message("scores", {}, scores.arrays | {"weights": scores.arrays["weights"] + 1})
+    with fails("another model than it had evaluated last"):
+        site.answer(forged)
+    site._counts.counts.clear()
+    site.answer(scores)
+    point = calibration.arrays["train"]
+    for damaged in (
+        {"train": np.repeat(point, 2, axis=0)},
+        {"train": point * np.nan},
+        {"train": point * [[1, -1, 1, 1, 1]]},
+        {"train": point[:, :4]},
+        {"rows": point},
+        {},
+    ):
+        with fails("'calibration' does not fit the plan"):
+            site.answer(Message("calibration", {}, damaged))
+    site._counts.counts.clear()
+    for _ in range(30):
+        site.answer(calibration)
+    with fails("more often than the plan says, 30 times"):
+        site.answer(calibration)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "change", "words"),
+    [
+        ("scores", "train_positive_bins", lambda values: values + 1, ("site 'bern' counted the scores of",)),
+        ("scores", "train_positive_bins", lambda values: values[1:], ("site 'bern'", "no sum of scores")),
+        ("scores", "train_brier", lambda values: values * np.nan, ("site 'bern'", "no sum of scores")),
+        ("scores", "train_n", lambda values: values * 0, ("site 'bern'", "no counts of its train rows")),
+        ("scores", "train_n", lambda values: values + 1, ("scored", "have described")),
+        ("scores", "train_loss", None, ("different sums of scores",)),
+        ("calibration", "train", lambda values: values[0], ("site 'bern'", "no sums of a calibration")),
+        ("calibration", "train", None, ("site 'bern'", "no sums of a calibration")),
+    ],
+)
+def test_forged_sums_name_their_site(name, key, change, words):
+    plan = plan_of(*ILL)
+    sites = sites_of(plan)
+    data = Server(plan, InProcessConnections(sites)).load()
+    model = {"bias": np.array(0.1), "weights": np.array([0.2, 0.3])}
+
+    def answer(request, arrays):
+        answers = {}
+        for site, opened in sites.items():
+            sums = ScoreSums(plan.experiment.objective, opened.own_data, model, 3)
+            sent = sums.sum_scores() if request == "scores" else sums.sum_calibration(arrays, 1)
+            if (site, request) == ("bern", name):
+                value = sent.pop(key)
+                sent |= {} if change is None else {key: change(value)}
+            answers[site] = Message(request, {}, sent)
+        return answers
+
+    forged = replace(data, train=replace(data.train, ask=answer))
+    with fails(*words):
+        compute_site_scores(forged, model)
