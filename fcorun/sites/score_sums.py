@@ -85,7 +85,7 @@ class ScoreSums:
         merged = merge_small_cells(counts, max(self.min_cell, 1))
         if merged.sum() < counts.sum():  # all together are below
             merged[-1] = counts.sum()
-        return merged
+        return merged.astype(np.int32)
 
     def _sum_multiclass(self, prediction: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         label, classes = prediction.argmax(axis=1), np.arange(len(self.data.classes))
