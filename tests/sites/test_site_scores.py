@@ -10,8 +10,9 @@ from site_tables import frames, save
 
 from fcorun.experiment.prepare import prepare
 from fcorun.models.auc_interval import bound_auc, count_scores, spread_cells
+from fcorun.models.predictions import predict_splits
 from fcorun.models.score_functions import Groups, fit_calibration, roc_auc
-from fcorun.models.scores import compute_scores
+from fcorun.models.scores import tabulate_scores
 from fcorun.models.site_calibration import CalibrationSearch, sum_calibration
 from fcorun.models.site_scores import compute_site_scores
 from fcorun.rows.rows import Rows
@@ -70,7 +71,7 @@ def scores_of(plan, folder, policy=None):
             return super().ask(name, *arguments, **options)
 
     record = run_plan(plan, Connections(connections.by_name), folder)
-    pooled = pd.DataFrame(compute_scores(plan.experiment.objective, kept["data"], record.solution))
+    pooled = pd.DataFrame(tabulate_scores(predict_splits(plan.experiment.objective, kept["data"], record.solution)))
     return record.scores, pooled
 
 
