@@ -21,7 +21,7 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.system.interruption import check_interrupted
 
-VERSION = 2  # to be raised whenever the optimum of the same problem changes
+VERSION = 3  # to be raised whenever the optimum of the same problem changes
 STEPS_PER_CERTIFICATE = 50  # iterations between certificates
 
 

@@ -39,3 +39,19 @@ class ElasticNet(Regularizer):
 
     def strength_max(self, gradient):
         return divide_by_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max() / self.l1_ratio
+
+    def dual_scale(self, v):
+        largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
+        of_l1 = jnp.minimum(1, self.strength * self.l1_ratio / jnp.maximum(largest, 1e-300))
+        return jnp.where(self._curvature > 0, 1.0, of_l1)  # the squares make the conjugate finite everywhere
+
+    def conjugate(self, v):
+        factor, curvature = self.factor(v), self._curvature
+        excess = jnp.maximum(jnp.abs(v) - self.strength * self.l1_ratio * factor, 0)
+        squares = divide_by_factor(excess**2, factor, jnp.inf).sum()
+        return jnp.where(curvature > 0, squares / (2 * jnp.where(curvature > 0, curvature, 1)), 0.0)
+
+    @property
+    def _curvature(self):
+        """The second derivative of the squares, without factors."""
+        return jnp.asarray(self.strength * (1 - self.l1_ratio))

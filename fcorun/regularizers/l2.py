@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
+
 from fcorun.config import AUTO, NonNegative
-from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.base import Regularizer, divide_by_factor
 
 
 @dataclass(frozen=True)
@@ -25,3 +27,11 @@ class L2(Regularizer):
 
     def subgradient(self, w):
         return 2 * self.strength * self.factor(w) * w
+
+    def dual_scale(self, v):
+        return jnp.where(jnp.asarray(self.strength) > 0, jnp.ones((), v.dtype), 0)
+
+    def conjugate(self, v):
+        strength = jnp.asarray(self.strength)
+        squares = divide_by_factor(v**2, self.factor(v), jnp.inf).sum()
+        return jnp.where(strength > 0, squares / (4 * jnp.where(strength > 0, strength, 1)), 0.0)

@@ -15,7 +15,7 @@ from fcorun.objectives import Huber, LeastSquares, Logistic
 from fcorun.problem import duality_gap, solver
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
-from fcorun.regularizers import L1, GroupLasso, L1Ball, L2Ball, LInfBall
+from fcorun.regularizers import L1, L2, ElasticNet, GroupLasso, L1Ball, L2Ball, LInfBall
 
 FEATURES = 6
 
@@ -25,6 +25,9 @@ PROBLEMS = {
     "lasso with an intercept": (LeastSquares(), L1(0.3), False),
     "weights and offsets": (LeastSquares(), L1(0.3), True),
     "elastic net": (LeastSquares(ridge=0.2), L1(0.3), True),
+    "elastic net by psi": (LeastSquares(), ElasticNet(0.3, l1_ratio=0.6, factors={"0": 2.0, "3": 0.5}), True),
+    "elastic net without squares": (Logistic(), ElasticNet(0.03, l1_ratio=1.0), True),
+    "ridge by psi": (Logistic(), L2(0.1, factors={"0": 2.0, "3": 0.5}), True),
     "group lasso": (LeastSquares(), GroupLasso(0.3), True),
     "factors": (LeastSquares(), L1(0.3, factors={"0": 2.0, "3": 0.5}), False),
     "l1 ball": (LeastSquares(), L1Ball(1.5), False),
