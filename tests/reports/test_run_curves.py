@@ -11,6 +11,7 @@ from fcorun.metrics import CATALOGUE, Metric
 from fcorun.reports.pictures import run_curves
 from fcorun.reports.pictures.layout import COLOURS, choose_unit, x_values
 from fcorun.reports.pictures.run_curves import draw_run
+from fcorun.reports.pictures.style import style_context
 
 # ---------------------------------------------------------------- one run
 
@@ -37,6 +38,13 @@ def test_curves_show_every_line():
     assert [line.get_color() for line in figure.axes[2].lines] == list(COLOURS[:4])
     assert figure.axes[2].get_ylim() == (-0.03, 1.03)
     assert figure.get_suptitle() == "algo=feddualavg data=lasso"
+
+
+def test_a_gap_is_drawn_down_to_its_last_digit():
+    rows = [row | {"gap": gap} for row, gap in zip(fake_rows(), (30.0, 2e-4, 6e-16), strict=False)]
+    with style_context("paper"):
+        low, high = run_curves.draw(rows, "a", 1e-4, "rounds", CATALOGUE).axes[0].get_ylim()
+    assert low < 6e-16 < 30 < high
 
 
 @pytest.mark.slow

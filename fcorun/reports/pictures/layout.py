@@ -227,9 +227,10 @@ def set_y_scale(ax: Any, values: Sequence[float], bounded: bool = False) -> None
             ax.set_ylim(-0.03, 1.03)
         return
     largest = max(positive)
-    smallest = max(min(positive), 2e-10 * largest)  # ten decades below, values are rounding that would flatten the rest
+    smallest = max(min(positive), 1e-30 * largest)  # no difference of numbers in float64 is so small
+    margin = (largest / smallest) ** 0.05
     # set before the scale: matplotlib's own limits overflow for huge values
-    ax.set_ylim(0.5 * smallest, largest * (largest / smallest) ** 0.05)
+    ax.set_ylim(smallest / max(margin, 2), largest * margin)
     ax.set_yscale("log", nonpositive="mask")
     ax.yaxis.set_major_locator(LogLocator(subs=(1,) if largest > 300 * smallest else (1, 2, 5), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
