@@ -56,6 +56,9 @@ class Traits:
             measured, unless ``start`` gives the model.
         hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
             "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
+        uploads: what a channel that loses something must know of uploads: they are "updates" of the server's model,
+            which the next round corrects; "increments" of clients' states, whose sum the server keeps; "points" or
+            gradients, which do not vanish at the optimum; or must arrive "exact", as they are.
     """
 
     needs: tuple[str, ...] = ()
@@ -72,6 +75,7 @@ class Traits:
     decays_to_zero: bool = False
     shared_model: bool = True
     hessian: Literal["linear model", "constant", ""] = ""
+    uploads: Literal["updates", "increments", "points", "exact"] = "updates"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,9 @@ class DANE(ShiftedAlgorithm):
     mu: AutoPositive = AUTO
     eta: Positive = 1.0
 
-    traits = Traits(psi_sides=("client",), partial=False, proximal=True, deterministic=True, exact="composite")
+    traits = Traits(
+        psi_sides=("client",), partial=False, proximal=True, deterministic=True, exact="composite", uploads="points"
+    )
 
     def local(self, problem, server, client, data):
         shift = client["gradient"] - self.eta * server

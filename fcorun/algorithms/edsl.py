@@ -31,7 +31,9 @@ class EDSL(ShiftedAlgorithm):
     mu: AutoNonNegative = AUTO
 
     picks_client = True
-    traits = Traits(psi_sides=("client",), partial=False, proximal=True, deterministic=True, exact="composite")
+    traits = Traits(
+        psi_sides=("client",), partial=False, proximal=True, deterministic=True, exact="composite", uploads="points"
+    )
 
     def local(self, problem, server, client, data):
         solves = data.client == self.client

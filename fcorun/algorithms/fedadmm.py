@@ -19,7 +19,7 @@ class FedADMM(ProximalAlgorithm):
 
     rho: AutoPositive = AUTO
 
-    traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite")
+    traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite", uploads="increments")
 
     def auto(self, constants):
         return {"rho": 1 / balanced_prox_step(constants)}

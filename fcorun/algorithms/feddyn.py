@@ -19,7 +19,7 @@ class FedDyn(ProximalAlgorithm):
 
     alpha: AutoPositive = AUTO
 
-    traits = Traits(psi_sides=(), proximal=True, deterministic=True, exact="smooth")
+    traits = Traits(psi_sides=(), proximal=True, deterministic=True, exact="smooth", uploads="increments")
 
     def auto(self, constants):
         return {"alpha": 1 / balanced_prox_step(constants)}

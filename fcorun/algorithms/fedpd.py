@@ -27,7 +27,7 @@ class FedPD(ProximalAlgorithm):
     @property
     def traits(self):
         exact = "" if self.skip else "smooth"
-        return Traits(psi_sides=(), partial=False, proximal=True, deterministic=True, exact=exact)
+        return Traits(psi_sides=(), partial=False, proximal=True, deterministic=True, exact=exact, uploads="points")
 
     def auto(self, constants):
         return {"step": balanced_prox_step(constants)}

@@ -31,7 +31,9 @@ class FedSplit(ProximalAlgorithm):
     @property
     def traits(self):
         exact = "" if self.anchor else "composite"
-        return Traits(psi_sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact)
+        return Traits(
+            psi_sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact, uploads="points"
+        )
 
     def auto(self, constants):
         return {"step": balanced_prox_step(constants, self.anchor)}

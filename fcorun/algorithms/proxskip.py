@@ -25,7 +25,7 @@ class ProxSkip(Algorithm):
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO
 
-    traits = Traits(psi_sides=("server",), partial=False, deterministic=True, exact="composite")
+    traits = Traits(psi_sides=("server",), partial=False, deterministic=True, exact="composite", uploads="points")
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not self.probability:

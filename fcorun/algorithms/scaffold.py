@@ -29,7 +29,7 @@ class Scaffold(Algorithm):
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
-    traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True)
+    traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True, uploads="increments")
 
     @classmethod
     def suggest_for(cls, conditions):

@@ -1,0 +1,123 @@
+"""Compressors: channels that send fewer bits, and what each client remembers of what it has not sent."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fcorun.communication.base import Channel
+from fcorun.errors import UserError
+
+Feedback = Literal["none", "ef", "ef21", "diana"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressor(Channel):
+    """A channel that compresses each array of an upload by itself. Single numbers are sent as they are.
+
+    With C the compressor, u an upload, and m the memory of its client, which starts at 0:
+
+    - ``feedback="none"``: the server gets C(u).
+    - "ef", error feedback (Karimireddy et al. 2019, arXiv 1901.09847): the server gets C(u + m), and the client
+      remembers what it still owes, m <- u + m - C(u + m). The sum of all messages is right, and single ones are not.
+    - "ef21" (Richtarik, Sokolov and Fatkhullin 2021, arXiv 2106.05203): client and server both remember
+      m <- m + C(u - m), and the server gets the new m. Uploads that converge arrive exactly in the end.
+    - "diana" (Mishchenko et al. 2019, arXiv 1901.09269, with alpha = 1 / (1 + omega)): client and server both
+      remember m <- m + alpha C(u - m), and the server gets the old m + C(u - m), which is unbiased.
+
+    An unbiased compressor, E C(v) = v with E|C(v) - v|^2 <= omega |v|^2, is divided by 1 + omega for "ef" and "ef21",
+    which need a contraction.
+
+    Attributes:
+        feedback: what a client remembers.
+        unbiased: whether E C(v) = v.
+    """
+
+    unbiased: ClassVar[bool] = False
+
+    feedback: Feedback = "ef21"
+
+    @abstractmethod
+    def compress(self, vector: Float[Array, " k"], key: jax.Array) -> Float[Array, " k"]:
+        """Return what the server reconstructs from the message of a vector, (k,), by a key for ``jax.random``."""
+
+    @abstractmethod
+    def message_bits(self, size: int, number_bits: int) -> int:
+        """Return the bits of the message of a vector of ``size`` numbers of so many bits."""
+
+    @abstractmethod
+    def error_bound(self, size: int) -> Any:
+        """Return a bound on E|C(v) - v|^2 / |v|^2 for vectors of ``size`` numbers.
+
+        The bound is called omega for an unbiased compressor. Others are contractions: their bound is below 1.
+        """
+
+    def check(self, plugins, names, settings):
+        """Refuse algorithms whose uploads the channel would spoil. Raises UserError."""
+        traits, algo, name = plugins["algo"].traits, names["algo"], names["uplink"]
+        if traits.hessian or traits.uploads == "exact":
+            raise UserError(f"algo={algo} needs uploads as they are, without any loss: leave uplink={name} out")
+        if traits.uploads == "points" and self.feedback in ("none", "ef"):
+            raise UserError(
+                f"algo={algo} uploads points or gradients, which do not vanish at the optimum, and neither does their "
+                f"error with uplink.feedback={self.feedback}: give uplink.feedback=ef21"
+            )
+        if traits.uploads == "increments" and self.feedback != "ef":
+            raise UserError(
+                f"the server of algo={algo} adds up increments of the clients' states, and what "
+                f"uplink.feedback={self.feedback} loses would be missing in the sum for ever: give uplink.feedback=ef"
+            )
+        if self.feedback == "diana" and not self.unbiased:
+            raise UserError(
+                f"uplink.feedback=diana needs an unbiased compressor, and uplink={name} is biased: give "
+                "uplink.feedback=ef21"
+            )
+
+    def client_memory(self, upload):
+        if self.feedback == "none":
+            return None
+        return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(upload) if _is_compressed(leaf)]
+
+    def send(self, upload, memory, key):
+        leaves, structure = jax.tree.flatten(upload)
+        keys = jax.random.split(key, max(len(leaves), 1))
+        new_memory = []
+        for i, leaf in enumerate(leaves):
+            if not _is_compressed(leaf):
+                continue
+            remembered = None if memory is None else memory[len(new_memory)]
+            leaves[i], remembered = self._send_array(leaf, remembered, keys[i])
+            new_memory.append(remembered)
+        return jax.tree.unflatten(structure, leaves), None if memory is None else new_memory
+
+    def _send_array(self, array: jax.Array, memory: Any, key: jax.Array) -> tuple[jax.Array, Any]:
+        """Return what the server gets for an array, and the client's new memory of the array."""
+
+        def compress(array: jax.Array) -> jax.Array:
+            return self.compress(array.ravel(), key).reshape(array.shape)
+
+        contraction = 1 / (1 + self.error_bound(array.size)) if self.unbiased else 1
+        if self.feedback == "none":
+            return compress(array), None
+        if self.feedback == "ef":
+            sent = contraction * compress(array + memory)
+            return sent, array + memory - sent
+        sent = compress(array - memory)
+        new_memory = memory + contraction * sent
+        return (memory + sent if self.feedback == "diana" else new_memory), new_memory
+
+    def upload_bytes(self, upload, declared_bytes):
+        saved = 0
+        for leaf in filter(_is_compressed, jax.tree.leaves(upload)):
+            number_bits = 8 * leaf.dtype.itemsize
+            saved += leaf.size * leaf.dtype.itemsize - math.ceil(self.message_bits(leaf.size, number_bits) / 8)
+        return max(declared_bytes - saved, 0)
+
+
+def _is_compressed(leaf: Any) -> bool:
+    return leaf.size > 1 and np.issubdtype(leaf.dtype, np.floating)

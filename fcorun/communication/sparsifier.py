@@ -1,0 +1,49 @@
+"""Compressors that send some of the numbers."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, UInt
+
+from fcorun.communication.compressor import Compressor
+from fcorun.config import Fraction
+
+_ROUNDING = 1e-6  # relative; so that fraction * size is rounded alike in all precisions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparsifier(Compressor):
+    """A channel that sends some of the numbers of an upload.
+
+    Attributes:
+        fraction: the fraction of the numbers that is sent, rounded to a whole number of them, at least one.
+    """
+
+    fraction: Fraction = 0.1
+
+    def count(self, size: int) -> jax.Array:
+        """Return how many of ``size`` numbers are sent; the fraction may be traced."""
+        return jnp.maximum(jnp.floor(self.fraction * size * (1 + _ROUNDING) + 0.5), 1)
+
+    def sent_bits(self, size: int, bits: int) -> int:
+        """Return the bits of a message of ``size`` numbers, of which those sent have so many ``bits`` each."""
+        return max(math.floor(self.fraction * size * (1 + _ROUNDING) + 0.5), 1) * bits
+
+
+def find_largest(values: UInt[Array, " k"], count: jax.Array) -> Bool[Array, " k"]:
+    """Return a mask of the ``count`` largest of k integers; of equal ones, the first are taken.
+
+    Bisects the bits of the least of them, which on CPUs is faster than a sort.
+    """
+    n_bits = 8 * values.dtype.itemsize
+
+    def set_bit(i, threshold):
+        candidate = threshold | (jnp.ones((), values.dtype) << jnp.asarray(n_bits - 1 - i, values.dtype))
+        return jnp.where((values >= candidate).sum() >= count, candidate, threshold)
+
+    threshold = lax.fori_loop(0, n_bits, set_bit, jnp.zeros((), values.dtype))
+    larger, equal = values > threshold, values == threshold
+    return larger | (equal & (jnp.cumsum(equal) <= count - larger.sum()))
