@@ -19,7 +19,6 @@ import sites_on_loopback
 from sites_on_loopback import SERVER, USER, Parties, provision
 
 from fcorun import Record
-from fcorun.sites.kits import restrict_kit
 
 STUDIES = {
     "500 rounds of FedDualAvg, 1,024 features, 3 sites of 200 rows": (
@@ -63,8 +62,7 @@ def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) 
     options = ["data=sites", "data.target=y", "data.validation=0", "precision=float64"]
     fcorun(folder, "plan", *overrides, *options, "--out", "study.yaml")
     kits = provision(folder)
-    for name in (SERVER, *sites):
-        restrict_kit(kits / name, ["fcorun."])
+    fcorun(folder, "site", "accept", "study.yaml", "--kit", str(kits / SERVER))
     (folder / "policy.yaml").write_text("alone: allow\n", encoding="utf-8")
     for site in sites:
         keys = [f"data.path={folder / site}.csv", f"policy={folder / 'policy.yaml'}"]

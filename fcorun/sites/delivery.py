@@ -10,8 +10,7 @@ from dataclasses import replace
 from fcorun.errors import UserError, escape_controls
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
-from fcorun.sites.messages import Envelope, Message, SiteRefusal
-from fcorun.sites.table_options import OwnTableError
+from fcorun.sites.messages import Envelope, Message, OwnerError, SiteRefusal
 from fcorun.system.interruption import check_interrupted
 
 _REFUSAL = "refusal"
@@ -55,7 +54,7 @@ def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message
         answer = replace(site.answer(request), envelope=envelope)
         answer.to_bytes()  # raises an error for what is no message
         return answer
-    except OwnTableError as error:
+    except OwnerError as error:
         _log.error("%s", error)
         sentence = error.public
     except UserError as error:

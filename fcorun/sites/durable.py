@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.sites.delivery import digest_of
-from fcorun.sites.messages import LAST_REQUEST, Envelope, Message
+from fcorun.sites.messages import LAST_REQUEST, Envelope, Message, OwnerError
 from fcorun.system.files import write_atomically
 
 _FILE, _LOCK = "last_answer.npz", "lock"
@@ -63,8 +63,9 @@ class DurableSite:
         try:
             self._lock.acquire(timeout=self.lock_seconds)
         except filelock.Timeout:
-            raise UserError(f"another process answers from {self.folder}: end that process, or give the site a folder "
-                            "of its own") from None  # fmt: skip
+            raise OwnerError(f"another process answers from {self.folder}: end that process, or give the site a folder "
+                             "of its own", "another process answers for this site: its owner ends that process"
+                             ) from None  # fmt: skip
         try:
             self._last = _LastAnswer.read(self.folder / _FILE)
             self._check_rows()
@@ -119,8 +120,9 @@ class DurableSite:
     def _check_rows(self) -> None:
         """Raise UserError if the stored state is one of other rows."""
         if self._last is not None and self._last.rows != self.rows:
-            raise UserError(f"this site has answered a run from other data or other options than its owner accepts "
-                            f"now: accept those again, or remove {self.folder} to give that run up")  # fmt: skip
+            problem = "this site has answered a run from other data or other options than its owner accepts now"
+            raise OwnerError(f"{problem}: accept those again, or remove {self.folder} to give that run up",
+                             f"{problem}: its owner accepts those again, or gives that run up")  # fmt: skip
 
     def _begins(self, envelope: Envelope) -> bool:
         return self._last is None or self._last.envelope.run != envelope.run
@@ -135,8 +137,9 @@ class DurableSite:
                                 "run, or begin a new run")  # fmt: skip
             return
         if envelope.number > 0:
-            raise UserError(f"the server asks request {envelope.number} of a run that this site has not begun: restore "
-                            f"{self.folder}, or begin a new run")  # fmt: skip
+            problem = f"the server asks request {envelope.number} of a run that this site has not begun"
+            raise OwnerError(f"{problem}: restore {self.folder}, or begin a new run",
+                             f"{problem}: its owner restores the folder of the site, or begin a new run")  # fmt: skip
         if self._last is not None and self._last.name != LAST_REQUEST and not self.restart:
             raise UserError(f"this site has answered request {self._last.envelope.number} of a run that has not ended, "
                             "and the server begins a new run: allow the restart at this site if its owner "
@@ -205,5 +208,6 @@ class _LastAnswer:
         except FileNotFoundError:
             return None
         except READ_ERRORS as error:
-            raise UserError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
-                            "begin a new run") from error  # fmt: skip
+            raise OwnerError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
+                             "begin a new run", "the state of this site is damaged: its owner restores it from a copy, "
+                             "or begin a new run") from error  # fmt: skip

@@ -14,11 +14,13 @@ COLLAB_CLASSES = (
     "nvflare.collab.runtime.executor.CollabExecutor",
 )
 OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # of the result of a job
-_ALLOWED = "class_allow_list"
+_ALLOWED, _PACKAGE = "class_allow_list", "fcorun."
 
 
 def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
     """Write the settings of the kit of a server or a site: jobs bring no code, and name allowed classes alone.
+
+    The allowed classes of fcorun replace those that the kit allowed before.
 
     Args:
         kit: the folder of the kit.
@@ -27,7 +29,7 @@ def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
     local = kit / "local"
     resources, authorization = _read_setting(local / "resources.json"), _read_setting(local / "authorization.json")
     added = [*COLLAB_CLASSES, *allowed]
-    listed = resources.get(_ALLOWED, [])
+    listed = [path for path in resources.get(_ALLOWED, []) if not path.startswith(_PACKAGE)]
     resources[_ALLOWED] = [*listed, *(path for path in added if path not in listed)]
     resources["allow_log_streaming"] = False  # a site's log may quote rows
     for rights in authorization["permissions"].values():

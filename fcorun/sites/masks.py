@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fcorun.errors import UserError
+from fcorun.sites.messages import OwnerError
 from fcorun.sites.secure_sums import STEPS, step_of
 
 Arrays = dict[str, np.ndarray]
@@ -37,8 +38,9 @@ def open_key(folder: Path) -> X25519PrivateKey:
         try:
             return X25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text(encoding="ascii")))
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} holds no key of a site ({error}): restore the file, or remove it and send the "
-                            "other owners the new fingerprint") from error  # fmt: skip
+            raise OwnerError(f"{path} holds no key of a site ({error}): restore the file, or remove it and send the "
+                             "other owners the new fingerprint", "this site has lost its key: its owner restores it, "
+                             "or sends the other owners a new fingerprint") from error  # fmt: skip
     key = make_key()
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key.private_bytes_raw().hex())

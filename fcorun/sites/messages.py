@@ -35,6 +35,18 @@ _MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53
 _KINDS = "fiub"  # of dtypes: floats, integers and booleans
 
 
+class OwnerError(UserError):
+    """An error whose sentence is for the owner of a site alone: it may quote cells, or name files of the site.
+
+    Attributes:
+        public: the sentence that the server may see.
+    """
+
+    def __init__(self, sentence: str, public: str):
+        super().__init__(sentence)
+        self.public = public
+
+
 class SiteRefusal(UserError):
     """A site's refusal to answer: a sentence that names the site."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fcorun.config import PathOption
 from fcorun.errors import UserError
+from fcorun.sites.messages import OwnerError
 
 OTHER = "other"  # the level of rows whose own level is rare at their site
 HISTOGRAM_BINS = 256  # for medians
@@ -55,16 +56,8 @@ class TablePolicy:
     columns: tuple[str, ...] | None = field(default=None)
 
 
-class OwnTableError(UserError):
-    """An error about a site's own table, whose sentence may quote cells of the table and is for its owner alone.
-
-    Attributes:
-        public: the sentence that the server may see.
-    """
-
-    def __init__(self, sentence: str, public: str):
-        super().__init__(sentence)
-        self.public = public
+class OwnTableError(OwnerError):
+    """An error about a site's own table, whose sentence may quote cells of the table."""
 
 
 @contextmanager

@@ -124,6 +124,26 @@ def test_a_cell_that_hinders_a_restart_is_told_to_the_owner_alone(site, monkeypa
     assert read_refusal(answer_bytes(site, "north", request(0).to_bytes())) == "the table cannot be read"
 
 
+def test_the_server_learns_no_path_of_a_site(site, caplog):
+    site.answer(request(0))
+    refusals = [answer_bytes(site, "north", request(3, run="b").to_bytes())]
+
+    class Opened:
+        def answer(self, request):
+            return DurableSite(ToySite(toy_rows(0)), site.folder, rows="other rows").answer(request)
+
+    refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
+    site.close()
+    refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
+    (site.folder / "last_answer.npz").write_bytes(b"x")
+    refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
+    sentences = [read_refusal(refusal) for refusal in refusals]
+    for words, sentence in zip(("not begun", "another process", "other data", "damaged"), sentences, strict=True):
+        assert words in sentence
+        assert str(site.folder) not in sentence
+    assert caplog.text.count(str(site.folder)) >= 4
+
+
 def test_runs_are_counted_across_restarts(site):
     for number in range(3):
         site = start_again(site, max_runs=3)

@@ -20,6 +20,7 @@ def kit(tmp_path):
 
 
 def test_a_restricted_kit_refuses_code_and_other_classes_and_keeps_its_other_settings(kit):
+    restrict_kit(kit, ["fcorun."])  # which is replaced
     restrict_kit(kit, ["fcorun.sites.study.StudySite"])
     restrict_kit(kit, ["fcorun.sites.study.StudySite"])  # again changes nothing
     resources = json.loads((kit / "local" / "resources.json").read_text(encoding="utf-8"))
