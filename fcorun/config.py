@@ -11,6 +11,7 @@ import inspect
 import math
 import os
 import pathlib
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ LaterIndex = Annotated[int, "non-negative", "default outside identity"]
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # the horizontal axis of curves
 FigureStyle = Literal["paper", "slides"]  # the size of pictures and of their texts
 
+_THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|\d(\.\d+)?e-\d+)"
+_THRESHOLD = "a number between 0 and 1, youden, sensitivity:0.9 or specificity:0.9"  # (such numbers)
 _CONDITIONS = {
     "positive": lambda v: v > 0,
     "non-negative": lambda v: v >= 0,
@@ -53,6 +56,7 @@ _CONDITIONS = {
     "outside identity": lambda v: True,
     "default outside identity": lambda v: True,
     "in memory": lambda v: True,
+    _THRESHOLD: lambda v: re.fullmatch(_THRESHOLD_RULE, str(v)) is not None,
 }
 AUTO: Any = "auto"  # a number that is computed before the run
 _TYPE_NAMES = {
@@ -90,6 +94,7 @@ class Settings:
     # outside of a run's identity: no key below changes a row of metrics.csv
     tail_rounds: Annotated[Count, "outside identity"] = 100
     metric: Annotated[str | None, "outside identity"] = None
+    threshold: Annotated[float | str, "outside identity", _THRESHOLD] = 0.5
     x: Annotated[CurveAxis | str, "outside identity"] = "rounds"  # or the name of a monotone metric
     style: Annotated[FigureStyle, "outside identity"] = "paper"
     checkpoint_every: Annotated[NonNegative, "outside identity"] = 5.0

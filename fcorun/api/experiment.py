@@ -78,6 +78,8 @@ class Experiment:
         reference: whether to compute the optimum first, and report the gap to it.
         gap: whether to measure the duality gap at each evaluation.
         tail_rounds: rounds at the end over which metrics are averaged.
+        threshold: the probability from which on a row is predicted to be of the positive class: a number, or a rule
+            that chooses one on validation rows: "youden", "sensitivity:0.9", "specificity:0.9".
         metric: the metric that ranks the points of a sweep.
         x: the horizontal axis of curves.
         style: the size of pictures.
@@ -114,6 +116,7 @@ class Experiment:
     reference: OneOrSeveral[bool] | Literal["auto"] = AUTO
     gap: OneOrSeveral[bool] | Literal["auto"] = AUTO
     tail_rounds: int | Literal["auto"] = AUTO
+    threshold: float | str = AUTO
     metric: str | Literal["auto"] | None = AUTO
     x: CurveAxis | Literal["auto"] = AUTO
     style: FigureStyle | Literal["auto"] = AUTO

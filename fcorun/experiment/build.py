@@ -27,6 +27,7 @@ from fcorun.experiment.bind_regularizer import (
     resolve_factors,
     warn_of_feature_order,
 )
+from fcorun.experiment.decision_threshold import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
 from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
@@ -49,6 +50,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         shard = choose_shard(experiment)
         data = load_dataset(experiment.data, experiment.fingerprint, experiment.settings.memory, *shard)
     check_data(experiment, data)
+    check_threshold(experiment, data, experiment.settings.threshold)
     if data.train.streamed:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))
     attach_graph(experiment.reg, data, experiment.names["reg"])

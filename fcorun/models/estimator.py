@@ -8,7 +8,9 @@ import numpy as np
 
 from fcorun.config import build_plugin, locate
 from fcorun.errors import UserError
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.models.forward import expected_targets
+from fcorun.models.predictions import PERSONAL, SHARED
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.huber import Huber
@@ -55,7 +57,42 @@ class _SavedModel:
 
 
 def load_estimator(record: Record, client: str | None = None, trust: str | Path | None = None) -> Any:
-    """Return a fitted estimator of scikit-learn with the model of a record.
+    """Return a fitted estimator of scikit-learn that predicts as a record does.
+
+    The estimator is that of ``load_model``. If the record's threshold between two classes is not 0.5, the estimator is
+    a fitted ``FixedThresholdClassifier`` with this threshold, whose ``estimator_`` is that of ``load_model``.
+
+    Args: as for ``load_model``.
+
+    Raises UserError as ``load_model``.
+    """
+    model = load_model(record, client, trust)
+    threshold = read_threshold(record, client)
+    if threshold == DEFAULT_THRESHOLD:
+        return model
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import FixedThresholdClassifier
+
+    positive = record.summary["data"]["classes"][1]
+    (label,) = [label for label in model.classes_ if str(label) == positive]
+    options: Any = {"threshold": threshold, "pos_label": label, "response_method": "predict_proba"}
+    estimator = FixedThresholdClassifier(FrozenEstimator(model), **options)
+    estimator.estimator_ = model  # fitted already
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(model, name):
+            setattr(estimator, name, getattr(model, name))
+    return estimator
+
+
+def read_threshold(record: Record, client: str | None = None) -> float:
+    """Return the probability from which on a record predicts the positive class for rows of a client."""
+    section = record.summary.get("threshold") or {}
+    model = PERSONAL if client in clients_with_personal_models(record) else SHARED
+    return section.get(model, DEFAULT_THRESHOLD)
+
+
+def load_model(record: Record, client: str | None = None, trust: str | Path | None = None) -> Any:
+    """Return a fitted estimator of scikit-learn with the model of a record, whose threshold is 0.5.
 
     The estimator takes raw features, not standardized, in the order of the record; ``coef_`` and ``intercept_`` are in
     their units. Regressions give ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor``, ``HuberRegressor`` or
@@ -100,7 +137,7 @@ def clients_with_personal_models(record: Record) -> list[str]:
 
 
 def _read_model(record: Record, client: str | None, trust: str | Path | None) -> _SavedModel:
-    """Return the saved model of a client, or of all clients. Raises UserError as ``load_estimator``."""
+    """Return the saved model of a client, or of all clients. Raises UserError as ``load_model``."""
     folder = record.folder
     status = record.status.get("status", "no status.json")
     if status != "done":

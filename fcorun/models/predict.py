@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
-from fcorun.models.estimator import clients_with_personal_models, load_estimator
+from fcorun.models.estimator import clients_with_personal_models, load_model, read_threshold
 from fcorun.records.record import Record
 from fcorun.tables.column_roles import PREDICTION_COLUMNS
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
@@ -41,11 +42,11 @@ def predict(
         source: the name of the rows in errors.
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
 
-    Raises UserError for features that are missing or no numbers, and as ``load_estimator``.
+    Raises UserError for features that are missing or no numbers, and as ``load_model``.
     """
     import pandas as pd
 
-    shared = load_estimator(record)  # refuses a record that cannot predict
+    shared = load_model(record)  # refuses a record that cannot predict
     kept, frame = _take_kept(frame, record, keep)
     offset, frame = _read_offset(frame, record, source)
     classes = record.summary["data"]["classes"]
@@ -62,8 +63,10 @@ def predict(
     parts = []
     for client in dict.fromkeys(known_client.tolist()):
         rows = np.flatnonzero(known_client == client)
-        model = load_estimator(record, client) if client else shared
-        parts.append(_predict_rows(model, x.iloc[rows], offset[rows]).set_index(rows))
+        model = load_model(record, client) if client else shared
+        threshold = read_threshold(record, client)
+        part = _predict_rows(model, x.iloc[rows], offset[rows], threshold, classes[-1] if classes else "")
+        parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
     for name in reversed(kept.columns):
         predictions.insert(0, name, kept[name].to_numpy())
@@ -194,8 +197,11 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
     return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
 
 
-def _predict_rows(model: Any, x: Any, offset: np.ndarray) -> Any:
-    """Return the predictions of a model for rows x, a DataFrame, with offsets (n,)."""
+def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, positive: str) -> Any:
+    """Return the predictions of a model for rows x, a DataFrame, with offsets (n,).
+
+    Of two classes, the class ``positive`` is predicted from the probability ``threshold`` on.
+    """
     import pandas as pd
 
     if offset.any():
@@ -205,8 +211,12 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray) -> Any:
         x = x.to_numpy()
     columns = {"prediction": model.predict(x)}
     if hasattr(model, "predict_proba"):
-        for label, probability in zip(model.classes_, model.predict_proba(x).T, strict=True):
-            columns[f"probability_{label}"] = probability
+        labels = [str(label) for label in model.classes_]
+        probabilities = model.predict_proba(x)
+        columns |= {f"probability_{label}": values for label, values in zip(labels, probabilities.T, strict=True)}
+        if threshold != DEFAULT_THRESHOLD:
+            k = labels.index(positive)
+            columns["prediction"] = model.classes_[np.where(probabilities[:, k] >= threshold, k, 1 - k)]
     return pd.DataFrame(columns)
 
 

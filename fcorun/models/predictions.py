@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.models.forward import (
     Arrays,
     class_probabilities,
@@ -40,6 +41,7 @@ class Predictions:
         row: the number of each row in the file, counted from 0; None: the rows are in the order of their set.
         kept: the columns ``data.keep``, text, (n, k), or None.
         fold: the fold that held each row out, counted from 1, or None.
+        threshold: the probability from which on a row is predicted to be of the positive class of a binary task.
     """
 
     objective: Objective
@@ -52,6 +54,7 @@ class Predictions:
     row: np.ndarray | None = None
     kept: np.ndarray | None = None
     fold: np.ndarray | None = None
+    threshold: float = DEFAULT_THRESHOLD
 
     def __len__(self) -> int:
         return len(self.y)
@@ -76,7 +79,11 @@ class Predictions:
     @cached_property
     def label(self) -> np.ndarray:
         """The index of the predicted class, (n,)."""
-        return (self.output > 0).astype(int) if self.output.ndim == 1 else self.output.argmax(axis=1)
+        if self.output.ndim > 1:
+            return self.output.argmax(axis=1)
+        if self.probability is None or self.threshold == DEFAULT_THRESHOLD:  # as the accuracy of the run has them
+            return (self.output > 0).astype(int)
+        return (self.probability >= self.threshold).astype(int)
 
 
 def predict_splits(
@@ -151,12 +158,23 @@ def describe_output(
 
     ``clients`` and ``fold`` are those of all ``rows``.
     """
-    optional = {"clients": clients, "row": rows.row, "kept": rows.kept, "fold": fold}
-    columns = {name: None if values is None else values[index] for name, values in optional.items()}
+
+    def take(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[index]
+
     if rows.offset is not None:
         output = output + rows.offset[index]
     return Predictions(
-        objective=objective, data=data, split=split, model=model, y=rows.y[index], output=output, **columns
+        objective=objective,
+        data=data,
+        split=split,
+        model=model,
+        clients=take(clients),
+        y=rows.y[index],
+        output=output,
+        row=take(rows.row),
+        kept=take(rows.kept),
+        fold=take(fold),
     )
 
 

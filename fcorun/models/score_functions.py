@@ -86,6 +86,9 @@ def score_binary(
 ) -> dict[str, np.ndarray]:
     """Return the scores of two classes, of which 1 is positive. Scores that need both are nan if a group has one only.
 
+    ``ppv`` and ``npv`` are the predictive values: the shares of class 1 among the rows labelled 1, and of class 0 among
+    those labelled 0. ``expected_over_observed`` is the sum of the probabilities over the number of positive rows.
+
     Args:
         y: true classes, 0 or 1.
         label: predicted classes, 0 or 1.
@@ -95,18 +98,24 @@ def score_binary(
     positive = groups.total(y)
     sizes = groups.sizes
     has_both_classes = (positive > 0) & (positive < sizes)
-    sensitivity = safe_divide(groups.total(y * label), positive)
-    specificity = safe_divide(groups.total((1 - y) * (1 - label)), sizes - positive)
+    flagged = groups.total(label)
+    true_positives, true_negatives = groups.total(y * label), groups.total((1 - y) * (1 - label))
+    sensitivity = safe_divide(true_positives, positive)
+    specificity = safe_divide(true_negatives, sizes - positive)
     scores = {
         "prevalence": safe_divide(positive, sizes),
         "accuracy": groups.mean(y == label),
         "balanced_accuracy": (sensitivity + specificity) / 2 * np.where(has_both_classes, 1.0, np.nan),
         "sensitivity": sensitivity,
         "specificity": specificity,
+        "ppv": safe_divide(true_positives, flagged),
+        "npv": safe_divide(true_negatives, sizes - flagged),
         "auc": roc_auc(y == 1, score, groups),
+        "average_precision": average_precision(y == 1, score, groups),
     }
     if probability is not None:
         scores["brier"] = groups.mean((probability - y) ** 2)
+        scores["expected_over_observed"] = safe_divide(groups.total(probability), positive)
         scores["calibration_slope"], scores["calibration_intercept"] = fit_calibration(y, score, groups)
     return scores
 
@@ -156,6 +165,23 @@ def roc_auc(
     n = groups.sizes
     rank_sum = np.bincount(group, (rank - n_before[group]) * positive[order], groups.count)
     return safe_divide(rank_sum - n_positive * (n_positive + 1) / 2, n_positive * (n - n_positive))
+
+
+def average_precision(
+    positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: Groups
+) -> Float[np.ndarray, " G"]:
+    """Return the mean over the positive rows of the precision at their score, in which ties count together."""
+    order = np.lexsort((-score, groups.row_group))
+    group, value = groups.row_group[order], score[order]
+    ends_tie = np.append((np.diff(group) != 0) | (np.diff(value) != 0), True)[: len(order)]
+    last = np.flatnonzero(ends_tie)[np.cumsum(np.append(0, ends_tie[:-1]))] if len(order) else order
+    n_before = np.cumsum(groups.sizes) - groups.sizes
+    n_positive = groups.total(positive)
+    positive_before = np.cumsum(n_positive) - n_positive
+    flagged = last + 1 - n_before[group]
+    true_positives = np.cumsum(positive[order])[last] - positive_before[group]
+    precision = safe_divide(true_positives, flagged)
+    return safe_divide(np.bincount(group, precision * positive[order], groups.count), n_positive)
 
 
 def fit_calibration(

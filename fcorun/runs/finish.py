@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,10 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
-from fcorun.models.predictions import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN, predict_splits, predictions_csv
-from fcorun.models.scores import tabulate_scores
-from fcorun.models.site_scores import compute_site_scores
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.rows.site_rows import SiteRows
-from fcorun.runs.hosts.leader import gather_predictions
+from fcorun.runs.held_out import HeldOutResults, score_held_out
 from fcorun.runs.job import Job
 from fcorun.sources.catalogue import read_source
 from fcorun.system.helper_process import begin_call
@@ -65,7 +62,7 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
         job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
         if not separation_warning:
             _warn_of_movement(job, data, solution)
-    status, reason = "done", job.reason
+    status, reason = "done", ""
     if job.divergence_round:
         status = "diverged"
         reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
@@ -78,7 +75,11 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
     try:
         _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.divergence_round:
-            _write_scores(job, data, arrays, summary)
+            start = time.perf_counter()
+            held_out = score_held_out(job, data, solution, models)
+            summary |= held_out.summary
+            summary["seconds"]["scores"] = time.perf_counter() - start
+            _write_held_out(job, held_out)
         if data.features.encoding is not None:
             _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
         for name, values in arrays.items():
@@ -86,7 +87,7 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
         if coefficients is not None:
             for name, content in coefficient_files(coefficients).items():
                 _write_next(job, name, content)
-        _write_end(job, (status, reason), summary, pictures)
+        _write_end(job, (status, reason or job.reason), summary, pictures)
     except Exception as error:
         job.fail(error)
     else:
@@ -175,29 +176,14 @@ def _write_end(
     folder.delete_checkpoint()
 
 
-def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: dict) -> None:
-    """Write scores.csv and predictions.csv if rows are held out."""
-    start = time.perf_counter()
-    models = None
-    if "personal" in arrays:
-        models = {name: values for name, values in arrays["personal"].items() if name != "client"}
-    if isinstance(data.train, SiteRows):
-        scores = compute_site_scores(data, arrays["solution"])
-        if scores:
-            _write_next(job, "scores.csv", csv_text(scores))
-        return
-    gather = partial(gather_predictions, job.experiment.objective, data, arrays["solution"])
-    shared_model = arrays["solution"] if job.experiment.has_shared_model else None
-    predictions = predict_splits(job.experiment.objective, data, shared_model, models, gather)
-    if predictions:
-        _write_next(job, "scores.csv", csv_text(tabulate_scores(predictions)))
-        n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
-        if n_rows <= MAX_PREDICTED_ROWS:
-            _write_next(job, PREDICTIONS_FILE, predictions_csv(predictions))
-        else:
-            job.run_folder.log(f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} held-out rows, more than "
-                               f"{MAX_PREDICTED_ROWS:,}")  # fmt: skip
-    summary["seconds"]["scores"] = time.perf_counter() - start
+def _write_held_out(job: Job, results: HeldOutResults) -> None:
+    """Write the files of the results on held-out rows, and note warnings about them."""
+    for name, content in results.files.items():
+        _write_next(job, name, content)
+    if results.note:
+        job.run_folder.log(results.note)
+    for warning in results.warnings:
+        job.add_reason(warning)
 
 
 def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Callable[[], dict[str, bytes]]:

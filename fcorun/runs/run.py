@@ -25,12 +25,13 @@ from fcorun.models.fitted_record import FittedRecord
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.locks import IN_USE
-from fcorun.records.record import FINISHED_STATUSES
+from fcorun.records.record import FINISHED_STATUSES, Record
 from fcorun.runs.baseline import run_baseline
 from fcorun.runs.batch import BatchContext, run_with_oom_retry
 from fcorun.runs.batching import check_devices, choose_devices, split_jobs
 from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.job import Job, Watcher
+from fcorun.runs.rescore import has_other_threshold, rescore
 from fcorun.system.background_import import PLOTTING_MODULES, RUN_DRAWING_MODULES, import_in_background
 from fcorun.system.cache import Keyed
 from fcorun.system.helper_process import HelperProcess
@@ -102,12 +103,14 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
 
 def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float) -> None:
     """Claim the folders of jobs, run those that are not finished, and release the folders."""
-    force = jobs[0].experiment.settings.force
+    settings = jobs[0].experiment.settings
     claimed: list[Job] = []
     try:
         for job in jobs:
             check_interrupted()
-            state = job.run_folder.claim(force, job.label)
+            state = job.run_folder.claim(settings.force, job.label)
+            if state == "finished" and has_other_threshold(Record(job.run_folder.path), settings.threshold):
+                state = "finished" if rescore(job, data) else "locked"
             if state in ("finished", "locked"):
                 job.end_status = "reused" if state == "finished" else "locked"
                 watch.on_end(job)

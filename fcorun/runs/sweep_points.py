@@ -16,6 +16,7 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.reports.build_table import build_table
+from fcorun.runs.rescore import has_other_threshold
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -142,8 +143,11 @@ def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOpti
         try:
             run_folder = RunFolder(point.folder, point.experiment.identity)
             point.folder_state = run_folder.inspect(options.force)
-            if point.folder_state == "finished" and not options.dry_run:
-                run_folder.touch()
+            if point.folder_state == "finished":
+                if has_other_threshold(Record(point.folder), point.experiment.settings.threshold):
+                    point.folder_state = "resume"
+                elif not options.dry_run:
+                    run_folder.touch()
             first = first_point_in.setdefault(point.folder, point)
             if first.experiment is not None and first.experiment.identity != point.experiment.identity:
                 raise UserError(f"hydra.sweep.subdir gives {point.folder} to different runs; put ${{run_id:}} into it")

@@ -68,6 +68,10 @@ def test_binary():
             "specificity": 1 - recall[0],
             "auc": np.nan if one else metrics.roc_auc_score(a, score[rows]),
             "brier": metrics.brier_score_loss(a, p),
+            "ppv": a[b == 1].mean(),
+            "npv": 1 - a[b == 0].mean(),
+            "average_precision": metrics.average_precision_score(a, score[rows]) if g != 2 else np.nan,
+            "expected_over_observed": p.sum() / a.sum() if g != 2 else np.nan,
         }
         np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-12)
         assert np.isnan(scores["calibration_slope"][g]) == np.isnan(scores["calibration_intercept"][g]) == one

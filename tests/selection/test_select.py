@@ -37,6 +37,8 @@ def test_files_of_a_selection(monkeypatch):
         "selection.csv",
         "curve.csv",
         "path.csv",
+        "predictions.csv",
+        "scores.csv",
         "selection.png",
         "selection.pdf",
         "selection.json",

@@ -6,9 +6,9 @@ import numpy as np
 
 from fcorun.models.coefficients import COLUMNS, Coefficients
 from fcorun.models.predictions import PREDICTIONS_FILE, predictions_csv
+from fcorun.models.scores import tabulate_scores
 from fcorun.records.formats import csv_text, frame_csv
 from fcorun.selection.cross_validation.options import ALL_ROWS, Selection
-from fcorun.selection.cross_validation.out_of_fold import predict_out_of_fold
 from fcorun.selection.cross_validation.picture import draw_selection
 from fcorun.selection.fitting import END_STATES
 from fcorun.selection.folds import list_marked_folds
@@ -20,8 +20,8 @@ def write(selection: Selection) -> None:
     """Write all files but those of the refit.
 
     selection.csv has a row for each value and fold, and one for all training rows; curve.csv a row for each value;
-    path.csv a row for each coefficient; predictions.csv a row for each training row, predicted out of fold, unless the
-    rows are too many. selection.json says "running".
+    path.csv a row for each coefficient; predictions.csv a row for each training row, predicted out of fold, and
+    scores.csv the scores of these predictions, unless the rows are too many. selection.json says "running".
     """
     folder = selection.folder
     coefficients = selection.coefficients
@@ -29,9 +29,9 @@ def write(selection: Selection) -> None:
     write_atomically(folder / "curve.csv", csv_text(_tabulate_curve(selection, coefficients)))
     if coefficients is not None:
         write_atomically(folder / "path.csv", frame_csv(_tabulate_coefficients(selection, coefficients)))
-    predictions = predict_out_of_fold(selection)
-    if predictions:
-        write_atomically(folder / PREDICTIONS_FILE, predictions_csv(predictions))
+    if selection.predictions:
+        write_atomically(folder / PREDICTIONS_FILE, predictions_csv(selection.predictions))
+        write_atomically(folder / "scores.csv", csv_text(tabulate_scores(selection.predictions)))
     write_summary(selection)
     for name, picture in draw_selection(selection, coefficients).items():
         write_atomically(folder / name, picture)
@@ -55,6 +55,8 @@ def write_summary(selection: Selection, seconds: float | None = None) -> None:
             "difference_standard_error": float(choice.difference_standard_error[index]),
         }
     content["one_standard_error_of"] = "the paired differences" if choice.paired else "the best mean"
+    if selection.thresholds is not None:
+        content["threshold"] = selection.thresholds.to_json()
     content["folds"] = selection.options.folds
     content["by"] = selection.by
     if marked := list_marked_folds(data):

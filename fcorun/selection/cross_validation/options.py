@@ -8,7 +8,11 @@ import numpy as np
 
 from fcorun.config import Count
 from fcorun.errors import UserError
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.metrics import PERSONAL_PREFIX
+from fcorun.models.choose_threshold import ChosenThresholds
 from fcorun.models.coefficients import Coefficients, coefficients_from
+from fcorun.models.predictions import PERSONAL, SHARED, Predictions
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import Record
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
@@ -89,6 +93,9 @@ class Selection(StudyResult):
         refit_warnings: one sentence for each way in which the refit has not converged.
         held_out_clients: the clients that each fold holds out, by the name of the fold; None unless whole clients are
             held out.
+        predictions: the training rows, each predicted by the chosen fit of the fold that held it out, by shared and by
+            personal models; none if the rows are too many.
+        thresholds: the thresholds between two classes, chosen on these predictions; None without probabilities.
     """
 
     options: SelectOptions
@@ -98,11 +105,21 @@ class Selection(StudyResult):
     record: Record | None = None
     refit_warnings: Sequence[str] = ()
     held_out_clients: dict[str, list[str]] | None = None
+    predictions: Sequence[Predictions] = ()
+    thresholds: ChosenThresholds | None = None
 
     @property
     def by(self) -> str:
         """The origin of the folds: "rows", "clients", or "data.fold", a column that marks them."""
         return self.options.by if self.data.train.fold is None else "data.fold"
+
+    @property
+    def threshold(self) -> float:
+        """The threshold of the refit: of the personal models if these are selected by, else of the shared model."""
+        if self.thresholds is None:
+            return DEFAULT_THRESHOLD
+        model = PERSONAL if self.metric.startswith(PERSONAL_PREFIX) else SHARED
+        return self.thresholds.values.get(model, DEFAULT_THRESHOLD)
 
     @property
     def coefficients(self) -> Coefficients | None:

@@ -1,28 +1,32 @@
 """Out-of-fold predictions: each training row by the chosen fit of the fold that held the row out."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fcorun.models.predictions import OUT_OF_FOLD, PERSONAL, SHARED, Predictions, describe_output
-from fcorun.selection.cross_validation.options import ALL_ROWS, Selection
+from fcorun.selection.cross_validation.options import ALL_ROWS
+from fcorun.selection.fitting import PathFit
+from fcorun.selection.study import Study
 
 
-def predict_out_of_fold(selection: Selection) -> list[Predictions]:
-    """Return the predictions for all training rows at the chosen value, by shared and by personal models.
+def predict_out_of_fold(study: Study, fits: Mapping[str, PathFit], chosen: int) -> list[Predictions]:
+    """Return the predictions for all training rows by the fits at position ``chosen``, shared and personal models.
 
     Returns no predictions if the rows are too many to be kept.
     """
-    data, chosen = selection.data, selection.choice.chosen_index
-    folds = [name for name in selection.fits if name != ALL_ROWS]
+    data = study.data
+    folds = [name for name in fits if name != ALL_ROWS]
     predictions = []
     for model in (SHARED, PERSONAL):
-        if not all(model in selection.fits[name].held_out for name in folds):
+        if not all(model in fits[name].held_out for name in folds):
             continue
-        held_out = [np.flatnonzero(selection.study.subsets[name].validation) for name in folds]
-        output = np.concatenate([selection.fits[name].held_out[model][chosen] for name in folds])
+        held_out = [np.flatnonzero(study.subsets[name].validation) for name in folds]
+        output = np.concatenate([fits[name].held_out[model][chosen] for name in folds])
         number = np.repeat(np.arange(1, len(folds) + 1), [len(rows) for rows in held_out])
         order = np.argsort(np.concatenate(held_out))  # each training row is held out once
         described = describe_output(
-            selection.experiment.objective,
+            study.experiment.objective,
             data,
             data.train,
             output[order],

@@ -1,6 +1,7 @@
 """The refit: one run on all training rows with the chosen strength, in a folder beside the files of the selection."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,15 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
-from fcorun.selection.cross_validation.choice import CrossValidationChoice
-from fcorun.selection.path import RegularizationPath
+from fcorun.selection.cross_validation.options import Selection
 from fcorun.system.files import remove_path
 
 
-def apply_choice(
-    experiment: PreparedExperiment, path: RegularizationPath, choice: CrossValidationChoice
-) -> PreparedExperiment:
-    """Return the experiment of the refit, with the chosen value."""
-    reg = experiment.reg.with_value(path.param_name, path.values[choice.chosen_index])
-    return replace_plugins(experiment, experiment.settings, reg=reg)
+def apply_choice(experiment: PreparedExperiment, selection: Selection) -> PreparedExperiment:
+    """Return the experiment of the refit, with the chosen value and the chosen threshold."""
+    path = selection.path
+    reg = experiment.reg.with_value(path.param_name, path.values[selection.choice.chosen_index])
+    return replace_plugins(experiment, replace(experiment.settings, threshold=selection.threshold), reg=reg)
 
 
 def refit(experiment: PreparedExperiment, folder: Path, watch: Watcher | None = None) -> Record:

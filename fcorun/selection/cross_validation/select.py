@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 from fcorun.algorithms.base import Baseline
+from fcorun.errors import UserError
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.metrics import RANKING_METRICS
+from fcorun.models.choose_threshold import choose_thresholds
+from fcorun.models.predictions import OUT_OF_FOLD
 from fcorun.records.record import SELECTION_FILE
 from fcorun.runs.job import Watcher
 from fcorun.selection.checks import check_fold_classes, check_global_model, check_subsets, has_global_model
@@ -19,6 +23,7 @@ from fcorun.selection.cross_validation import files
 from fcorun.selection.cross_validation.choice import choose, warn_about_choice
 from fcorun.selection.cross_validation.metric import choose_metric
 from fcorun.selection.cross_validation.options import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
+from fcorun.selection.cross_validation.out_of_fold import predict_out_of_fold
 from fcorun.selection.cross_validation.refit import apply_choice, refit, warn_unfinished_refit
 from fcorun.selection.fitting import PathFit
 from fcorun.selection.folds import (
@@ -44,6 +49,7 @@ class SelectionPlan:
         metric: the metric that chooses.
         fold_weights: the weight of each fold in the mean, (K,).
         held_out_clients: the clients that each fold holds out; None by rows.
+        threshold: the rule for the threshold between two classes, applied to the rows out of fold.
         messages: lines to print before the selection begins.
     """
 
@@ -53,6 +59,7 @@ class SelectionPlan:
     metric: str
     fold_weights: np.ndarray
     held_out_clients: dict[str, list[str]] | None
+    threshold: float | str
     messages: list[str]
 
     def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> Selection:
@@ -79,7 +86,7 @@ class SelectionPlan:
 
     def apply(self, selection: Selection) -> PreparedExperiment:
         """Return the experiment of the refit, with the value that a selection of this plan chose."""
-        return apply_choice(self.experiment, self.study.path, selection.choice)
+        return apply_choice(self.experiment, selection)
 
     def choose_value(self, fits: dict[str, PathFit]) -> Selection:
         """Choose a value of the path by the fits of the folds, and warn about the choice."""
@@ -94,11 +101,18 @@ class SelectionPlan:
             paired=self.options.by == "clients" or study.data.train.fold is not None,
         )
         warnings = warn_about_choice(choice, study.path, fits, experiment.settings.rounds)
+        predictions = predict_out_of_fold(study, fits, choice.chosen_index)
+        thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
+        if thresholds is not None:
+            predictions = thresholds.apply(predictions)
+            warnings += thresholds.warnings
         return Selection(
             study=study,
             path=study.path,
             fits=fits,
             warnings=[*warnings, *warn_few_evaluations(experiment)],
+            predictions=predictions,
+            thresholds=thresholds,
             options=self.options,
             metric=self.metric,
             fold_weights=self.fold_weights,
@@ -138,11 +152,11 @@ def plan_selection(
     ``metric`` chooses, by default the metric of the configuration, which has another name where folds measure it.
     """
     if isinstance(config, PreparedExperiment):
-        refit_experiment = replace_plugins(config, replace(config.settings, metric=None))
-        metric = metric or config.settings.metric
+        given, metric = config, metric or config.settings.metric
     else:
-        refit_experiment = prepare({**config, "metric": None})
-        metric = metric or config.get("metric")
+        given, metric = prepare({**config, "metric": None}), metric or config.get("metric")
+    threshold = given.settings.threshold  # which no fit depends on
+    refit_experiment = replace_plugins(given, replace(given.settings, metric=None, threshold=DEFAULT_THRESHOLD))
     experiment, data, experiment_identity = prepare_study(refit_experiment, "select")
     path = build_path(experiment, data, options.points, options.range)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
@@ -168,6 +182,10 @@ def plan_selection(
         study_file=SELECTION_FILE,
         out=out,
     )
+    check_threshold(experiment, data, threshold, out_of_fold=True)
+    if threshold != DEFAULT_THRESHOLD and not study.keeps_held_out:
+        raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "
+                        "points, or leave it out")  # fmt: skip
     by = options.by if data.train.fold is None else "data.fold"
     return SelectionPlan(
         experiment=refit_experiment,
@@ -176,6 +194,7 @@ def plan_selection(
         metric=metric,
         fold_weights=compute_fold_weights(data, fold, options.fold_weights == "rows"),
         held_out_clients=list_held_out_clients(data, fold) if options.by == "clients" else None,
+        threshold=threshold,
         messages=describe_study(study, f"{n_folds} folds", by, "score the refit", _describe_models(study)),
     )
 

@@ -33,6 +33,8 @@ def describe_selection(selection: Selection) -> Iterator[str]:
             yield "held out: " + "; ".join(folds)
         else:
             yield f"{folder}/{selection.study.study_file} names the clients that each fold holds out (held_out)"
+    if selection.thresholds is not None and selection.thresholds.chosen_on:
+        yield f"threshold={selection.thresholds.rule}: {selection.threshold:.4g}, chosen out of fold"
     yield from selection.warnings
     yield f"the choice cost {format_cost(selection.cost)}"
     status = selection.record.status if selection.record else {}
@@ -41,7 +43,7 @@ def describe_selection(selection: Selection) -> Iterator[str]:
     yield from selection.refit_warnings
     files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else [])]
     if selection.study.keeps_held_out:
-        files.append(PREDICTIONS_FILE)
+        files += [PREDICTIONS_FILE, "scores.csv"]
     else:
         yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
     yield f"{folder}/ holds {', '.join(files)}, selection.png and .pdf"

@@ -1,0 +1,66 @@
+"""The threshold between two classes of each model of a run, chosen by a rule on held-out rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.models.predictions import PERSONAL, SHARED, Predictions
+
+_ROWS = {"validation": "validation rows", "out_of_fold": "rows out of fold"}
+
+
+@dataclass(frozen=True)
+class ChosenThresholds:
+    """The thresholds of the models of a run.
+
+    Attributes:
+        rule: the rule as ``threshold`` gives it.
+        chosen_on: the set of rows that the rule was applied to, "" for a number.
+        values: the threshold by model: shared, personal.
+        warnings: a sentence each.
+    """
+
+    rule: float | str
+    chosen_on: str
+    values: dict[str, float]
+    warnings: tuple[str, ...] = ()
+
+    def apply(self, predictions: Sequence[Predictions]) -> list[Predictions]:
+        """Return the predictions with the threshold of their model."""
+        return [replace(p, threshold=self.values.get(p.model, DEFAULT_THRESHOLD)) for p in predictions]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the section ``threshold`` of summary.json and selection.json."""
+        return {"rule": self.rule, "chosen_on": self.chosen_on, **self.values, "warnings": list(self.warnings)}
+
+
+def fix_thresholds(text: float | str) -> ChosenThresholds:
+    """Return the thresholds of models without held-out rows, for which ``text`` is a number."""
+    rule = ThresholdRule.parse(text)
+    return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
+
+
+def choose_thresholds(
+    predictions: Sequence[Predictions], text: float | str, split: str = "validation"
+) -> ChosenThresholds | None:
+    """Choose the threshold of each model by a rule on the rows of ``split``; never on test rows.
+
+    A model without such rows, as the personal models if whole clients are held out, has the threshold of the shared
+    model. Returns None if there are no probabilities of two classes.
+    """
+    if not predictions or predictions[0].probability is None:
+        return None
+    rule = ThresholdRule.parse(text)
+    values: dict[str, float] = {}
+    warnings = []
+    for of_split in predictions:
+        if of_split.split != split or of_split.probability is None:
+            continue
+        values[of_split.model], warning = rule.choose(of_split.y, of_split.probability, _ROWS[split])
+        if warning and warning not in warnings:
+            warnings.append(warning)
+    fallback = values.get(SHARED, DEFAULT_THRESHOLD) if rule.needs_rows else rule.value
+    for of_split in predictions:
+        values.setdefault(of_split.model, fallback)
+    return ChosenThresholds(rule.text, split if rule.needs_rows else "", values, tuple(warnings))

@@ -1,0 +1,47 @@
+"""A finished run asked for with another ``threshold``: its rows are scored again, and nothing is trained."""
+
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.build import bind_objective
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.records.formats import json_text, yaml_text
+from fcorun.records.locks import try_lock
+from fcorun.records.record import Record
+from fcorun.runs.held_out import score_held_out
+from fcorun.runs.job import Job
+
+
+def has_other_threshold(record: Record, threshold: float | str) -> bool:
+    """Return whether the scores of a finished record are those of another value of ``threshold``."""
+    if record.status.get("status") != "done":
+        return False
+    section = record.summary.get("threshold") or {"rule": DEFAULT_THRESHOLD}
+    return section["rule"] != threshold
+
+
+def rescore(job: Job, data: FederatedData) -> bool:
+    """Write the files of a finished record that depend on the threshold anew; return False if the record is in use.
+
+    The summary is written last, so that an interrupted rescoring begins again. Raises the errors of a damaged record.
+    """
+    folder = job.run_folder
+    folder.lock = try_lock(folder.path)
+    if folder.lock is None:
+        return False
+    try:
+        record = Record(folder.path)
+        summary, status = dict(record.summary), record.status
+        models = {name: values for name, values in record.personal.items() if name != "client"}
+        job.experiment = bind_objective(job.experiment, data)
+        results = score_held_out(job, data, record.solution, models or None)
+        earlier = (summary.get("threshold") or {}).get("warnings", [])
+        sentences = [text for text in str(status.get("reason", "")).split("; ") if text and text not in earlier]
+        job.reason = "; ".join([*sentences, *results.warnings])
+        for name, content in results.files.items():
+            folder.write_file(name, content)
+        folder.write_file("config.yaml", yaml_text(job.experiment.config))
+        folder.write_status("done", job.label, job.reason)
+        folder.write_file("summary.json", json_text(summary | results.summary))
+        folder.log(f"scored again with threshold={job.experiment.settings.threshold}")
+    finally:
+        folder.release()
+    return True

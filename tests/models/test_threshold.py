@@ -1,0 +1,125 @@
+"""threshold=: its choice on held-out rows, and the scores and predictions at it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from sklearn import metrics
+
+from fcorun import compose, run
+from fcorun.experiment.decision_threshold import ThresholdRule
+from fcorun.models.predict import predict
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import select
+
+RNG = np.random.default_rng(4)
+Y = RNG.integers(0, 2, 300)
+P = np.round(1 / (1 + np.exp(-(Y + RNG.standard_normal(300)))), 2)  # with ties
+pytestmark = pytest.mark.undrawn
+
+
+def row_of_scores(record, split):
+    (row,) = record.scores.query(f"set == '{split}' and client == ''").to_dict("records")
+    return row
+
+
+def choose(text, y=Y, p=P):
+    return ThresholdRule.parse(text).choose(y, p, "validation rows")
+
+
+def test_youden_is_that_of_the_roc_curve():
+    fpr, tpr, thresholds = metrics.roc_curve(Y, P, drop_intermediate=False)
+    assert choose("youden") == (thresholds[np.argmax(tpr - fpr)], "")
+
+
+@pytest.mark.parametrize("least", [0.5, 0.9, 0.99])
+def test_the_least_sensitivity_and_specificity_hold_and_no_other_threshold_is_better(least):
+    fpr, tpr, thresholds = metrics.roc_curve(Y, P, drop_intermediate=False)
+    assert choose(f"sensitivity:{least}")[0] == thresholds[tpr >= least].max()
+    reaching = thresholds[1:][1 - fpr[1:] >= least]
+    if len(reaching):
+        assert choose(f"specificity:{least}")[0] == reaching.min()
+
+
+def test_thresholds_that_nobody_reaches():
+    assert choose(0.97, p=P.clip(0, 0.9)) == (
+        0.97,
+        "threshold=0.97 flags none of the validation rows, whose largest probability is 0.9",
+    )
+    assert choose("specificity:0.9", y=np.repeat([0, 1], [8, 2]), p=np.repeat([0.9, 0.1], [2, 8])) == (
+        0.5,
+        "threshold=specificity:0.9 is reached at no threshold that flags one of the validation rows, at most 0.75: 0.5 "
+        "is taken instead",
+    )
+    assert choose("youden", y=np.ones(300, int)) == (
+        0.5,
+        "threshold=youden needs both classes among the validation rows: 0.5 is taken instead",
+    )
+
+
+@pytest.mark.parametrize("text", ["yuden", 0, 1, "sensitivity", "sensitivity:2", "0.2:0.3", True])
+def test_values_that_are_no_threshold(text):
+    with fails("threshold="):
+        run(compose(["data=lasso"]) | {"threshold": text})
+
+
+def test_data_without_two_classes_or_without_rows_to_choose_on(trained):
+    with fails("threshold=0.3 divides two classes"):
+        run(compose(["threshold=0.3"]))
+    with fails("is chosen on validation rows, and none are held out"):
+        trained("binary", "threshold=youden", "data.validation=0")
+
+
+def test_a_finished_run_is_scored_again_and_not_trained_again(trained, visits):
+    first = trained("binary", "data.test=0.2")
+    folder, metrics_file = first.folder, first.folder / "metrics.csv"
+    before = metrics_file.stat().st_mtime_ns
+    second = trained("binary", "data.test=0.2", "threshold=youden")
+    assert second.folder == folder
+    assert metrics_file.stat().st_mtime_ns == before
+    section = second.summary["threshold"]
+    validation = second.predictions[second.predictions["set"] == "validation"]
+    fpr, tpr, thresholds = metrics.roc_curve(validation["target"] == "ill", validation["probability"])
+    assert section == {"rule": "youden", "chosen_on": "validation", "shared": section["shared"], "warnings": []}
+    assert section["shared"] == thresholds[np.argmax(tpr - fpr)]
+    assert second.config["threshold"] == "youden"
+    test = second.predictions[second.predictions["set"] == "test"]
+    flagged = test["probability"] >= section["shared"]
+    assert (test["prediction"] == np.where(flagged, "ill", "fit")).all()
+    scores = row_of_scores(second, "test")
+    assert scores["sensitivity"] == pytest.approx(metrics.recall_score(test["target"] == "ill", flagged))
+    assert scores["ppv"] == pytest.approx(metrics.precision_score(test["target"] == "ill", flagged))
+
+    new = visits()[["age", "crp"]]
+    predicted = predict(second, new)[0]
+    expected = np.where(predicted["probability_ill"] >= section["shared"], "ill", "fit")
+    assert predicted["prediction"].tolist() == expected.tolist()
+    assert second.estimator().predict(new).tolist() == expected.tolist()
+    assert list(second.estimator().classes_) == ["fit", "ill"]
+
+    third = trained("binary", "data.test=0.2")
+    assert third.summary["threshold"]["rule"] == 0.5
+    assert (third.folder / "scores.csv").read_text() == (first.folder / "scores.csv").read_text()
+    assert (
+        third.estimator().predict(new).tolist() == np.where(predicted["probability_ill"] > 0.5, "ill", "fit").tolist()
+    )
+
+
+@pytest.mark.slow
+def test_a_selection_chooses_out_of_fold_and_its_refit_takes_the_threshold(visits):
+    visits()
+    data = ["data=table", "data.path=visits.csv", "data.target=y", "data.client=site", "data.task=binary"]
+    options = SelectOptions(folds=3, points=3)
+    plain = select(compose(["algo=centralized", *data]), options, "chosen")
+    fits = {path.name: path.stat().st_mtime_ns for path in (plain.folder / "fits").iterdir()}
+    chosen = select(compose(["algo=centralized", *data, "threshold=sensitivity:0.8"]), options, "chosen")
+    assert {path.name: path.stat().st_mtime_ns for path in (plain.folder / "fits").iterdir()} == fits
+    predictions = pd.read_csv("chosen/predictions.csv")
+    fpr, tpr, thresholds = metrics.roc_curve(predictions["target"] == "ill", predictions["probability"])
+    assert chosen.threshold == thresholds[tpr >= 0.8].max()
+    assert chosen.record is not None
+    assert chosen.record.summary["threshold"]["shared"] == chosen.threshold
+    assert chosen.record.config["threshold"] == chosen.threshold
+    scores = pd.read_csv("chosen/scores.csv").query("client.isna()")
+    assert scores["sensitivity"].item() >= 0.8
+    assert scores["auc"].item() == pytest.approx(metrics.auc(fpr, tpr))
