@@ -132,7 +132,7 @@ def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
     """
     accepted = Acceptance.read(folder, plan.digest)
     accepted.check_data()
-    site = Site(plan, accepted.options, accepted.policy)
+    site = Site(plan, accepted.options, accepted.policy, result_folder=result_folder(folder, plan))
     site.read_table()
     accepted.check_data()  # again, for a change while the table was read
     if plan.secure is None:
@@ -141,6 +141,11 @@ def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
     from fcorun.sites.masks import open_key
 
     return MaskedSite(site, open_key(folder), accepted.fingerprints)
+
+
+def result_folder(folder: Path, plan: Plan) -> Path:
+    """Return the folder of a site in which the result of a plan is kept, a record."""
+    return folder / "results" / plan.digest[:16]
 
 
 def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0) -> DurableSite:

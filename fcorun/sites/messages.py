@@ -26,6 +26,7 @@ MESSAGES = {
     "conjugates": "the sum of the conjugates of the losses, for a certificate",
     "scores": "sums of losses and scores of the last model over the rows of each split, and counts in bins",
     "calibration": "sums for the calibration of the last model over the rows of each split",
+    "result": "the result of a run, for the sites",
     "end": "the end of a run",
     "refusal": "a sentence instead of an answer",
 }

@@ -54,6 +54,7 @@ class RequestCounts:
             "conjugates": evaluations if settings.gap else 0,
             "scores": 1,
             "calibration": 1 if data.task == "regression" else MAX_REQUESTS,
+            "result": 1,
             "end": 1,
         }
 
@@ -123,7 +124,7 @@ def check_model(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int
             raise ValueError(f"parameter '{name}' has another shape")
 
 
-def check_scored_model(arrays: Mapping[str, np.ndarray], evaluated: Mapping[str, np.ndarray]) -> None:
+def check_last_model(arrays: Mapping[str, np.ndarray], evaluated: Mapping[str, np.ndarray]) -> None:
     """Raise UserError unless arrays are the model of a run of the last request "evaluate", but for rounding."""
     is_of_run = []
     for number, name in enumerate(sorted(arrays)):
@@ -131,4 +132,4 @@ def check_scored_model(arrays: Mapping[str, np.ndarray], evaluated: Mapping[str,
         rounding = 1e3 * np.finfo(runs.dtype).eps * np.abs(runs).max(initial=0)
         is_of_run.append([np.abs(leaf - of_run).max(initial=0) <= rounding for of_run in runs])
     if not np.all(is_of_run, axis=0).any():
-        raise UserError("the server asked for the scores of another model than it had evaluated last")
+        raise UserError("the server came with another model than the one it had evaluated last")

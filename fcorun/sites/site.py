@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -25,7 +27,8 @@ from fcorun.sites.batch import SiteBatch, resolve_numbers
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
-from fcorun.sites.request_checks import RequestCounts, check_clients, check_model, check_numbers, check_scored_model
+from fcorun.sites.request_checks import RequestCounts, check_clients, check_last_model, check_model, check_numbers
+from fcorun.sites.results import read_result, write_result
 from fcorun.sites.score_sums import ScoreSums
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
@@ -37,6 +40,7 @@ from fcorun.tables.client_sums import add_clients
 _DIGITS = 2  # of bounds that leave a site
 _COUNTS = "counts"  # of requests
 _KEPT_REQUESTS = ("load", "start", "evaluate", "scores")  # whose last ones later requests build on
+_DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
 _CLIENTS = "clients/"  # begins the names of the states of clients
 
 
@@ -66,12 +70,14 @@ class Site:
         plan: the plan, which the owner has accepted.
         options: the owner's options of the table.
         policy: the owner's policy.
+        result_folder: the folder in which the site keeps the result of a run; None: the result is not kept.
         points: the numbers of the runs that the server has started.
     """
 
     plan: Plan
     options: SiteOptions
     policy: Policy = field(default_factory=Policy)
+    result_folder: Path | None = None
     points: list[dict] = field(default_factory=list)
     _own_data: FederatedData | None = None
     _data: FederatedData | None = None
@@ -114,9 +120,10 @@ class Site:
             "conjugates": self._sum_conjugates,
             "scores": self._sum_scores,
             "calibration": self._sum_calibration,
+            "result": self._receive_result,
             "end": self._end,
         }
-        allowed = {quantity.message for quantity in self.plan.quantities} | {"load", "start", "end"}
+        allowed = {quantity.message for quantity in self.plan.quantities} | {"load", "start", "result", "end"}
         if request.name not in answers or request.name not in allowed:
             raise UserError(f"the server asked for '{request.name}', which the plan does not list")
         self._counts.count(request)
@@ -125,7 +132,7 @@ class Site:
                 answer = answers[request.name](request)
             except OwnTableError as error:  # the whole sentence is for the owner
                 raise UserError(error.public) from error
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            except _DAMAGES as error:
                 reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
         if request.name in _KEPT_REQUESTS:
@@ -273,9 +280,13 @@ class Site:
 
     def _sum_scores(self, request: Message) -> Message:
         """Sum the scores of the model that was evaluated last."""
-        check_model(request.arrays, build.build_problem(self._loaded()[0], self.data).shapes)
-        check_scored_model(request.arrays, self._requests["evaluate"].arrays)
+        self._check_last_model(request.arrays)
         return Message("scores", {}, self._score_sums(request).sum_scores())
+
+    def _check_last_model(self, model: Mapping[str, np.ndarray]) -> None:
+        """Raise an error unless a model is the one that was evaluated last."""
+        check_model(model, build.build_problem(self._loaded()[0], self.data).shapes)
+        check_last_model(model, self._requests["evaluate"].arrays)
 
     def _sum_calibration(self, request: Message) -> Message:
         """Sum for the calibration of the model whose scores were sent."""
@@ -288,6 +299,14 @@ class Site:
     def _score_sums(self, scored: Message) -> ScoreSums:
         min_cell = self.policy.min_cell if self.plan.secure is None else 0
         return ScoreSums(self._loaded()[0].objective, self.own_data, scored.arrays, min_cell)
+
+    def _receive_result(self, request: Message) -> Message:
+        """Keep the result of the run as a record in the site's folder."""
+        contents, model = read_result(request.arrays)
+        self._check_last_model(model)
+        if self.result_folder is not None:
+            write_result(self.result_folder, contents, self.plan.config)
+        return Message("result")
 
     def _end(self, request: Message) -> Message:
         """End the runs."""

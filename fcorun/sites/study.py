@@ -20,6 +20,7 @@ from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.connections import Connections
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
+from fcorun.sites.results import pack_result
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
 
@@ -51,6 +52,8 @@ def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Wa
             run_experiments([experiment], [Path(scratch) / "record"], watch)
     (record,) = run_experiments([experiment], [folder], watch)
     if not mark.exists():
+        if record.status["status"] == "done":
+            connections.ask("result", pack_result(record))
         connections.ask("end")
         mark.touch()
     return record

@@ -210,7 +210,7 @@ def test_a_site_scores_the_evaluated_model_alone_and_a_bounded_number_of_points(
     with fails("a calibration before the scores"):
         site.answer(calibration)
     forged = Message("scores", {}, scores.arrays | {"weights": scores.arrays["weights"] + 1})
-    with fails("another model than it had evaluated last"):
+    with fails("another model than the one it had evaluated last"):
         site.answer(forged)
     site._counts.counts.clear()
     site.answer(scores)

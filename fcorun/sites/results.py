@@ -1,0 +1,71 @@
+"""The result of a run, which each site receives: files of the record that are tables, texts and numbers."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.models.fitted_record import FittedRecord
+from fcorun.records.formats import arrays_from_bytes, yaml_text
+from fcorun.system.files import read_regular_file, remove_path, write_atomically
+
+_STATUS, _MODEL, _CONFIG = "status.json", "solution.npz", "config.yaml"
+RESULT_FILES = (
+    *("metrics.csv", "scores.csv", "coefficients.csv", "encoding.json", "summary.json"),
+    *(_MODEL, _STATUS),
+)
+MAX_RESULT_BYTES = 2**28
+
+
+def pack_result(record: FittedRecord) -> dict[str, np.ndarray]:
+    """Return the files of a record that sites receive, as arrays of bytes by their names."""
+    files = {}
+    for name in RESULT_FILES:
+        path = record.folder / name
+        if path.exists():
+            files[name] = np.frombuffer(read_regular_file(path, MAX_RESULT_BYTES), np.uint8)
+    return files
+
+
+def read_result(files: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict[str, np.ndarray]]:
+    """Return the contents of the files of ``pack_result``, and the model.
+
+    Raises one of READ_ERRORS for files that no record has, or that cannot be read.
+    """
+    contents = {name: _check_file(name, values) for name, values in files.items()}
+    if json.loads(contents[_STATUS])["status"] != "done":
+        raise ValueError("a run that is not done")
+    return contents, arrays_from_bytes(contents[_MODEL])
+
+
+def write_result(folder: Path, contents: Mapping[str, bytes], config: Mapping[str, Any]) -> None:
+    """Write a result into a folder as a record, with the configuration of the site's own plan.
+
+    Raises UserError for a folder that cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (_STATUS, *RESULT_FILES, _CONFIG):
+            remove_path(folder / name)
+        write_atomically(folder / _CONFIG, yaml_text(dict(config)))
+        for name in RESULT_FILES:  # the status is the last one: until then there is no record
+            if name in contents:
+                write_atomically(folder / name, contents[name])
+    except OSError as error:
+        raise UserError(f"the site cannot keep the result ({error.strerror}): see that its folder can be written"
+                        ) from error  # fmt: skip
+
+
+def _check_file(name: str, values: np.ndarray) -> bytes:
+    """Return the bytes of a file of a result. Raises ValueError for a file that no record has, and a damaged one."""
+    if name not in RESULT_FILES or values.dtype != np.uint8 or values.ndim != 1 or len(values) > MAX_RESULT_BYTES:
+        raise ValueError("no file of a result")
+    content = values.tobytes()
+    if name.endswith(".json") and not isinstance(json.loads(content), dict):
+        raise ValueError("no mapping")
+    if name.endswith(".csv"):
+        content.decode()
+    return content

@@ -1,0 +1,91 @@
+"""The result of a run at the sites: a record that predicts, and refusals of anything else."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from command import fcorun
+from helpers import fails
+from three_sites import NAMES, plan_of, sites_of, write_tables
+
+from fcorun.models.fitted_record import FittedRecord
+from fcorun.records.formats import npz_bytes
+from fcorun.sites.acceptance import accept, open_site, result_folder
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.policy import Policy
+from fcorun.sites.results import pack_result
+from fcorun.sites.study import run_plan
+from fcorun.sites.table_options import SiteOptions
+
+__all__ = ["fcorun"]  # a fixture
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tables()
+
+
+def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
+    plan = plan_of()
+    for name in NAMES:
+        accept(tmp_path / name, plan, SiteOptions(f"{name}.csv"), Policy())
+    sites = {name: open_site(tmp_path / name, plan) for name in NAMES}
+    record = run_plan(plan, InProcessConnections(sites), tmp_path / "out")
+    folder = result_folder(tmp_path / "b", plan)
+    at_site = FittedRecord(folder)
+    np.testing.assert_array_equal(at_site.solution["weights"], record.solution["weights"])
+    assert at_site.summary["data"] == record.summary["data"]
+    predictions = []
+    for where in (folder, tmp_path / "out"):
+        code, _, errors = fcorun("predict", str(where), "b.csv", "--out", "predicted.csv", "--force")
+        assert code == 0, errors
+        predictions.append(pd.read_csv("predicted.csv"))
+    pd.testing.assert_frame_equal(*predictions)
+    code, _, errors = fcorun("report", str(folder))
+    assert code == 0, errors
+
+
+def test_a_site_keeps_no_other_files_and_no_other_model(tmp_path):
+    plan, requests = plan_of(), []
+
+    class Connections(InProcessConnections):
+        def ask(self, name, arrays=None, about=None, of=None):
+            if of is None or "a" in of:
+                requests.append(Message(name, dict(about or {}), dict(arrays or {})))
+            return super().ask(name, arrays, about, of)
+
+    record = run_plan(plan, Connections(sites_of(plan)), tmp_path / "out")
+    site = sites_of(plan)["a"]
+    site.result_folder = tmp_path / "kept"
+    for request in requests[:-2]:
+        site.answer(request)
+    files = pack_result(record)
+    assert requests[-2].name == "result"
+
+    def refuse(words, **changed):
+        site._counts.counts.clear()
+        content = {name: np.frombuffer(value, np.uint8) for name, value in changed.items()}
+        with fails(words):
+            site.answer(Message("result", {}, files | content))
+        assert not (tmp_path / "kept").exists()
+
+    other = {name: values + 1 for name, values in record.solution.items()}
+    refuse("another model than the one it had evaluated last", **{"solution.npz": npz_bytes(other)})
+    for changed in (
+        {"solution.npz": npz_bytes({"weights": np.zeros(3)})},
+        {"solution.npz": b"junk"},
+        {"summary.json": b"{"},
+        {"metrics.csv": b"\xff\xfe"},
+        {"status.json": json.dumps({"status": "diverged"}).encode()},
+        {"plugins.py": b"print()"},
+        {"../evil.csv": b"a"},
+    ):
+        refuse("'result' does not fit the plan", **changed)
+    site._counts.counts.clear()
+    site.answer(requests[-2])
+    assert FittedRecord(tmp_path / "kept").config["algo"]["class"] == plan.config["algo"]["class"]
+    with fails("more often than the plan says, 1 times"):
+        site.answer(requests[-2])
