@@ -18,7 +18,7 @@ from fcorun.rows.site_rows import SiteRows
 
 _NOT_SCORES = {
     *("n", "target", "error", "absolute_error", "squared_error", "positive", "true_positive", "true_negative"),
-    *("score", "score_squares", "class_rows", "class_hits", *BINS),
+    *("probability", "score", "score_squares", "class_rows", "class_hits", *BINS),
 }  # sums from which scores are computed; all others are sums of a loss or a score
 Scores = dict[str, float]
 
@@ -79,6 +79,7 @@ def _score_binary(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
     for scored, calibration in zip(sets, calibrations, strict=True):
         sums, n = scored.sums, scored.n_rows
         positive, hits = float(sums["positive"]), float(sums["true_positive"] + sums["true_negative"])
+        flagged = n - positive - float(sums["true_negative"]) + float(sums["true_positive"])
         sensitivity = _divide(sums["true_positive"], positive)
         specificity = _divide(sums["true_negative"], n - positive)
         low, high = bound_auc(*(tuple(sums[name]) for name in BINS))
@@ -88,11 +89,15 @@ def _score_binary(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
             "balanced_accuracy": (sensitivity + specificity) / 2,
             "sensitivity": sensitivity,
             "specificity": specificity,
+            "ppv": _divide(sums["true_positive"], flagged),
+            "npv": _divide(sums["true_negative"], n - flagged),
             "auc_low": low,
             "auc_high": high,
         }
-        brier = {"brier": scored.mean("brier")} if "brier" in sums else {}
-        all_scores.append(scores | brier | calibration)
+        if "brier" in sums:
+            expected = _divide(sums["probability"], positive)
+            scores |= {"brier": scored.mean("brier"), "expected_over_observed": expected}
+        all_scores.append(scores | calibration)
     return all_scores
 
 

@@ -16,6 +16,7 @@ from fcorun.communication.star import Star
 from fcorun.config import AUTO, IDENTITY_SECTIONS, identity_fields, keys_outside_identity
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.row_requirements import needs_curvature_bounds
@@ -262,6 +263,9 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         "reg.strength": has_relative and not _has_one_output(experiment),
         "reg.relative fits the features that reg.factors leave free, on all rows in one place: give reg.strength": (
             has_relative and experiment.reg.has_free_features
+        ),
+        f"threshold={settings.threshold} is for pooled rows: sites score at 0.5; leave it out": (
+            settings.threshold != DEFAULT_THRESHOLD
         ),
         "debug=true computes clients one by one in one process: leave it out": settings.debug,
     }

@@ -76,6 +76,7 @@ class ScoreSums:
         if probabilities is not None:
             score = prediction.astype(float)
             sums["brier"] = np.sum((probabilities[:, 1] - y) ** 2)
+            sums["probability"] = probabilities[:, 1].sum()
             sums |= {"score": score.sum(), "score_squares": (score**2).sum()}
         return {name: np.asarray(values) for name, values in sums.items()}
 

@@ -82,7 +82,7 @@ def of_all_clients(scores):
 
 def compare(found, pooled, tolerance=1e-8):
     """Assert that the columns of two tables are those of the same model, but for the area under the ROC curve."""
-    assert set(pooled) - set(found) <= {"auc", "auc_macro"}
+    assert set(pooled) - set(found) <= {"auc", "auc_macro", "average_precision"}
     for name in set(pooled) & set(found):
         if pooled[name].dtype.kind in "fi":
             np.testing.assert_allclose(found[name], pooled[name], rtol=tolerance, atol=tolerance, err_msg=name)
