@@ -34,12 +34,13 @@ RECORD_FILES = (
     "predictions.csv",
     "coefficients.csv",
     "coefficients_by_client.csv",
+    "inference.csv",
     "mask.nii.gz",
     "weights.nii.gz",
     "weights_by_client.nii.gz",
     *(
         f"{name}.{ending}"
-        for name in ("curves", "coefficients", "brain", "brain_by_client")
+        for name in ("curves", "coefficients", "brain", "brain_by_client", "inference")
         for ending in ("png", "pdf", "svg")
     ),
     "report.html",

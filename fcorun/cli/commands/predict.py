@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.out is not None:
         check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
-    record = _find_record(arguments.record)
+    record = find_record(arguments.record)
     if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
         raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
@@ -86,7 +86,7 @@ def _import_objective(record: Record, config_dir: str | None, trust: str | None)
             locate(target, "objective.class", trust)
 
 
-def _find_record(folder: Path) -> Record:
+def find_record(folder: Path) -> Record:
     """Return the record in a folder; in the folder of a selection, the record of its refit.
 
     Raises UserError for a folder with no record or several, and for a selection without a valid refit.

@@ -1,0 +1,85 @@
+"""fcorun infer: intervals for the coefficients of a linear model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.cli.commands.common import CommandParser, make_console
+from fcorun.cli.commands.predict import find_record
+from fcorun.cli.commands.study import split_options
+from fcorun.configuration.search_path import use_config_dir
+from fcorun.errors import UserError, suggest_name
+from fcorun.reports.sweep_report import print_full_width
+from fcorun.system.files import write_atomically
+
+_KEYS = "method=auto|debiased|wald|split, level=0.95, cluster=auto|none|client|group, seed=0, out=DIR"
+_MAX_PRINTED = 15  # features
+_MAX_P_DIGITS = 1e-3
+
+
+def run(argv: Sequence[str]) -> int:
+    """Compute an interval, a standard error and a p value for each coefficient of a record's problem, least squares,
+    logistic, poisson or gamma with reg=none, l1 or elastic_net. The problem is solved anew to a small gap. With a
+    penalty the intervals are those of the debiased lasso (debiased), or of a model without a penalty on the half of the
+    rows that did not select its features (split); without one they are Wald intervals with robust standard errors
+    (wald), also by client or group. DIR, by default RECORD, gets inference.csv, inference.png and inference.pdf."""
+    parser = CommandParser("infer", run.__doc__, folders=False)
+    parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done, or a selection")
+    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
+    parser.add_config_dir_option()
+    arguments = parser.parse_args(argv)
+    record = find_record(arguments.record)
+    from fcorun.system.machine import set_up_jax
+
+    set_up_jax()
+    from fcorun.models.inference import InferenceOptions, infer
+    from fcorun.models.inference_table import build_table, describe
+    from fcorun.models.inference_warnings import find_warnings
+    from fcorun.reports.pictures.forest import draw_files
+
+    options, unknown, out = split_options(InferenceOptions, arguments.options)
+    if unknown:
+        key = unknown[0].partition("=")[0]
+        raise UserError(f"'{unknown[0]}' is no option of fcorun infer: "
+                        f"{suggest_name(key, ['method', 'level', 'cluster', 'seed', 'out'])}")  # fmt: skip
+    folder = record.folder if out is None else Path(out)
+    with use_config_dir(arguments.config_dir):
+        inference = infer(record, options)
+    table = build_table(inference)
+    console = make_console()
+    for line in describe(inference, table):
+        console.print(escape(line))
+    _print_table(table, console)
+    for line in find_warnings(inference):
+        console.print(escape(f"warning: {line}"))
+    style = str(record.flat_config.get("style", "paper"))
+    files: dict[str, Any] = {"inference.csv": table.to_csv(), **draw_files(table, style)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    console.print(escape(f"{folder}: {', '.join(files)}"))
+    return 0
+
+
+def _print_table(table: Any, console: Any) -> None:
+    """Print the features with the smallest p values."""
+    from fcorun.models.inference_table import order_by_p_value
+
+    rows = order_by_p_value(table)
+    printed = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("feature", "per unit", "low", "high", "per deviation", "low", "high", "p"):
+        printed.add_column(name, no_wrap=True, justify="left" if name == "feature" else "right")
+    for row in rows[:_MAX_PRINTED]:
+        numbers = (
+            *(table.estimate[row], table.low[row], table.high[row]),
+            *(table.estimate_standardized[row], table.low_standardized[row], table.high_standardized[row]),
+        )
+        cells = [f"{value:.4g}" for value in numbers]
+        p = table.p_value[row]
+        printed.add_row(escape(table.features[row]), *cells, f"{p:.3f}" if p >= _MAX_P_DIGITS else "<0.001")
+    print_full_width(printed, console)
+    if len(rows) > _MAX_PRINTED:
+        console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")

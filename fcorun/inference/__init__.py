@@ -1,0 +1,1 @@
+"""Intervals for the coefficients of linear models, from sums over rows that clients add up."""

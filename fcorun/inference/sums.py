@@ -1,0 +1,185 @@
+"""The sums over rows from which intervals follow, each of which is a sum over clients.
+
+The parameters are one vector theta (p,): the weights of the d features and, last, the intercept of a model that has
+one. A row i has the features x_i (p,), with a 1 for an intercept, the weight omega_i in F, and the derivatives u_i and
+h_i of its loss in its prediction, the first and the second. Who holds some of the rows computes the sums of these rows;
+the sums over all rows are sums of such sums.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.objectives.base import LinearModel
+
+
+class ModelRows(NamedTuple):
+    """Rows of a linear model of one output.
+
+    Attributes:
+        x: the features (n, p), with a column of ones for an intercept.
+        y: the targets (n,).
+        weight: the weights in F (n,).
+        offset: the terms added to the predictions (n,).
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+
+
+class DerivativeSums(NamedTuple):
+    """The smooth part of the problem at a point: sums of omega l, omega u x and omega h x x'.
+
+    Attributes:
+        loss: the weighted sum of the losses, without a ridge.
+        gradient: its gradient (p,).
+        hessian: its Hessian (p, p).
+    """
+
+    loss: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+class ScoreSums(NamedTuple):
+    """The variance of the gradient, estimated from scores s, which are independent of each other.
+
+    Attributes:
+        meat: the sum of s s' (p, p). A score is omega u x of a row, or the sum of that over the rows of a cluster.
+        count: the number of scores.
+    """
+
+    meat: np.ndarray
+    count: int
+
+
+class MomentSums(NamedTuple):
+    """Sums over rows that describe the features.
+
+    Attributes:
+        rows: the number of rows with a weight.
+        weight: the sum of omega, 1 over all rows.
+        squared_weight: the sum of omega^2, one divided by the effective number of rows.
+        first: the sum of omega (x - center), (p,).
+        second: the sum of omega (x - center)^2, (p,).
+    """
+
+    rows: int
+    weight: float
+    squared_weight: float
+    first: np.ndarray
+    second: np.ndarray
+
+
+class RowSums(Protocol):
+    """The sums over all rows, wherever these are."""
+
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums: ...
+
+    def scores(self, theta: np.ndarray) -> ScoreSums: ...
+
+    def moments(self, center: np.ndarray) -> MomentSums: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PooledSums:
+    """The sums over rows that are in the memory of this process.
+
+    Attributes:
+        objective: the losses.
+        rows: all rows.
+        cluster: the number of each row's cluster (n,), or None if the rows are independent.
+    """
+
+    objective: LinearModel
+    rows: ModelRows
+    cluster: np.ndarray | None = None
+
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
+        """Return the loss, its gradient and its Hessian at ``theta``."""
+        return sum_derivatives(self.objective, theta, self.rows)
+
+    def scores(self, theta: np.ndarray) -> ScoreSums:
+        """Return the sum of squared scores at ``theta``."""
+        return sum_scores(self.objective, theta, self.rows, self.cluster)
+
+    def moments(self, center: np.ndarray) -> MomentSums:
+        """Return the moments of the features around ``center``."""
+        return sum_moments(self.rows, center)
+
+
+def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:
+    """Return the sums of the loss and its derivatives over rows. Call under enable_x64."""
+    loss, slope, curvature = _derivatives_in_prediction(objective, theta, rows)
+    weighted = _weigh(rows.weight, curvature)
+    gradient = _weigh(rows.weight, slope) @ rows.x
+    return DerivativeSums(float(_weigh(rows.weight, loss).sum()), gradient, (rows.x.T * weighted) @ rows.x)
+
+
+def sum_scores(
+    objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
+) -> ScoreSums:
+    """Return the sum of squared scores over rows, or over clusters, all of whose rows these are. Call under enable_x64.
+
+    ``cluster`` (n,) numbers the cluster of each row; None: each row with a weight is one.
+    """
+    _, slope, _ = _derivatives_in_prediction(objective, theta, rows)
+    scores = rows.x * _weigh(rows.weight, slope)[:, None]
+    if cluster is None:
+        return ScoreSums(scores.T @ scores, int((rows.weight > 0).sum()))
+    names, cluster = np.unique(cluster[rows.weight > 0], return_inverse=True)
+    sums = np.zeros((len(names), rows.x.shape[1]))
+    np.add.at(sums, cluster, scores[rows.weight > 0])
+    return ScoreSums(sums.T @ sums, len(names))
+
+
+def sum_moments(rows: ModelRows, center: np.ndarray) -> MomentSums:
+    """Return the moments of the features of rows around ``center`` (p,)."""
+    deviation = rows.x - center
+    return MomentSums(
+        rows=int((rows.weight > 0).sum()),
+        weight=float(rows.weight.sum()),
+        squared_weight=float(rows.weight @ rows.weight),
+        first=rows.weight @ deviation,
+        second=rows.weight @ deviation**2,
+    )
+
+
+def standard_deviations(sums: RowSums, n_parameters: int) -> np.ndarray:
+    """Return the weighted standard deviation of each feature (p,): 0 of a constant one. Takes two passes over rows."""
+    first = sums.moments(np.zeros(n_parameters))
+    mean = first.first / first.weight
+    around_mean = sums.moments(mean)
+    deviation = np.sqrt(around_mean.second / around_mean.weight)
+    size = np.sqrt(first.second / first.weight)
+    return np.where(deviation > 1e-10 * size, deviation, 0.0)
+
+
+def _derivatives_in_prediction(
+    objective: LinearModel, theta: np.ndarray, rows: ModelRows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the loss of each row and its two derivatives in the prediction, each (n,)."""
+    prediction = rows.x @ theta + rows.offset
+    loss, slope, curvature = _differentiate(objective, jnp.asarray(prediction), jnp.asarray(rows.y))
+    return np.asarray(loss), np.asarray(slope), np.asarray(curvature)
+
+
+@partial(jax.jit, static_argnames="objective")
+def _differentiate(
+    objective: LinearModel, prediction: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def slopes(p):
+        return jax.grad(lambda q: objective.loss(q, y).sum())(p)
+
+    return objective.loss(prediction, y), slopes(prediction), jax.grad(lambda p: slopes(p).sum())(prediction)
+
+
+def _weigh(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the values times their weights; rows of weight 0 may have values that are not finite."""
+    return np.where(weight > 0, weight * values, 0.0)

@@ -1,0 +1,295 @@
+"""Intervals for the coefficients of a record's problem, at its certified solution."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from fcorun.config import Index
+from fcorun.datasets.base import Dataset
+from fcorun.errors import UserError
+from fcorun.inference.estimates import Estimates, debiased_estimates, wald_estimates
+from fcorun.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
+from fcorun.inference.sums import ModelRows, PooledSums, standard_deviations, sum_derivatives
+from fcorun.models.inference_features import KeptParameters, choose_parameters
+from fcorun.models.inference_problem import InferenceProblem, load_inference_problem
+from fcorun.records.record import Record
+from fcorun.system.random_streams import random_stream
+from fcorun.tables.data_warnings import abbreviate
+from fcorun.tables.splits import draw_uniform_per_group
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """Options of ``fcorun infer``.
+
+    Attributes:
+        method: "wald" for problems without a penalty, "debiased" for the debiased lasso, "split" for a selection on one
+            half of the rows and Wald intervals on the other. "auto": debiased with a penalty, wald without.
+        level: the confidence level.
+        cluster: the rows that may depend on each other: none, those of a client, or those of a group (data.group).
+            "auto": those of a group if the data have groups.
+        seed: the seed of the halves of "split".
+    """
+
+    method: Literal["auto", "debiased", "wald", "split"] = "auto"
+    level: float = 0.95
+    cluster: Literal["auto", "none", "client", "group"] = "auto"
+    seed: Index = 0
+
+    def __post_init__(self):
+        if not 0 < self.level < 1:
+            raise UserError(f"level={self.level:g} must be between 0 and 1, such as 0.95")
+
+
+class RecordDistance(NamedTuple):
+    """The distance between a record's own parameters and the certified solution.
+
+    Attributes:
+        excess: the objective of the record's parameters minus that of the solution.
+        coefficient: the largest difference of a coefficient, per standard deviation of its feature.
+        feature: the number of that feature.
+    """
+
+    excess: float
+    coefficient: float
+    feature: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inference:
+    """Estimates with their covariance, and the solution that they belong to.
+
+    Attributes:
+        options: the options, without "auto".
+        problem: the problem.
+        solution: the certified solution; of "split", the selection on the first half.
+        parameters: the parameters that have estimates.
+        rows: the rows that the estimates are computed from, with these parameters.
+        estimates: their estimates.
+        deviation: the standard deviation of each feature (d,).
+        gap: the duality gap at the solution; None for a problem without one.
+        distance: the distance from the record's own parameters to the solution; None for "split".
+        n_clusters: the number of clusters; None for independent rows.
+    """
+
+    options: InferenceOptions
+    problem: InferenceProblem
+    solution: PenalizedSolution
+    parameters: KeptParameters
+    rows: ModelRows
+    estimates: Estimates
+    deviation: np.ndarray
+    gap: float | None = None
+    distance: RecordDistance | None = None
+    n_clusters: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows with a weight that the estimates are computed from."""
+        return int((self.rows.weight > 0).sum())
+
+
+def infer(record: Record, options: InferenceOptions, data: Dataset | None = None) -> Inference:
+    """Compute intervals for the coefficients of a record's problem, solved anew to a small gap.
+
+    ``data`` are the rows that a Python program has in memory; None: those of the record. Raises UserError for a problem
+    without a certified solution or valid intervals.
+    """
+    with jax.enable_x64(True):
+        problem = load_inference_problem(record, data)
+        options = _resolve(options, problem)
+        if options.method == "split":
+            return _infer_by_split(problem, options)
+        if options.method == "wald":
+            return _infer_without_penalty(problem, options)
+        return _infer_by_debiasing(problem, options)
+
+
+def _resolve(options: InferenceOptions, problem: InferenceProblem) -> InferenceOptions:
+    """Return the options without "auto". Raises UserError for options that do not fit the problem."""
+    method, cluster = options.method, options.cluster
+    has_groups = problem.data.train.group is not None
+    if method == "auto":
+        method = "debiased" if problem.has_penalty else "wald"
+    if cluster == "auto":
+        cluster = "group" if has_groups else "none"
+    if cluster == "group" and not has_groups:
+        raise UserError("cluster=group: the record has no groups: give cluster=client or none, or run it with "
+                        "data.group=COLUMN")  # fmt: skip
+    if method == "wald" and problem.has_penalty:
+        raise UserError("method=wald: coefficients that a penalty shrinks, or selected on the same rows, have no valid "
+                        "Wald intervals: give method=debiased or split, or a record with reg=none")  # fmt: skip
+    if method != "wald" and not problem.has_penalty:
+        raise UserError(f"method={method} is for a problem with an l1 penalty, and this record has none: give "
+                        "method=wald")  # fmt: skip
+    if method == "split" and cluster == "client":
+        raise UserError("method=split halves the rows of each client, which cluster=client takes as dependent: give "
+                        "method=debiased")  # fmt: skip
+    return InferenceOptions(method, options.level, cluster, options.seed)
+
+
+def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
+    """Return the number of each row's cluster, or None if rows are independent. Raises UserError for a single one."""
+    if cluster == "none":
+        return None
+    train = problem.data.train
+    names = train.client if cluster == "client" else train.group
+    assert names is not None
+    numbers = np.unique(names, return_inverse=True)[1]
+    if numbers.max() < 1:
+        raise UserError(f"cluster={cluster}: all rows are of one {cluster}, so that nothing measures how they differ: "
+                        "give cluster=none")  # fmt: skip
+    return numbers
+
+
+def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions) -> Inference:
+    clusters = _clusters(problem, options.cluster)
+    deviation = _feature_deviations(problem, problem.rows)
+    parameters = choose_parameters(problem.data, deviation > 0, problem.has_intercept)
+    rows = parameters.rows(problem.rows)
+    start = parameters.map @ problem.theta
+    solution, estimates, count = _estimate_unpenalized(problem, parameters, rows, start, clusters)
+    excess = sum_derivatives(problem.objective, start, rows).loss - solution.objective
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=solution,
+        parameters=parameters,
+        rows=rows,
+        estimates=estimates,
+        deviation=deviation,
+        distance=_measure_distance(start - solution.theta, parameters.kept, deviation, excess),
+        n_clusters=count,
+    )
+
+
+def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions) -> Inference:
+    clusters = _clusters(problem, options.cluster)
+    sums = PooledSums(problem.objective, problem.rows, clusters)
+    deviation = _feature_deviations(problem, problem.rows)
+    start = problem.theta.copy()
+    start[: problem.n_features][deviation == 0] = 0.0
+    solution = solve(sums, problem.penalty, start)
+    parameters = choose_parameters(problem.data, deviation > 0, problem.has_intercept)
+    scores = sums.scores(solution.theta)
+    moments = sums.moments(np.zeros(len(problem.theta)))
+    estimates = debiased_estimates(
+        parameters.map @ solution.theta,
+        parameters.derivatives(solution.sums),
+        parameters.scores(scores),
+        rows=moments.rows,
+        effective_rows=1 / moments.squared_weight,
+        clusters=clusters is not None,
+        has_intercept=problem.has_intercept,
+        nonzero=int((solution.theta != 0).sum()),
+    )
+    own = sums.derivatives(problem.theta).loss + problem.penalty.value(problem.theta)
+    difference, every_parameter = problem.theta - solution.theta, np.arange(len(problem.theta))
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=solution,
+        parameters=parameters,
+        rows=parameters.rows(problem.rows),
+        estimates=estimates,
+        deviation=deviation,
+        gap=None if problem.gap is None else problem.gap(solution.theta, solution.objective),
+        distance=_measure_distance(difference, every_parameter, deviation, own - solution.objective),
+        n_clusters=None if clusters is None else scores.count,
+    )
+
+
+def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inference:
+    """Select features on one half of the rows by the record's problem, and estimate them on the other half."""
+    first = _draw_half(problem, options.seed)
+    clusters = _clusters(problem, options.cluster)
+    selection = solve(PooledSums(problem.objective, _subset(problem.rows, first)), problem.penalty, problem.theta)
+    second = _subset(problem.rows, ~first)
+    deviation = _feature_deviations(problem, second)
+    chosen = (selection.theta[: problem.n_features] != 0) & (deviation > 0)
+    parameters = choose_parameters(problem.data, chosen, problem.has_intercept)
+    rows = parameters.rows(second)
+    start = parameters.map @ selection.theta
+    second_clusters = None if clusters is None else clusters[~first]
+    _, estimates, count = _estimate_unpenalized(problem, parameters, rows, start, second_clusters)
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=selection,
+        parameters=parameters,
+        rows=rows,
+        estimates=estimates,
+        deviation=deviation,
+        n_clusters=count,
+    )
+
+
+def _estimate_unpenalized(
+    problem: InferenceProblem,
+    parameters: KeptParameters,
+    rows: ModelRows,
+    start: np.ndarray,
+    clusters: np.ndarray | None,
+) -> tuple[PenalizedSolution, Estimates, int | None]:
+    """Return the optimum without a penalty on some rows, its Wald estimates, and the number of clusters.
+
+    Raises UserError for too few rows, and for a singular Hessian.
+    """
+    if len(rows.y) <= len(start):
+        raise UserError(f"{len(rows.y)} rows do not determine {len(start)} parameters without a penalty: give a record "
+                        "with reg=l1, or fewer features")  # fmt: skip
+    sums = PooledSums(problem.objective, rows, clusters)
+    try:
+        solution = solve(sums, Penalty.none(len(start)), start)
+        scores = sums.scores(solution.theta)
+        n_rows = int((rows.weight > 0).sum())
+        estimates = wald_estimates(solution.theta, solution.sums, scores, n_rows, clusters is not None)
+    except SingularHessian as error:
+        names = [*problem.feature_names, "(intercept)"]
+        involved = [names[parameters.kept[k]] for k in error.parameters]
+        raise UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
+                        "combinations of each other, or they separate the classes; leave some out (data.ignore), or "
+                        "give reg=l1") from error  # fmt: skip
+    return solution, estimates, None if clusters is None else scores.count
+
+
+def _draw_half(problem: InferenceProblem, seed: int) -> np.ndarray:
+    """Draw a half of the rows of each client, or of the groups if rows have groups, as a mask (n,)."""
+    train = problem.data.train
+    rng = random_stream(seed, "infer", "halves")
+    if train.group is not None:
+        first = draw_uniform_per_group(train.group, rng) < 0.5
+    else:
+        uniforms = rng.random(len(train))
+        first = np.zeros(len(train), bool)
+        for start, stop in pairwise(train.offsets.tolist()):
+            order = np.argsort(uniforms[start:stop], kind="stable")
+            first[start + order[: (stop - start + 1) // 2]] = True
+    if first.all() or not first.any():
+        raise UserError("method=split: the rows have no two halves; give method=debiased")
+    return first
+
+
+def _subset(rows: ModelRows, mask: np.ndarray) -> ModelRows:
+    """Return some rows, whose weights sum to one again."""
+    x, y, weight, offset = (values[mask] for values in rows)
+    return ModelRows(x, y, weight / weight.sum(), offset)
+
+
+def _feature_deviations(problem: InferenceProblem, rows: ModelRows) -> np.ndarray:
+    """Return the standard deviation of each feature (d,), 0 of a constant one."""
+    sums = PooledSums(problem.objective, rows)
+    return standard_deviations(sums, len(problem.theta))[: problem.n_features]
+
+
+def _measure_distance(difference: np.ndarray, kept: np.ndarray, deviation: np.ndarray, excess: float) -> RecordDistance:
+    """Return the distance for the difference of parameters whose numbers are ``kept``."""
+    is_feature = kept < len(deviation)
+    sizes = np.abs(difference[is_feature]) * deviation[kept[is_feature]]
+    if not len(sizes):
+        return RecordDistance(max(excess, 0.0), 0.0, 0)
+    largest = int(sizes.argmax())
+    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(kept[is_feature][largest]))

@@ -1,0 +1,81 @@
+"""The parameters that intervals are for: features without reference levels and constants, and their units."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.inference.sums import DerivativeSums, ModelRows, ScoreSums
+from fcorun.tables.scaling import Scaling
+
+
+@dataclass(frozen=True, eq=False)
+class KeptParameters:
+    """A choice of parameters, in which each prediction stays as it is.
+
+    If the levels of a column add up to 1 in every row, the first level becomes the reference: its coefficient moves
+    into the intercept, and those of the other levels become differences from it.
+
+    Attributes:
+        kept: the numbers of the parameters that stay (q,).
+        map: the parameters that stay as a function of all parameters (q, p).
+        references: the numbers of the features that have become references.
+    """
+
+    kept: np.ndarray
+    map: np.ndarray
+    references: tuple[int, ...] = ()
+
+    def rows(self, rows: ModelRows) -> ModelRows:
+        """Return rows with the features that stay."""
+        return rows._replace(x=rows.x[:, self.kept])
+
+    def derivatives(self, sums: DerivativeSums) -> DerivativeSums:
+        """Return the derivatives in the parameters that stay."""
+        hessian = sums.hessian[np.ix_(self.kept, self.kept)]
+        return DerivativeSums(sums.loss, sums.gradient[self.kept], hessian)
+
+    def scores(self, sums: ScoreSums) -> ScoreSums:
+        """Return the scores in the parameters that stay."""
+        return ScoreSums(sums.meat[np.ix_(self.kept, self.kept)], sums.count)
+
+
+def choose_parameters(data: FederatedData, candidates: np.ndarray, has_intercept: bool) -> KeptParameters:
+    """Return the parameters that stay of ``candidates``, a mask of the features (d,)."""
+    n_features = len(candidates)
+    n_parameters = n_features + has_intercept
+    scaling = feature_scaling(data)
+    mean = np.zeros(n_features) if scaling is None else scaling.mean
+    factor = np.ones(n_features) if scaling is None else scaling.factor
+    full_map = np.eye(n_parameters)
+    references = []
+    for group in _level_groups(data) if has_intercept else []:
+        if not candidates[group].all():
+            continue
+        reference, *others = group
+        references.append(reference)
+        full_map[others, reference] = -factor[reference] / factor[others]
+        full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
+    stays = candidates.copy()
+    stays[references] = False
+    kept = np.flatnonzero(np.append(stays, np.ones(int(has_intercept), bool)))
+    return KeptParameters(kept, full_map[kept], tuple(references))
+
+
+def feature_scaling(data: FederatedData) -> Scaling | None:
+    """Return the standardization by all training rows, or None."""
+    standardized = data.features.standardized
+    return Scaling.from_dict(standardized) if standardized and standardized["by"] == "pooled" else None
+
+
+def _level_groups(data: FederatedData) -> list[list[int]]:
+    """Return the features of each column of text whose levels, a gap included, add up to 1 in every row."""
+    encoding, standardized = data.features.encoding, data.features.standardized
+    if encoding is None or (standardized and standardized["by"] != "pooled"):
+        return []
+    number = {name: index for index, name in enumerate(data.features.names)}
+    groups = []
+    for column in encoding.columns:
+        if column.kind == "levels" and len(column.levels) > 2:
+            groups.append([number[name] for name in column.features])
+    return groups

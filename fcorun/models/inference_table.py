@@ -1,0 +1,228 @@
+"""The table of intervals, a row for each feature, and what the command prints of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fcorun.inference.estimates import adjust_by_holm, intervals
+from fcorun.models.coefficients import format_csv
+from fcorun.models.inference import Inference
+from fcorun.models.inference_features import feature_scaling
+from fcorun.objectives.gamma import Gamma
+from fcorun.objectives.logistic import Logistic
+from fcorun.objectives.poisson import Poisson
+from fcorun.sources.catalogue import parse_source
+
+COLUMNS = (
+    *("feature", "estimate", "standard_error", "low", "high", "p_value", "p_holm"),
+    *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
+    *("penalized", "method"),
+)
+INTERCEPT = "(intercept)"
+_RATIOS = {Logistic: "odds ratio", Poisson: "rate ratio", Gamma: "ratio of means"}
+SOURCES = {
+    "debiased": "@vandegeer2014 and @lee2017, with strengths by the rule of @zhang2014",
+    "wald": "robust standard errors of @white1980",
+    "split": "data splitting of @cox1975, robust standard errors of @white1980",
+    "clusters": "standard errors by cluster of @liang1986",
+    "holm": "@holm1979",
+}
+_METHODS = {"debiased": "debiased lasso", "wald": "Wald", "split": "Wald on the second half"}
+
+
+@dataclass(frozen=True, eq=False)
+class InferenceTable:
+    """Intervals by feature; NaN where there is none. All arrays are (d + 1,), with the intercept last, or (d,).
+
+    Attributes:
+        features: the names, the intercept's last if the model has one.
+        estimate, standard_error, low, high: in the features' units.
+        p_value, p_holm: of the hypothesis that a coefficient is 0, each alone, and corrected for all features.
+        estimate_standardized, low_standardized, high_standardized: per standard deviation of a feature.
+        penalized: the coefficients of the certified solution with its penalty, in the features' units.
+        method: the method of each row, or why there is no interval.
+        ratio_name: the name of exp(coefficient), or "" where it has none.
+        level: the confidence level.
+        title: what the intervals are, in one line.
+    """
+
+    features: tuple[str, ...]
+    estimate: np.ndarray
+    standard_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p_value: np.ndarray
+    p_holm: np.ndarray
+    estimate_standardized: np.ndarray
+    low_standardized: np.ndarray
+    high_standardized: np.ndarray
+    penalized: np.ndarray
+    method: tuple[str, ...]
+    ratio_name: str
+    level: float
+    title: str
+
+    def to_rows(self) -> list[tuple]:
+        """Return a row for each feature, with the columns ``COLUMNS``; None for what there is none of."""
+        ratios = [np.full(len(self.estimate), np.nan)] * 3
+        if self.ratio_name:
+            with np.errstate(over="ignore"):
+                ratios = [np.exp(values) for values in (self.estimate, self.low, self.high)]
+        numbers = (
+            *(self.estimate, self.standard_error, self.low, self.high, self.p_value, self.p_holm),
+            *(self.estimate_standardized, self.low_standardized, self.high_standardized, *ratios, self.penalized),
+        )
+        columns = [[None if np.isnan(value) else float(value) for value in values] for values in numbers]
+        return list(zip(self.features, *columns, self.method, strict=True))
+
+    def to_csv(self) -> str:
+        """Return the content of inference.csv."""
+        return format_csv(COLUMNS, self.to_rows())
+
+
+def build_table(inference: Inference) -> InferenceTable:
+    """Return the table of an inference."""
+    problem = inference.problem
+    n_features, n_parameters = problem.n_features, len(problem.theta)
+    kept = inference.parameters.kept
+    is_feature = kept < n_features
+    trained = inference.estimates
+    to_units, deviation = _unit_map(inference)
+    covariance = to_units @ trained.covariance @ to_units.T
+    in_units = replace(trained, theta=to_units @ trained.theta, covariance=covariance)
+
+    def spread(values: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        column = np.full(n_parameters, np.nan)
+        column[kept] = values if mask is None else np.where(mask, values, np.nan)
+        return column
+
+    low, high, p_values = intervals(in_units, inference.options.level)
+    trained_low, trained_high, _ = intervals(trained, inference.options.level)
+    p_holm = np.full(len(kept), np.nan)
+    p_holm[is_feature] = adjust_by_holm(p_values[is_feature])
+    has_units = np.full(len(kept), problem.experiment.data.units and _has_units(inference))
+    has_units[~is_feature] &= _intercept_has_units(inference)
+    trained_intercept_is_centred = feature_scaling(problem.data) is not None
+    has_standardized = is_feature | trained_intercept_is_centred
+    # the p value of an intercept without units belongs to the intercept as trained
+    p_values = np.where(has_units, p_values, intervals(trained, inference.options.level)[2])
+    penalized = np.full(n_parameters, np.nan)
+    if problem.has_penalty and inference.options.method == "debiased":
+        penalized[kept] = np.where(has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan)
+    features = (*problem.feature_names, INTERCEPT) if problem.has_intercept else problem.feature_names
+    return InferenceTable(
+        features=features,
+        estimate=spread(in_units.theta, has_units),
+        standard_error=spread(in_units.standard_errors, has_units),
+        low=spread(low, has_units),
+        high=spread(high, has_units),
+        p_value=spread(p_values),
+        p_holm=spread(p_holm),
+        estimate_standardized=spread(trained.theta * deviation, has_standardized),
+        low_standardized=spread(trained_low * deviation, has_standardized),
+        high_standardized=spread(trained_high * deviation, has_standardized),
+        penalized=penalized,
+        method=_method_column(inference),
+        ratio_name=_RATIOS.get(type(problem.objective), ""),
+        level=inference.options.level,
+        title=describe_method(inference),
+    )
+
+
+def _has_units(inference: Inference) -> bool:
+    """Return whether one change of units leads back to the features of the source."""
+    standardized = inference.problem.data.features.standardized
+    return not standardized or standardized["by"] == "pooled"
+
+
+def _intercept_has_units(inference: Inference) -> bool:
+    """Return whether the intercept in the features' units has an interval.
+
+    Of standardized features, that intercept is a combination of all coefficients, which the theory of the debiased
+    lasso does not cover.
+    """
+    return inference.options.method != "debiased" or feature_scaling(inference.problem.data) is None
+
+
+def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
+    """Return the map from parameters as trained to the features' units (q, q), and their standard deviations (q,)."""
+    problem, kept = inference.problem, inference.parameters.kept
+    features = kept[kept < problem.n_features]
+    scaling, scale = feature_scaling(problem.data), problem.data.features.scale
+    to_units = np.eye(len(kept))
+    positions = np.arange(len(features))
+    if scaling is not None:
+        to_units[positions, positions] = scaling.factor[features]
+        if problem.has_intercept:
+            to_units[-1, : len(features)] = -scaling.mean[features] * scaling.factor[features]
+    to_units[: len(features)] *= scale
+    deviation = np.ones(len(kept))
+    deviation[: len(features)] = inference.deviation[features]
+    return to_units, deviation
+
+
+def _method_column(inference: Inference) -> tuple[str, ...]:
+    """Return the method of each feature and of the intercept, or why there is no interval."""
+    problem = inference.problem
+    column = ["not selected" if inference.options.method == "split" else "constant"] * problem.n_features
+    for feature in np.flatnonzero(inference.deviation == 0):
+        column[feature] = "constant"
+    for feature in inference.parameters.references:
+        column[feature] = "reference"
+    if problem.has_intercept:
+        column.append("")
+    for parameter in inference.parameters.kept:
+        column[parameter] = _METHODS[inference.options.method]
+    return tuple(column)
+
+
+def describe_method(inference: Inference) -> str:
+    """Return the method, the rows and what is taken as independent, in one line."""
+    options = inference.options
+    errors = {
+        "none": "robust standard errors",
+        "client": "standard errors by client",
+        "group": "standard errors by group",
+    }
+    clusters = "" if inference.n_clusters is None else f" ({inference.n_clusters} of them)"
+    return (f"{_METHODS[options.method]}, {100 * options.level:g} % intervals, {inference.n_rows:,} rows, "
+            f"{errors[options.cluster]}{clusters}")  # fmt: skip
+
+
+def describe(inference: Inference, table: InferenceTable) -> list[str]:
+    """Return the sentences that the command prints above its table."""
+    lines = [table.title]
+    certificate = f"predicted decrease {inference.solution.predicted_decrease:.2g}"
+    if inference.gap is not None:
+        certificate = f"duality gap {inference.gap:.2g}"
+    names, distance = inference.problem.feature_names, inference.distance
+    if distance is not None:
+        largest = f" ({names[distance.feature]})" if distance.coefficient > 0 else ""
+        lines.append(f"at the certified solution ({certificate}); the record's objective is {distance.excess:.2g} "
+                     f"above, and its coefficients differ by at most {distance.coefficient:.2g} per standard "
+                     f"deviation{largest}")  # fmt: skip
+    else:
+        chosen = int((inference.solution.theta[: len(names)] != 0).sum())
+        lines.append(f"{chosen} of {len(names)} features were selected on the first half")
+    lines.append(f"source: {_describe_sources(inference)}")
+    is_tested = ~np.isnan(table.p_holm)
+    n_tested = int(is_tested.sum())
+    alone, corrected = (int((values[is_tested] < 1 - table.level).sum()) for values in (table.p_value, table.p_holm))
+    holm = parse_source(SOURCES["holm"]).text
+    lines.append(f"{alone} of {n_tested} intervals exclude 0; corrected for {n_tested} tests by {holm}, {corrected} "
+                 "coefficients differ from 0")  # fmt: skip
+    return lines
+
+
+def _describe_sources(inference: Inference) -> str:
+    """Return the sources of the method and of clustered standard errors."""
+    names = [inference.options.method, *(["clusters"] if inference.n_clusters is not None else [])]
+    return "; ".join(parse_source(SOURCES[name]).text for name in names)
+
+
+def order_by_p_value(table: InferenceTable) -> Sequence[int]:
+    """Return the rows of features with an interval, the smallest p value first."""
+    tested = np.flatnonzero(~np.isnan(table.p_holm))
+    sizes = -np.abs(table.estimate_standardized[tested])
+    return [int(row) for row in tested[np.lexsort((sizes, table.p_value[tested]))]]

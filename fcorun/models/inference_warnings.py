@@ -1,0 +1,99 @@
+"""Warnings where intervals may cover less than their level."""
+
+import jax
+import numpy as np
+
+from fcorun.inference.estimates import linearization_errors
+from fcorun.inference.sums import sum_derivatives
+from fcorun.models.inference import Inference
+from fcorun.objectives.log_link import LogLink
+from fcorun.objectives.logistic import Logistic
+
+FEW_CLUSTERS = 10
+EVENTS_PER_PARAMETER = 10
+LARGE_LINEARIZATION_ERROR = 0.4  # standard errors: an interval of 95 % that is off by so much covers 93 %
+
+
+def find_warnings(inference: Inference) -> list[str]:
+    """Return the sentences that a reader of intervals must know.
+
+    The limits follow from the simulations of ``scripts/coverage.py``: beyond them, intervals of a level of 95 %
+    covered less than 93 % of the coefficients, or of those that are not 0.
+    """
+    sentences = [
+        _warn_of_clusters(inference),
+        _warn_of_ceiling(inference),
+        _warn_of_events(inference),
+        _warn_of_many_features(inference),
+        _warn_of_curvature(inference),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _warn_of_clusters(inference: Inference) -> str:
+    count = inference.n_clusters
+    if count is not None and count < FEW_CLUSTERS:
+        return (f"{count} clusters are few: standard errors by cluster tend to be too small below {FEW_CLUSTERS}, in "
+                f"spite of Student's t with {count - 1} degrees of freedom")  # fmt: skip
+    if inference.options.cluster == "none" and inference.problem.data.train.group is not None:
+        return "rows of a group are taken as independent: cluster=group does not assume that"
+    return ""
+
+
+def _warn_of_ceiling(inference: Inference) -> str:
+    """Return a warning if a loss is not the deviance, because exp is continued by a parabola."""
+    objective, rows = inference.problem.objective, inference.rows
+    if not isinstance(objective, LogLink) or objective.ceiling is None:
+        return ""
+    prediction = rows.x @ inference.estimates.theta + rows.offset
+    exponents = np.asarray(objective.exponent(prediction, rows.y))  # type: ignore[arg-type]
+    share = float(np.mean(exponents > np.log(objective.ceiling)))
+    if not share:
+        return ""
+    return (f"{share:.2%} of the rows are beyond objective.ceiling={objective.ceiling:g}, where the loss is no longer "
+            "half the deviance: raise it")  # fmt: skip
+
+
+def _warn_of_events(inference: Inference) -> str:
+    if not isinstance(inference.problem.objective, Logistic):
+        return ""
+    y, n_parameters = inference.rows.y, len(inference.estimates.theta)
+    events = int(min(y.sum(), (1 - y).sum()))
+    if events >= EVENTS_PER_PARAMETER * n_parameters:
+        return ""
+    return (f"{events} rows of the smaller class are few for {n_parameters} coefficients: below "
+            f"{EVENTS_PER_PARAMETER} for each, simulated intervals of a level of 95 % covered 85 to 93 % of the "
+            "coefficients that are not 0")  # fmt: skip
+
+
+def _warn_of_many_features(inference: Inference) -> str:
+    n_rows, n_parameters = inference.n_rows, len(inference.estimates.theta)
+    if inference.options.method != "debiased" or 2 * n_parameters <= n_rows:
+        return ""
+    return (f"{n_parameters} coefficients are many for {n_rows} rows: simulated intervals of a level of 95 % covered "
+            "75 to 93 % of the coefficients that are not 0")  # fmt: skip
+
+
+def _warn_of_curvature(inference: Inference) -> str:
+    """Return a warning if the losses are too curved for the one step from the solution to the estimates."""
+    if inference.options.method != "debiased":
+        return ""
+    objective, parameters = inference.problem.objective, inference.parameters
+    theta = parameters.map @ inference.solution.theta
+    sums = parameters.derivatives(inference.solution.sums)
+
+    def gradient(point: np.ndarray) -> np.ndarray:
+        return sum_derivatives(objective, point, inference.rows).gradient
+
+    with jax.enable_x64(True):
+        errors = linearization_errors(theta, sums, inference.estimates, gradient)
+    is_feature = parameters.kept < inference.problem.n_features
+    errors = np.where(is_feature, errors, 0.0)
+    worst = int(errors.argmax())
+    if errors[worst] <= LARGE_LINEARIZATION_ERROR:
+        return ""
+    count = int((errors > LARGE_LINEARIZATION_ERROR).sum())
+    name = inference.problem.feature_names[parameters.kept[worst]]
+    return (f"the penalty shrinks {count} coefficients so much that one step does not correct it, that of {name} by "
+            f"{errors[worst]:.1f} standard errors: the intervals cover less than their level; a smaller reg.strength, "
+            "method=split or a record with reg=none does better")  # fmt: skip

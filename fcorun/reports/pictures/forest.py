@@ -1,0 +1,192 @@
+"""The forest plot of intervals: a row for each feature, with its numbers beside it."""
+
+from typing import Any
+
+import numpy as np
+
+from fcorun.models.inference_table import InferenceTable, order_by_p_value
+from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
+from fcorun.reports.pictures.style import pt, style_context
+
+MAX_ROWS = 40
+_ROW = 0.155  # inches of a row
+_LETTER = 0.055  # inches of a letter of a name
+_MAX_LETTERS = 30
+_NUMBERS = 1.42  # inches of a column of an estimate with its interval
+_P = 0.42  # inches of the column of p values
+_REFERENCE = "reference"
+
+
+def draw_files(table: InferenceTable, style: str = "paper") -> dict[str, bytes]:
+    """Return inference.png and inference.pdf by name."""
+    with style_context(style):
+        figure = draw_forest(table)
+        return {f"inference.{ending}": render_figure(figure, ending) for ending in ("png", "pdf")}
+
+
+def draw_forest(table: InferenceTable) -> Any:
+    """Return the forest plot of a table, in the current style.
+
+    Points and lines are estimates and intervals per standard deviation of a feature, so that features can be compared;
+    of models with a ratio they are ratios on a logarithmic axis. The columns beside them have these numbers, and those
+    per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all in the order
+    of the data. The intercept is in the file, not in the figure.
+    """
+    rows = _choose_rows(table)
+    names = [_shorten(table.features[row]) for row in rows]
+    has_units = bool(np.isfinite(table.estimate[rows]).any())
+    name_width = 0.15 + _LETTER * max([*map(len, names), 8])
+    text_width = _NUMBERS * (1 + has_units) + _P
+    notes = [table.title]
+    n_drawable = len(order_by_p_value(table))
+    if n_drawable > MAX_ROWS:
+        notes.append(f"The {MAX_ROWS} smallest p values of {n_drawable} features.")
+    figure, (ax,) = make_figure(
+        1,
+        1,
+        height=_ROW * (len(rows) + 0.4),
+        title=notes,
+        wide=True,
+        left=name_width,
+        right=text_width,
+        top=0.28,
+        bottom=0.42,
+    )
+    positions = np.arange(len(rows))[::-1]
+    _draw_intervals(ax, table, rows, positions)
+    _write_columns(ax, table, rows, positions, has_units)
+    ax.set_yticks(positions, names, parse_math=False)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(False, axis="y")
+    ax.set_ylim(-0.7, len(rows) - 0.3)
+    ax.set_xlabel(f"{table.ratio_name or 'coefficient'} per standard deviation of the feature")
+    return figure
+
+
+def _choose_rows(table: InferenceTable) -> list[int]:
+    """Return the rows of the table that are drawn, from the top to the bottom."""
+    drawable = order_by_p_value(table)
+    if len(drawable) > MAX_ROWS:
+        return list(drawable[:MAX_ROWS])
+    shown = {*drawable, *(row for row, method in enumerate(table.method) if method == _REFERENCE)}
+    return sorted(shown)
+
+
+def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray) -> None:
+    """Draw a square and a line for each row; an arrow ends a line that leaves the axis."""
+    low, middle, high = _standardized(table, rows)
+    null = 1.0 if table.ratio_name else 0.0
+    if table.ratio_name:
+        ax.set_xscale("log")
+    smallest, largest = _axis_limits(table, rows)
+    ax.axvline(null, color="black", linewidth=pt(0.6))
+    for y, left, point, right in zip(positions, low, middle, high, strict=True):
+        if np.isnan(point):
+            continue
+        excludes_null = left > null or right < null
+        colour = COLOURS[0] if excludes_null else "0.45"
+        ax.plot([max(left, smallest), min(right, largest)], [y, y], color=colour, linewidth=pt(1.1), zorder=2)
+        if smallest <= point <= largest:
+            ax.plot([point], [y], "s", color=colour, markersize=pt(3.6), zorder=3)
+        if left < smallest:
+            ax.plot([smallest], [y], "<", color=colour, markersize=pt(3.2), clip_on=False, zorder=3)
+        if right > largest:
+            ax.plot([largest], [y], ">", color=colour, markersize=pt(3.2), clip_on=False, zorder=3)
+    ax.set_xlim(smallest, largest)
+    if table.ratio_name:
+        _set_ratio_ticks(ax, smallest, largest)
+    else:
+        ax.locator_params(axis="x", nbins=5)
+
+
+def _standardized(table: InferenceTable, rows: list[int]) -> list[np.ndarray]:
+    """Return lower ends, estimates and upper ends per standard deviation, as ratios where the model has these."""
+    values = [table.low_standardized[rows], table.estimate_standardized[rows], table.high_standardized[rows]]
+    with np.errstate(over="ignore"):
+        return [np.exp(each) for each in values] if table.ratio_name else values
+
+
+def _axis_limits(table: InferenceTable, rows: list[int]) -> tuple[float, float]:
+    """Return the ends of the axis: those of all intervals, unless a few of them would flatten the rest."""
+    low, middle = table.low_standardized[rows], table.estimate_standardized[rows]
+    high = table.high_standardized[rows]
+    is_drawn = np.isfinite(low) & np.isfinite(high)
+    if not is_drawn.any():
+        return (0.5, 2.0) if table.ratio_name else (-1.0, 1.0)
+    low, middle, high = low[is_drawn], middle[is_drawn], high[is_drawn]
+    typical = 4 * float(np.median(high - low)) + float(np.percentile(np.abs(middle), 90))
+    smallest = max(min(float(low.min()), 0.0), -typical)
+    largest = min(max(float(high.max()), 0.0), typical)
+    margin = 0.04 * (largest - smallest) or 1.0
+    ends = (smallest - margin, largest + margin)
+    return (float(np.exp(ends[0])), float(np.exp(ends[1]))) if table.ratio_name else ends
+
+
+def _set_ratio_ticks(ax: Any, smallest: float, largest: float) -> None:
+    """Set plain numbers as ticks of an axis of ratios."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    choices = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+    within = [value for value in choices if smallest <= value <= largest]
+    spread = np.log(largest / smallest)
+    ticks = [1.0]
+    for value in sorted(within, key=lambda value: abs(np.log(value))):
+        if all(abs(np.log(value / other)) > 0.13 * spread for other in ticks):
+            ticks.append(value)
+    ax.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _write_columns(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray, has_units: bool) -> None:
+    """Write the numbers of each row right of the axis, below their headings."""
+    level = f"({100 * table.level:g} % CI)"
+    ends = [_NUMBERS, *([2 * _NUMBERS] if has_units else [])]
+    name = table.ratio_name or "coefficient"
+    headings = [f"{name} per SD\n{level}", *([f"{name} per unit\n{level}"] if has_units else [])]
+    per_unit = (table.low[rows], table.estimate[rows], table.high[rows])
+    if table.ratio_name:
+        with np.errstate(over="ignore"):
+            per_unit = tuple(np.exp(values) for values in per_unit)
+    columns = [_standardized(table, rows), *([per_unit] if has_units else [])]
+    for end, heading, (low, middle, high) in zip(ends, headings, columns, strict=True):
+        _write(ax, heading, (end, None))
+        for row, y, *numbers in zip(rows, positions, low, middle, high, strict=True):
+            text = _REFERENCE if table.method[row] == _REFERENCE else _format_interval(*numbers)
+            _write(ax, text, (end, y))
+    _write(ax, "p", (ends[-1] + _P, None), style="italic")
+    for row, y in zip(rows, positions, strict=True):
+        _write(ax, _format_p(table.p_value[row]), (ends[-1] + _P, y))
+
+
+def _write(ax: Any, text: str, place: tuple[float, float | None], **options: Any) -> None:
+    """Write a text that ends so many inches right of the axis, at the height of a row, or above all rows."""
+    inches, y = place
+    coordinates = ("axes fraction", "data" if y is not None else "axes fraction")
+    vertical = "center" if y is not None else "bottom"
+    offset = (pt(72 * inches), 0 if y is not None else pt(2))
+    options |= {"textcoords": "offset points", "ha": "right", "va": vertical, "annotation_clip": False}
+    ax.annotate(text, (1, 1 if y is None else y), offset, xycoords=coordinates, **options)
+
+
+def _format_interval(low: float, middle: float, high: float) -> str:
+    """Return an estimate and its interval with as many decimals as its width needs."""
+    if not np.isfinite([low, middle, high]).all():
+        return ""
+    width = high - low
+    if not width or not 1e-4 <= width < 1e5:
+        return f"{middle:.3g} ({low:.3g} to {high:.3g})"
+    decimals = max(0, 1 - int(np.floor(np.log10(width))))
+    return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")
+
+
+def _format_p(p: float) -> str:
+    """Return a p value with three decimals, as journals print it."""
+    if np.isnan(p):
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _MAX_LETTERS else name[: _MAX_LETTERS - 2] + ".."

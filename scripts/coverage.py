@@ -1,0 +1,177 @@
+"""Measure how often the intervals of ``fcorun infer`` cover the true coefficients of simulated designs.
+
+    python scripts/coverage.py [NAME...] [--repetitions 200]
+
+A feature is normal, with correlation 0.5^|j - k| between features j and k. Six coefficients are not 0. The penalty is a
+tenth of the smallest strength at which 0 is the solution, unless the design names another one. Rows of clusters share a
+term that is added to their predictions, and each cluster has its own mean of the first feature. The script prints a
+row of a Markdown table for each design: the share of intervals of a level of 95 % that cover, over all coefficients and
+over those that are not 0, and the median width of intervals.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from fcorun.inference.estimates import Estimates, debiased_estimates, intervals, wald_estimates
+from fcorun.inference.solution import Penalty, SingularHessian, solve
+from fcorun.inference.sums import ModelRows, PooledSums
+from fcorun.objectives import Gamma, LeastSquares, LinearModel, Logistic, Poisson
+
+NONZERO = np.array([1.0, -1.0, 0.8, 0.5, -0.5, 0.3])
+
+
+@dataclass(frozen=True)
+class Design:
+    """A simulated design.
+
+    Attributes:
+        objective: the losses; "heteroscedastic" is least squares whose noise grows with the first feature.
+        rows, features: the size.
+        method: "debiased" or "wald".
+        clusters: the number of clusters that standard errors are computed by, 0 for independent rows.
+        shift: the standard deviation between clients of the means of all features, with three clients.
+        size: a factor on all coefficients.
+        strength: relative to the smallest strength at which 0 is the solution.
+    """
+
+    objective: str
+    rows: int = 600
+    features: int = 60
+    method: str = "debiased"
+    clusters: int = 0
+    shift: float = 0.0
+    size: float = 1.0
+    strength: float = 0.1
+
+
+DESIGNS = {
+    "homoscedastic": Design("least_squares"),
+    "homoscedastic, wald": Design("least_squares", method="wald"),
+    "heteroscedastic": Design("heteroscedastic"),
+    "heteroscedastic, wald": Design("heteroscedastic", method="wald"),
+    "three clients, shifted features": Design("heteroscedastic", shift=1.0),
+    "logistic": Design("logistic"),
+    "logistic, strong effects": Design("logistic", size=2.0),
+    "logistic, wald": Design("logistic", method="wald"),
+    "logistic, 300 rows": Design("logistic", rows=300),
+    "logistic, 1200 rows": Design("logistic", rows=1200),
+    "logistic, 1200 rows, wald": Design("logistic", rows=1200, method="wald"),
+    "poisson": Design("poisson", size=0.5),
+    "gamma": Design("gamma", size=0.5),
+    "half as many features as rows": Design("least_squares", rows=200, features=100),
+    "as many features as rows": Design("least_squares", rows=200, features=200),
+    "30 clusters, wald": Design("least_squares", features=10, method="wald", clusters=30),
+    "6 clusters, wald": Design("least_squares", features=10, method="wald", clusters=6),
+    "3 clusters, wald": Design("least_squares", features=10, method="wald", clusters=3),
+    "more features than rows": Design("least_squares", rows=200, features=300),
+    "more features than rows, logistic": Design("logistic", rows=200, features=300),
+}
+
+
+def draw(design: Design, rng: np.random.Generator) -> tuple[LinearModel, ModelRows, np.ndarray, np.ndarray | None]:
+    """Draw the rows of a design, and return the losses, the rows, the true coefficients, and the rows' clusters."""
+    n, p = design.rows, design.features
+    distance = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
+    x = rng.standard_normal((n, p)) @ np.linalg.cholesky(0.5**distance).T
+    if design.shift:
+        x = x + design.shift * rng.standard_normal((3, p))[np.arange(n) % 3]
+    true = np.zeros(p)
+    true[: len(NONZERO)] = design.size * NONZERO
+    prediction = x @ true
+    clusters = None
+    if design.clusters:
+        clusters = np.arange(n) % design.clusters
+        x[:, 0] += rng.standard_normal(design.clusters)[clusters]
+        prediction = x @ true + rng.standard_normal(design.clusters)[clusters]
+    objective: LinearModel = LeastSquares()
+    y = prediction + rng.standard_normal(n)
+    if design.objective == "heteroscedastic":
+        y = prediction + rng.standard_normal(n) * np.exp(x[:, 0] / 2)
+    elif design.objective == "logistic":
+        objective, y = Logistic(), (rng.random(n) < 1 / (1 + np.exp(-prediction))).astype(float)
+    elif design.objective == "poisson":
+        objective, y = Poisson(), rng.poisson(np.exp(prediction)).astype(float)
+    elif design.objective == "gamma":
+        objective, y = Gamma(), rng.gamma(2.0, np.exp(prediction) / 2)
+    rows = ModelRows(np.column_stack([x, np.ones(n)]), y, np.full(n, 1 / n), np.zeros(n))
+    return objective, rows, true, clusters
+
+
+def estimate(design: Design, objective: LinearModel, rows: ModelRows, clusters: np.ndarray | None) -> Estimates:
+    """Return the estimates of a design's method on some rows."""
+    n_parameters = design.features + 1
+    sums = PooledSums(objective, rows, clusters)
+    start = np.zeros(n_parameters)
+    if design.method == "wald":
+        solution = solve(sums, Penalty.none(n_parameters), start)
+        scores = sums.scores(solution.theta)
+        return wald_estimates(solution.theta, solution.sums, scores, design.rows, clusters is not None)
+    only_intercept = PooledSums(objective, rows._replace(x=rows.x[:, -1:]))
+    start[-1:] = solve(only_intercept, Penalty.none(1), np.zeros(1)).theta
+    strength = design.strength * np.abs(sums.derivatives(start).gradient[:-1]).max()
+    penalty = Penalty(np.append(np.full(design.features, strength), 0.0), np.zeros(n_parameters))
+    solution = solve(sums, penalty, start)
+    return debiased_estimates(
+        solution.theta,
+        solution.sums,
+        sums.scores(solution.theta),
+        rows=design.rows,
+        effective_rows=design.rows,
+        clusters=clusters is not None,
+        has_intercept=True,
+        nonzero=int((solution.theta != 0).sum()),
+    )
+
+
+def measure(name: str, repetitions: int) -> str:
+    """Return the row of the table for a design."""
+    design = DESIGNS[name]
+    begun = time.perf_counter()
+    shares, nonzero_shares, widths = [], [], []
+    lost = 0
+    for repetition in range(repetitions):
+        objective, rows, true, clusters = draw(design, np.random.default_rng(repetition))
+        try:
+            estimates = estimate(design, objective, rows, clusters)
+        except SingularHessian:  # separated classes: fcorun infer refuses, too
+            lost += 1
+            continue
+        low, high, _ = intervals(estimates, 0.95)
+        covers = (low[:-1] <= true) & (true <= high[:-1])
+        shares.append(covers.mean())
+        nonzero_shares.append(covers[true != 0].mean())
+        widths.append(float(np.median(high[:-1] - low[:-1])))
+    error = np.std(shares) / np.sqrt(len(shares))
+    error_nonzero = np.std(nonzero_shares) / np.sqrt(len(shares))
+    seconds = (time.perf_counter() - begun) / repetitions
+    note = f", {lost} refused" if lost else ""
+    return (f"| {name} | {design.rows} x {design.features} | {design.method} | {100 * np.mean(shares):.1f} ± "
+            f"{100 * error:.1f} % | {100 * np.mean(nonzero_shares):.1f} ± {100 * error_nonzero:.1f} % | "
+            f"{np.mean(widths):.2f} | {len(shares)}{note} | {seconds:.2f} s |")  # fmt: skip
+
+
+def main() -> None:
+    """Measure designs and print each row of a Markdown table when it is measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"designs: {'; '.join(DESIGNS)} (default: all)")
+    parser.add_argument("--repetitions", type=int, default=200, metavar="N")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in DESIGNS]
+    if unknown:
+        parser.error(f"there is no design '{unknown[0]}'")
+    jax.config.update("jax_enable_x64", True)
+    print("| design | rows x features | method | all coefficients | nonzero ones | width | repetitions | each |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name in arguments.names or DESIGNS:
+        repetitions = arguments.repetitions
+        if DESIGNS[name].features > DESIGNS[name].rows:
+            repetitions = max(repetitions // 5, 2)
+        print(measure(name, repetitions), flush=True)
+
+
+if __name__ == "__main__":
+    main()

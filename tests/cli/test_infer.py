@@ -1,0 +1,66 @@
+"""fcorun infer: its files, its text and its refusals."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcorun import compose, run
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("infer")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 3))
+    died = np.where(x[:, 0] + rng.logistic(size=120) > 0, "yes", "no")
+    frame = pd.DataFrame(x, columns=["[age]", "dose", "noise"]).assign(site=np.repeat([*"abc"], 40), died=died)
+    frame.to_csv(folder / "rows.csv", index=False)
+    table = [f"data.path={folder / 'rows.csv'}", "data.target=died", "data.client=site", "data.task=binary"]
+    config = compose(["algo=newton", "data=table", *table, "reg=l1", "reg.strength=0.02", "rounds=5", "verbose=false"])
+    return run(config, folder / "run").folder
+
+
+def test_a_record_gets_a_table_and_a_forest_plot(record, call):
+    code, out, err = call("infer", record)
+    assert (code, err) == (0, "")
+    assert "debiased lasso, 95 % intervals" in out
+    assert "duality gap" in out
+    assert "van de Geer et al. (2014)" in out
+    assert "[age]" in out
+    rows = list(csv.DictReader((record / "inference.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["feature"] for row in rows] == ["[age]", "dose", "noise", "(intercept)"]
+    assert float(rows[0]["low"]) < float(rows[0]["estimate"]) < float(rows[0]["high"])
+    assert (record / "inference.png").read_bytes()[:4] == b"\x89PNG"
+    assert (record / "inference.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_another_folder_and_other_options(record, call, tmp_path):
+    code, out, _ = call("infer", record, f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3")
+    assert code == 0
+    assert "90 % intervals" in out
+    assert {path.name for path in Path(tmp_path, "split").iterdir()} == {
+        f"inference.{e}" for e in ("csv", "png", "pdf")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["method=bootstrap"], ["method=bootstrap", "debiased"]),
+        (["levels=0.9"], ["levels=0.9", "level"]),
+        (["level=95"], ["level=95", "0.95"]),
+        (["cluster=group"], ["cluster=group", "data.group"]),
+    ],
+)
+def test_wrong_options_are_one_sentence(record, call, options, words):
+    code, _, err = call("infer", record, *options)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert all(word in err for word in words)
+
+
+def test_a_folder_without_a_record_is_refused(call, tmp_path):
+    assert call("infer", tmp_path)[0] == 2

@@ -1,0 +1,234 @@
+"""Intervals of records: what is computed, what is refused, and what is warned of."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from helpers import composed, fails
+
+from fcorun.experiment.prepare import prepare
+from fcorun.models.inference import InferenceOptions, infer
+from fcorun.models.inference_table import COLUMNS, INTERCEPT, build_table, describe
+from fcorun.models.inference_warnings import find_warnings
+from fcorun.records.record import Record
+
+CLIENTS = np.repeat([*"abcdefghijkl"], 20)
+
+
+def patients() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = len(CLIENTS)
+    frame = pd.DataFrame({"site": CLIENTS, "patient": np.arange(n) // 2, "age": rng.normal(60, 10, n)})
+    frame["ward"] = rng.choice(["eye", "heart", "icu"], n)
+    frame["dose"] = rng.normal(0, 1, n)
+    frame["noise"] = rng.normal(0, 1, n)
+    score = 0.08 * (frame["age"] - 60) + 1.0 * (frame["ward"] == "icu") - 0.5 * frame["dose"]
+    frame["stay"] = score + rng.standard_normal(n)
+    frame["died"] = np.where(score + rng.logistic(size=n) > 0.5, "yes", "no")
+    frame["visits"] = rng.poisson(np.exp(0.5 * score))
+    return frame
+
+
+def record_of(*overrides, target="stay", frame=None, status="done", weights=None, **extra) -> Record:
+    """Return a record without a run, whose parameters are zeros or ``weights``."""
+    (patients() if frame is None else frame).to_csv("patients.csv", index=False)
+    ignored = ",".join(["patient", *({"stay", "died", "visits"} - {target})])
+    table = ["data=table", "data.path=patients.csv", f"data.target={target}", "data.client=site", "data.validation=0"]
+    table += [f"data.ignore=[{ignored}]", *(["data.task=binary"] if target == "died" else [])]
+    config = composed("algo=newton", *table, *overrides)
+    experiment = prepare(config)
+    folder = Path("record")
+    folder.mkdir(exist_ok=True)
+    (folder / "status.json").write_text(json.dumps({"status": status, "label": "a run"}))
+    (folder / "config.yaml").write_text(yaml.safe_dump(experiment.config))
+    n_features = 6 if weights is None else len(weights)
+    (folder / "summary.json").write_text(json.dumps({"data": {"fingerprint": experiment.fingerprint}} | extra))
+    parameters = {"weights": np.zeros(n_features) if weights is None else weights, "bias": np.zeros(())}
+    np.savez(folder / "solution.npz", **parameters)
+    return Record(folder)
+
+
+def table_of(record, **options) -> pd.DataFrame:
+    rows = build_table(infer(record, InferenceOptions(**options))).to_rows()
+    return pd.DataFrame(rows, columns=list(COLUMNS)).set_index("feature")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def dummies(frame):
+    ward = pd.get_dummies(frame["ward"], dtype=float)[["heart", "icu"]]
+    return np.column_stack([frame["age"], ward, frame["dose"], frame["noise"], np.ones(len(frame))])
+
+
+NAMES = ["age", "ward=heart", "ward=icu", "dose", "noise", INTERCEPT]
+
+
+def sandwich(x, y):
+    inverse = np.linalg.inv(x.T @ x)
+    theta = inverse @ x.T @ y
+    residual = y - x @ theta
+    factor = len(x) / (len(x) - x.shape[1])
+    return theta, np.sqrt(np.diagonal(factor * inverse @ (x.T * residual**2) @ x @ inverse))
+
+
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_without_a_penalty_intervals_are_those_of_least_squares_with_a_reference_level(standardize):
+    table = table_of(record_of("reg=none", f"data.standardize={standardize}"))
+    frame = patients()
+    theta, errors = sandwich(dummies(frame), frame["stay"].to_numpy())
+    np.testing.assert_allclose(table.loc[NAMES, "estimate"], theta, rtol=1e-7)
+    np.testing.assert_allclose(table.loc[NAMES, "standard_error"], errors, rtol=1e-7)
+    assert table.loc["ward=eye", "method"] == "reference"
+    assert np.isnan(table.loc["ward=eye", "estimate"])
+    deviation = frame["age"].std(ddof=0)
+    np.testing.assert_allclose(table.loc["age", "estimate_standardized"], theta[0] * deviation, rtol=1e-7)
+
+
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_the_debiased_lasso_of_least_squares_with_few_features_is_least_squares(standardize):
+    inference = infer(record_of("reg=l1", "reg.strength=0.1", f"data.standardize={standardize}"), InferenceOptions())
+    assert inference.options.method == "debiased"
+    assert inference.gap is not None
+    assert abs(inference.gap) < 1e-10
+    table = build_table(inference)
+    theta, _ = sandwich(dummies(patients()), patients()["stay"].to_numpy())
+    estimates = dict(zip(table.features, table.estimate, strict=True))
+    np.testing.assert_allclose([estimates[name] for name in NAMES[:-1]], theta[:-1], rtol=1e-6)
+    assert np.isnan(estimates[INTERCEPT]) == (standardize == "pooled")
+    assert "duality gap" in describe(inference, table)[1]
+
+
+def test_the_distance_of_a_record_from_the_certified_solution():
+    inference = infer(record_of("reg=l1", "reg.strength=10", "data.standardize=pooled"), InferenceOptions())
+    distance = inference.distance
+    assert distance is not None
+    assert distance.coefficient == 0  # all coefficients are 0 at this strength, as in the record
+    y = patients()["stay"]
+    np.testing.assert_allclose(distance.excess, y.mean() ** 2, rtol=1e-8)  # its intercept is 0
+
+
+@pytest.mark.parametrize(("target", "objective"), [("died", "logistic"), ("visits", "poisson")])
+def test_models_with_a_link_have_ratios(target, objective):
+    overrides = ("reg=l1", "reg.strength=0.01", "data.standardize=pooled", f"objective={objective}")
+    table = table_of(record_of(*overrides, target=target))
+    np.testing.assert_allclose(table["ratio"].dropna(), np.exp(table["estimate"].dropna()))
+    assert table.loc["age", "ratio_low"] > 1
+
+
+def test_the_elastic_net_is_certified_by_a_gap():
+    inference = infer(record_of("reg=elastic_net", "reg.strength=0.1", "data.standardize=pooled"), InferenceOptions())
+    assert inference.gap is not None
+    assert abs(inference.gap) < 1e-10
+
+
+def test_free_features_have_intervals():
+    table = table_of(record_of("reg=l1", "reg.strength=5", "data.standardize=pooled", "reg.factors={age: 0}"))
+    assert table.loc["age", "p_value"] < 1e-6
+
+
+def test_a_split_selects_on_one_half_and_estimates_on_the_other():
+    record = record_of("reg=l1", "reg.strength=0.6", "data.standardize=pooled")
+    table = table_of(record, method="split", seed=1)
+    assert table.loc["noise", "method"] == "not selected"
+    assert table.loc["age", "low"] < 0.08 < table.loc["age", "high"]
+    assert table_of(record, method="split", seed=1).equals(table)
+    assert not table_of(record, method="split", seed=2).equals(table)
+
+
+def test_clusters_change_errors_and_few_of_them_are_warned_of():
+    record = record_of("reg=none")
+    table, clustered = table_of(record), infer(record, InferenceOptions(cluster="client"))
+    assert clustered.n_clusters == 12
+    assert clustered.estimates.degrees == 11
+    assert not np.allclose(table["standard_error"], build_table(clustered).standard_error, equal_nan=True)
+    assert find_warnings(clustered) == []
+    few = record_of("reg=none", frame=patients().assign(site=np.repeat([*"abcd"], 60)))
+    assert "4 clusters are few" in find_warnings(infer(few, InferenceOptions(cluster="client")))[0]
+
+
+def test_rows_of_a_group_are_a_cluster_unless_a_user_says_otherwise():
+    frame = patients()
+    frame["person"] = np.arange(len(frame)) // 4
+    record = record_of("reg=none", "data.group=person", frame=frame)
+    inference = infer(record, InferenceOptions())
+    assert inference.n_clusters == 60
+    assert "standard errors by group (60 of them)" in build_table(inference).title
+    assert "cluster=group" in find_warnings(infer(record, InferenceOptions(cluster="none")))[0]
+
+
+def test_weights_of_rows_count():
+    frame = patients().assign(w=np.tile([1.0, 3.0], 120))
+    table = table_of(record_of("reg=none", "data.weight=w", frame=frame))
+    x, root = dummies(frame), np.sqrt(frame["w"].to_numpy())
+    theta = np.linalg.lstsq(x * root[:, None], frame["stay"] * root, rcond=None)[0]
+    np.testing.assert_allclose(table.loc[NAMES, "estimate"], theta, rtol=1e-7)
+
+
+def test_constant_features_have_no_interval():
+    table = table_of(record_of("reg=none", "data.standardize=pooled", frame=patients().assign(noise=1.5)))
+    assert table.loc["noise", "method"] == "constant"
+
+
+def test_a_large_penalty_on_strong_effects_is_warned_of():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((600, 6))
+    frame = pd.DataFrame(x, columns=[*"uvwxyz"]).assign(site="a", patient=0, stay=0, visits=0)
+    frame["died"] = np.where(x @ [2.0, -2.0, 1.5, 0, 0, 0] + rng.logistic(size=600) > 0, "yes", "no")
+    record = record_of("reg=l1", "reg.strength=0.06", target="died", frame=frame)
+    assert any("one step does not correct" in line for line in find_warnings(infer(record, InferenceOptions())))
+    record = record_of("reg=l1", "reg.strength=0.001", target="died", frame=frame)
+    assert find_warnings(infer(record, InferenceOptions())) == []
+
+
+def test_few_events_are_warned_of():
+    frame = patients().iloc[::4]
+    record = record_of("reg=l1", "reg.strength=0.05", "data.standardize=pooled", target="died", frame=frame)
+    assert any("smaller class are few" in line for line in find_warnings(infer(record, InferenceOptions())))
+
+
+L1 = ("reg=l1", "reg.strength=0.1")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "words"),
+    [
+        (L1, {"method": "wald"}, ("method=wald", "method=debiased")),
+        (("reg=none",), {"method": "debiased"}, ("method=wald",)),
+        (("reg=none",), {"cluster": "group"}, ("cluster=group", "data.group")),
+        (L1, {"method": "split", "cluster": "client"}, ("cluster=client", "debiased")),
+        (("reg=none", "objective.ridge=0.1"), {}, ("objective.ridge",)),
+        (("reg=l2", "reg.strength=0.1"), {}, ("reg=l2", "reg=none, l1 and elastic_net")),
+        (("reg=none", "objective=huber"), {}, ("objective=huber",)),
+        (("reg=none", "algo=pfedme", "batch_size=null"), {}, ("own models of clients",)),
+    ],
+)
+def test_problems_without_valid_intervals_are_refused(overrides, options, words):
+    with fails(*words):
+        infer(record_of(*overrides), InferenceOptions(**options))
+
+
+def test_levels_outside_of_0_and_1_are_refused():
+    with fails("level=95", "0.95"):
+        InferenceOptions(level=95)
+
+
+def test_diverged_records_and_changed_data_are_refused():
+    with fails("diverged"):
+        infer(record_of("reg=none", status="diverged"), InferenceOptions())
+    record = record_of("reg=none")
+    patients().assign(age=50).to_csv("patients.csv", index=False)
+    with fails("data have changed"):
+        infer(record, InferenceOptions())
+
+
+def test_more_parameters_than_rows_and_equal_features_are_refused():
+    with fails("rows do not determine"):
+        infer(record_of("reg=none", frame=patients().iloc[[0, 40, 80, 81, 120, 160]]), InferenceOptions())
+    with fails("dose", "noise", "reg=l1"):
+        infer(record_of("reg=none", frame=patients().assign(noise=patients()["dose"])), InferenceOptions())
