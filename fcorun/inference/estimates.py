@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.inference.nodewise import approximate_inverse
 from fcorun.inference.solution import check_regular
-from fcorun.inference.sums import DerivativeSums, ScoreSums
+from fcorun.inference.sums import DerivativeSums, SquaredScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,9 @@ class Estimates:
         return np.sqrt(np.diagonal(self.covariance))
 
 
-def wald_estimates(theta: np.ndarray, sums: DerivativeSums, scores: ScoreSums, rows: int, clusters: bool) -> Estimates:
+def wald_estimates(
+    theta: np.ndarray, sums: DerivativeSums, scores: SquaredScores, rows: int, clusters: bool
+) -> Estimates:
     """Return an unpenalised optimum with the sandwich H^-1 M H^-1 (White 1980; Liang and Zeger 1986).
 
     Raises SingularHessian if H has no inverse.
@@ -48,7 +50,7 @@ def wald_estimates(theta: np.ndarray, sums: DerivativeSums, scores: ScoreSums, r
 def debiased_estimates(
     theta: np.ndarray,
     sums: DerivativeSums,
-    scores: ScoreSums,
+    scores: SquaredScores,
     *,
     rows: int,
     effective_rows: float,

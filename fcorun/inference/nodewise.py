@@ -121,7 +121,7 @@ class _Choice:
 
     @property
     def is_settled(self) -> bool:
-        """Whether smaller strengths, which are noisier, are too noisy for all features."""
+        """Return whether smaller strengths, which are noisier, are too noisy for all features."""
         return bool((self.noise[-1] > (1 + EXTRA_NOISE) * self._reference()).all())
 
     def best(self) -> tuple[np.ndarray, np.ndarray]:

@@ -47,7 +47,7 @@ class DerivativeSums(NamedTuple):
     hessian: np.ndarray
 
 
-class ScoreSums(NamedTuple):
+class SquaredScores(NamedTuple):
     """The variance of the gradient, estimated from scores s, which are independent of each other.
 
     Attributes:
@@ -82,7 +82,7 @@ class RowSums(Protocol):
 
     def derivatives(self, theta: np.ndarray) -> DerivativeSums: ...
 
-    def scores(self, theta: np.ndarray) -> ScoreSums: ...
+    def scores(self, theta: np.ndarray) -> SquaredScores: ...
 
     def moments(self, center: np.ndarray) -> MomentSums: ...
 
@@ -105,7 +105,7 @@ class PooledSums:
         """Return the loss, its gradient and its Hessian at ``theta``."""
         return sum_derivatives(self.objective, theta, self.rows)
 
-    def scores(self, theta: np.ndarray) -> ScoreSums:
+    def scores(self, theta: np.ndarray) -> SquaredScores:
         """Return the sum of squared scores at ``theta``."""
         return sum_scores(self.objective, theta, self.rows, self.cluster)
 
@@ -124,7 +124,7 @@ def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) 
 
 def sum_scores(
     objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
-) -> ScoreSums:
+) -> SquaredScores:
     """Return the sum of squared scores over rows, or over clusters, all of whose rows these are. Call under enable_x64.
 
     ``cluster`` (n,) numbers the cluster of each row; None: each row with a weight is one.
@@ -132,11 +132,11 @@ def sum_scores(
     _, slope, _ = _derivatives_in_prediction(objective, theta, rows)
     scores = rows.x * _weigh(rows.weight, slope)[:, None]
     if cluster is None:
-        return ScoreSums(scores.T @ scores, int((rows.weight > 0).sum()))
+        return SquaredScores(scores.T @ scores, int((rows.weight > 0).sum()))
     names, cluster = np.unique(cluster[rows.weight > 0], return_inverse=True)
     sums = np.zeros((len(names), rows.x.shape[1]))
     np.add.at(sums, cluster, scores[rows.weight > 0])
-    return ScoreSums(sums.T @ sums, len(names))
+    return SquaredScores(sums.T @ sums, len(names))
 
 
 def sum_moments(rows: ModelRows, center: np.ndarray) -> MomentSums:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.inference.sums import DerivativeSums, ModelRows, ScoreSums
+from fcorun.inference.sums import DerivativeSums, ModelRows, SquaredScores
 from fcorun.tables.scaling import Scaling
 
 
@@ -35,9 +35,9 @@ class KeptParameters:
         hessian = sums.hessian[np.ix_(self.kept, self.kept)]
         return DerivativeSums(sums.loss, sums.gradient[self.kept], hessian)
 
-    def scores(self, sums: ScoreSums) -> ScoreSums:
+    def scores(self, sums: SquaredScores) -> SquaredScores:
         """Return the scores in the parameters that stay."""
-        return ScoreSums(sums.meat[np.ix_(self.kept, self.kept)], sums.count)
+        return SquaredScores(sums.meat[np.ix_(self.kept, self.kept)], sums.count)
 
 
 def choose_parameters(data: FederatedData, candidates: np.ndarray, has_intercept: bool) -> KeptParameters:

@@ -61,12 +61,12 @@ class InferenceProblem:
 
     @property
     def has_intercept(self) -> bool:
-        """Whether the last parameter is an intercept."""
+        """Return whether the last parameter is an intercept."""
         return self.objective.intercept
 
     @property
     def has_penalty(self) -> bool:
-        """Whether the problem has an l1 penalty."""
+        """Return whether the problem has an l1 penalty."""
         return bool(self.penalty.l1.any())
 
     @property
