@@ -19,6 +19,7 @@ from fcorun.engine.remote.certificate import NULL, CertificateRequests
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.site_optimum import minimize_over_sites
 from fcorun.plugin_code import code_identifier
 from fcorun.problem import solver, strength_max
 from fcorun.problem.problem import Batch, Problem
@@ -54,10 +55,13 @@ def _make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarra
 
 
 def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict:
-    """Compute the optimum of F + psi, or read it from the cache.
+    """Compute the optimum of F + psi, or read it from the cache. That of rows that stay at sites is not cached.
 
     Returns "objective", "certificate", "kind", "certified" and "iterations".
     """
+    if isinstance(data.train, SiteRows):
+        with jax.enable_x64(True):
+            return minimize_over_sites(build_problem(experiment, data), data.train, TOLERANCE)
     path = _cache_path(experiment, "optimum")
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -20,10 +20,11 @@ from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.row_requirements import needs_curvature_bounds
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
 from fcorun.models.auc_interval import N_BINS
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
 from fcorun.objectives.base import is_linear_model
-from fcorun.problem.duality_gap import has_one_output
+from fcorun.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.problem.problem import Problem
 from fcorun.records.formats import parse_yaml, read_text, yaml_text
 from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
@@ -248,7 +249,10 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
             isinstance(algo, Algorithm) and algo.declared_metrics
         ),
-        "reference=true solves the problem on all rows in one place: leave it out": settings.reference,
+        f"reference=true takes sums of {_ONE_OUTPUT}, and a bound on its curvature, which objective="
+        f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
+            settings.reference and not _has_certified_optimum(experiment)
+        ),
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client
@@ -283,6 +287,13 @@ def _has_one_output(experiment: PreparedExperiment) -> bool:
     return has_one_output(Problem(objective, experiment.reg, experiment.mirror, shapes), _FEATURES)
 
 
+def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
+    """Return whether sums of sites lead to the optimum, and a duality gap certifies it."""
+    objective, reg = experiment.objective, experiment.reg
+    has_gap = _has_one_output(experiment) and not explain_missing_conjugate(objective, reg)
+    return has_gap and objective.has_curvature_bound
+
+
 def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     """Return everything that leaves a site in an experiment."""
     algo, settings, data = experiment.algo, experiment.settings, experiment.data
@@ -305,13 +316,21 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     if data.standardize == "pooled":
         content = "sums of features, and of their squares around the mean"
         quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
-    if needs_curvature_bounds(experiment):
+    if needs_curvature_bounds(experiment) or settings.reference:
         content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
-        purpose = f"fields of algo={experiment.names['algo']} that are auto"
+        purpose = "reference=true"
+        if needs_curvature_bounds(experiment):
+            purpose = f"fields of algo={experiment.names['algo']} that are auto"
         quantities.append(Quantity("curvature", "5", "once", content, purpose))
     if experiment.reg.relative_or_none is not None:
         content = "sums of losses, residuals, and their products with the features, of the model without features"
         quantities.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "reg.relative"))
+    if settings.reference:
+        content = "sums of losses, residuals, and their products with the features, of models on the way to the optimum"
+        times = f"at most {MAX_STEPS} times, and a few times more for intercepts"
+        quantities.append(Quantity("residuals", "d + 4, or 4", times, content, "reference=true"))
+        content, times = "the sum of the conjugates of the losses at the scaled residuals", f"{MAX_CERTIFICATES} times"
+        quantities.append(Quantity("conjugates", "1", f"at most {times}", content, "reference=true"))
     size = "the size of the model for each array of an upload"
     if algo.traits.hessian:
         size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"

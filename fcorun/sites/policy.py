@@ -9,6 +9,7 @@ from yaml import YAMLError
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import Count, build
 from fcorun.errors import UserError
+from fcorun.experiment.site_optimum import MAX_STEPS
 from fcorun.records.formats import read_yaml
 from fcorun.sites.plan import Plan
 
@@ -61,8 +62,10 @@ class Policy:
         if plan.shared_options.by_site and self.by_site == "refuse":
             raise UserError("the plan has data.by_site=true, results of the rows of each site alone, which "
                             "policy.by_site of this site refuses: its owner may write by_site: allow")  # fmt: skip
-        if settings.rounds > self.max_rounds:
-            raise UserError(f"the plan has {settings.rounds} rounds, and policy.max_rounds of this site allows "
+        rounds = settings.rounds + (MAX_STEPS if settings.reference else 0)
+        if rounds > self.max_rounds:
+            of_reference = f", {MAX_STEPS} of them for reference=true" if settings.reference else ""
+            raise UserError(f"the plan has {rounds} rounds{of_reference}, and policy.max_rounds of this site allows "
                             f"{self.max_rounds}")  # fmt: skip
         if settings.batch_size is not None and settings.batch_size < self.min_rows:
             raise UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.config import AUTO
+from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN
 from fcorun.errors import UserError
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
 from fcorun.models.site_calibration import MAX_REQUESTS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.sites.messages import Message
@@ -22,6 +24,7 @@ from fcorun.sites.plan import Plan
 from fcorun.sites.table_description import Description
 
 _GRADIENT, _LOSSES = "residuals with gradients", "residuals"
+_OPTIMUM = " of the optimum"  # ends the names of the same messages on the way to the reference optimum
 
 
 @dataclass
@@ -52,6 +55,9 @@ class RequestCounts:
             _GRADIENT: 2 * models,
             _LOSSES: MAX_INTERCEPT_STEPS * models,
             "conjugates": evaluations if settings.gap else 0,
+            _GRADIENT + _OPTIMUM: settings.reference * (MAX_STEPS + 2 * MAX_CERTIFICATES),
+            _LOSSES + _OPTIMUM: settings.reference * MAX_INTERCEPT_STEPS * MAX_CERTIFICATES,
+            "conjugates" + _OPTIMUM: settings.reference * MAX_CERTIFICATES,
             "scores": 1,
             "calibration": 1 if data.task == "regression" else MAX_REQUESTS,
             "result": 1,
@@ -63,6 +69,8 @@ class RequestCounts:
         name = request.name
         if name == "residuals" and request.about.get("gradient"):
             name = _GRADIENT
+        if request.about.get("models") == REFERENCE:
+            name += _OPTIMUM
         limit = self.limits.get(name)
         if limit is None:
             return
@@ -112,6 +120,18 @@ def check_numbers(request: Message, plan: Plan) -> list[dict[str, dict[str, floa
             if planned != AUTO and not is_relative and np.asarray(planned, precision) != np.asarray(value, precision):
                 raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says {planned}")
     return runs
+
+
+def check_certified_models(models: Any, plan: Plan) -> None:
+    """Raise UserError unless the plan lists sums of a certificate at such models."""
+    settings = plan.experiment.settings
+    listed = {
+        RUN: settings.gap,
+        NULL: plan.experiment.reg.relative_or_none is not None,
+        REFERENCE: settings.reference,
+    }
+    if not isinstance(models, str) or not listed.get(models, False):
+        raise UserError("the server asked for residuals of a model that the plan does not list")
 
 
 def check_model(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.remote.certificate import NULL, CertificateSums
+from fcorun.engine.remote.certificate import NULL, RUN, SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.errors import UserError
 from fcorun.experiment import build
@@ -27,7 +27,14 @@ from fcorun.sites.batch import SiteBatch, resolve_numbers
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
-from fcorun.sites.request_checks import RequestCounts, check_clients, check_last_model, check_model, check_numbers
+from fcorun.sites.request_checks import (
+    RequestCounts,
+    check_certified_models,
+    check_clients,
+    check_last_model,
+    check_model,
+    check_numbers,
+)
 from fcorun.sites.results import read_result, write_result
 from fcorun.sites.score_sums import ScoreSums
 from fcorun.sites.table_agreement import Agreement
@@ -83,7 +90,7 @@ class Site:
     _data: FederatedData | None = None
     _experiment: PreparedExperiment | None = None
     _batch: SiteBatch | None = None
-    _null_sums: CertificateSums | None = None
+    _pooled_sums: CertificateSums | None = None
     _requests: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -200,7 +207,7 @@ class Site:
                 all_weights=None if rows.weight is None else all_weights[:known, split],
             )
 
-        self._own_data, self._null_sums = own, None
+        self._own_data, self._pooled_sums = own, None
         self._data = replace(
             own,
             train=at_site(own.train, 0),
@@ -256,27 +263,38 @@ class Site:
         return Message("evaluate", {}, arrays)
 
     def _sum_residuals(self, request: Message) -> Message:
-        """Sum the residuals of a certificate at the models of the runs, or at the model without features."""
-        with_gradient = bool(request.about["gradient"])
-        if request.about["models"] == NULL:
-            with jax.enable_x64(True):
-                sums = self._sums_without_features.null_residuals(request.arrays, with_gradient)
-        elif self.plan.experiment.settings.gap:
-            sums = self._started().sum_residuals(request.arrays, with_gradient)
-        else:
-            raise UserError("the server asked for residuals of a model with features, which the plan does not list")
-        return Message("residuals", {}, sums)
-
-    @property
-    def _sums_without_features(self) -> CertificateSums:
-        if self._null_sums is None:
-            experiment, data = self._loaded()
-            batch = gather_site_rows(data, experiment.settings.client_weighting)
-            self._null_sums = CertificateSums(build.build_problem(experiment, data), batch)
-        return self._null_sums
+        """Sum the residuals of a certificate: at the models of the runs, at the model without features, or at one on
+        the way to the reference optimum.
+        """
+        with_gradient, models = bool(request.about["gradient"]), request.about["models"]
+        check_certified_models(models, self.plan)
+        if models == RUN:
+            return Message("residuals", {}, self._started().sum_residuals(request.arrays, with_gradient))
+        with jax.enable_x64(True):
+            certificate = self._certificate_sums
+            if models == NULL:
+                return Message("residuals", {}, certificate.null_residuals(request.arrays, with_gradient))
+            model = certificate.read_model(request.arrays)
+            return Message("residuals", {}, certificate.residuals(model, with_gradient))
 
     def _sum_conjugates(self, request: Message) -> Message:
-        return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
+        check_certified_models(request.about["models"], self.plan)
+        if request.about["models"] == RUN:
+            return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
+        with jax.enable_x64(True):
+            leaves = dict(request.arrays)
+            scale, model = leaves.pop(SCALE), self._certificate_sums.read_model(leaves)
+            if scale.shape != (1,) or scale.dtype != np.float64:
+                raise ValueError("no scale of residuals")
+            return Message("conjugates", {}, self._certificate_sums.conjugates(model, scale))
+
+    @property
+    def _certificate_sums(self) -> CertificateSums:
+        if self._pooled_sums is None:
+            experiment, data = self._loaded()
+            batch = gather_site_rows(data, experiment.settings.client_weighting)
+            self._pooled_sums = CertificateSums(build.build_problem(experiment, data), batch)
+        return self._pooled_sums
 
     def _sum_scores(self, request: Message) -> Message:
         """Sum the scores of the model that was evaluated last."""
@@ -343,7 +361,7 @@ class Site:
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
         self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
-        self._null_sums = None
+        self._pooled_sums = None
         counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
         self._counts = RequestCounts(self.plan, Counter(counts))
         computations = {"load": self._load, "start": self._start}

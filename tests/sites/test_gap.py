@@ -11,10 +11,12 @@ from sites_in_process import remote_engine
 
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import compute_strength_max
+from fcorun.experiment.reference import compute_optimum, compute_strength_max
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
 from fcorun.sites.study import pool_rows, try_plan
@@ -183,12 +185,76 @@ def test_a_site_sums_residuals_only_of_models_that_the_plan_lists():
     connections, data, _ = load(plan)
     weights = {"0": np.zeros((1, 1)), "1": np.zeros((1, data.train.x.shape[1]))}
     about = {"models": "run", "gradient": True}
-    with fails("a model with features, which the plan does not list"):
+    with fails("a model that the plan does not list"):
         connections.ask("residuals", weights, about)
     with fails("does not fit the plan"):
         connections.ask("residuals", weights, about | {"models": "null"})
     with fails("'conjugates', which the plan does not list"):
         connections.ask("conjugates", weights)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (*COST, "reg=l1", "reg.strength=0.3", "data.weight=days", "data.offset=log_days"),
+        (*ILL, "reg=l1", "reg.strength=0.02"),
+        (*ILL, "reg=none", "objective.ridge=0.05", "objective.intercept=false", "client_weighting=uniform"),
+    ],
+)
+def test_the_reference_optimum_is_that_of_the_pooled_rows(overrides):
+    plan = plan_of(*overrides, "reference=true")
+    connections, data, pooled = load(plan)
+    found, expected = (compute_optimum(plan.experiment, rows) for rows in (data, pooled))
+    assert found["certified"]
+    assert expected["certified"]
+    assert found["kind"] == expected["kind"] == "duality gap"
+    assert abs(found["objective"] - expected["objective"]) <= 1e-9 * abs(expected["objective"])
+    sizes = [size for name, size in connections.sizes if name in ("residuals", "conjugates")]
+    assert set(sizes) <= {1, 4, data.train.x.shape[1] + 4}
+    assert len(sizes) / 3 < 250
+
+
+def test_suboptimality_over_sites_is_that_of_the_pooled_rows(tmp_path):
+    plan = plan_of(*ILL, *RELATIVE, "reference=true", "eval_every=1", "rounds=2")
+    listed = {quantity.purpose: quantity.times for quantity in plan.quantities}
+    assert listed["reference=true"].startswith(f"at most {MAX_CERTIFICATES}")
+    sites = {name: Site(plan, options) for name, options in save(frames()).items()}
+    record, comparison = try_plan(plan, sites, tmp_path / "record")
+    first = next(iter(sites.values()))
+    pooled = pool_rows([site.own_data for site in sites.values()], first.data.clients)
+    strength = compute_strength_max(plan.experiment, pooled) * 0.1
+    resolved = replace(plan.experiment.reg, relative=None, strength=strength)
+    optimum = compute_optimum(plan.experiment.with_resolved(reg=resolved), pooled)["objective"]
+    expected = record.metrics["objective"] - optimum
+    np.testing.assert_allclose(record.metrics["suboptimality"], expected, rtol=0, atol=1e-9)
+    assert comparison.difference < 1e-12
+
+
+def test_a_site_bounds_the_points_on_the_way_to_the_optimum():
+    plan = plan_of(*COST, "reg=l1", "reg.strength=0.3", "reference=true")
+    connections, data, _ = load(plan)
+    site = connections.by_name["bern"]
+    assert isinstance(site, Site)
+    leaves = {"0": np.zeros(1), "1": np.zeros((1, data.train.x.shape[1]))}
+    request = Message("residuals", {"models": "reference", "gradient": True}, leaves)
+    for damaged in ({"1": leaves["1"][0]}, {"0": np.zeros(1, np.float32)}, {"2": np.zeros(1)}):
+        with fails("'residuals' does not fit the plan"):
+            site.answer(Message("residuals", request.about, leaves | damaged))
+    for scale in (np.ones(2), np.ones((1, 1)), np.ones(1, np.float32)):
+        with fails("'conjugates' does not fit the plan"):
+            site.answer(Message("conjugates", {"models": "reference"}, leaves | {"scale": scale}))
+    for models in ("run", "null", None, ["reference"]):
+        site._counts.counts.clear()
+        with fails("the plan"):
+            site.answer(Message("conjugates", {"models": models}, leaves))
+        with fails("the plan"):
+            site.answer(Message("residuals", {"models": models, "gradient": True}, leaves))
+    site._counts.counts["residuals with gradients of the optimum"] = MAX_STEPS + 2 * MAX_CERTIFICATES - 1
+    site.answer(request)
+    with fails("more often than the plan says"):
+        site.answer(request)
+    with fails("1008 rounds, 1000 of them for reference=true", "allows 500"):
+        Site(plan, site.options, Policy(max_rounds=500))
 
 
 @pytest.mark.parametrize(
@@ -198,6 +264,8 @@ def test_a_site_sums_residuals_only_of_models_that_the_plan_lists():
         ((*CLASSES, *RELATIVE), ("reg.relative", "one output", "give reg.strength")),
         ((*CLASSES, "reg=l1", "gap=true"), ("gap=true", "one output", "leave gap out")),
         ((*COST, "gap=true", "reg=none"), ("gap=true", "conjugate")),
+        ((*CLASSES, "reg=l1", "reference=true"), ("reference=true", "one output", "leave it out")),
+        ((*COST, "reg=none", "reference=true"), ("reference=true", "leave it out")),
     ],
 )
 def test_a_plan_refuses_what_has_no_sums(overrides, words):

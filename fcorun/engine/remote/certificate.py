@@ -29,7 +29,7 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.rows.site_rows import SiteRows
 
-RUN, NULL = "run", "null"  # the models of a request: those of the runs, or the model without features
+RUN, NULL, REFERENCE = "run", "null", "reference"  # the models of a request: of the runs, without features, or any
 SCALE = "scale"
 _GRADIENT, _CONJUGATES = "gradient", "conjugates"
 Models = dict[str, jax.Array]
@@ -68,6 +68,10 @@ class CertificateSums:
             raise ValueError("the model without features has an intercept at most")
         return self.residuals(model, with_gradient)
 
+    def read_model(self, received: Mapping[str, np.ndarray]) -> Models:
+        """Return one model in float64 from the leaves that were ``received``. Raises ValueError for other arrays."""
+        return dict(restore_leaves(dict(received), dict(self.problem.zeros(jnp.float64)), 1))
+
     def conjugates(self, models: Models, scale: Any) -> dict[str, np.ndarray]:
         """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
         return _to_numpy({_CONJUGATES: self._conjugate_sum(models, self.batch, scale)})
@@ -105,7 +109,8 @@ class CertificateRequests:
         rows: the description of the sites' rows.
         problem: the problem, whose psi is not used.
         n_runs: the number of runs, G.
-        models: which models the sites compute sums at: ``RUN`` or ``NULL``, whose intercept alone is sent.
+        models: which models the sites compute sums at: ``RUN``; ``NULL``, whose intercept alone is sent; or
+            ``REFERENCE``, one in float64 on the way to the optimum.
     """
 
     rows: SiteRows
@@ -115,14 +120,14 @@ class CertificateRequests:
 
     def residuals_at_best_intercept(self, models: Models) -> tuple[Models, ResidualSums]:
         """Return the models with the best intercepts for their weights, and the sums of residuals at these models."""
-        sums = self._residuals(models)
+        sums = self.residuals(models)
         if "bias" not in models:
             return models, sums
         bias = self._search_intercept(models, sums.losses)
         if bias is None:
             return models, sums
         models = models | {"bias": bias}
-        return models, self._residuals(models)
+        return models, self.residuals(models)
 
     def _search_intercept(self, models: Models, losses: LossSums) -> jax.Array | None:
         """Return the best intercept of each run; None if all models have theirs already."""
@@ -144,7 +149,8 @@ class CertificateRequests:
         shapes = dict.fromkeys(LossSums._fields, ())
         return self._round_slope(self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models))
 
-    def _residuals(self, models: Models) -> ResidualSums:
+    def residuals(self, models: Models) -> ResidualSums:
+        """Return the sums of residuals at the models."""
         arrays, about = self._encode(models), {"models": self.models, "gradient": True}
         shapes = dict.fromkeys(LossSums._fields, ()) | {_GRADIENT: self.problem.shapes["weights"]}
         sums = self._add(self.rows.request("residuals", arrays=arrays, about=about), shapes, models)
@@ -158,12 +164,13 @@ class CertificateRequests:
 
     def conjugates(self, models: Models, scale: jax.Array) -> jax.Array:
         """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
-        arrays = name_leaves(models) | {SCALE: np.asarray(scale)}
-        return self._add(self.rows.request("conjugates", arrays=arrays), {_CONJUGATES: ()}, models)[_CONJUGATES]
+        arrays, about = name_leaves(dict(models)) | {SCALE: np.asarray(scale)}, {"models": self.models}
+        answers = self.rows.request("conjugates", arrays=arrays, about=about)
+        return self._add(answers, {_CONJUGATES: ()}, models)[_CONJUGATES]
 
     def _encode(self, models: Models) -> dict[str, np.ndarray]:
         """Return the arrays of a request; a model without features is its intercept."""
-        if self.models == RUN:
+        if self.models != NULL:
             return name_leaves(models)
         return {"bias": np.asarray(models["bias"])} if "bias" in models else {}
 
