@@ -74,7 +74,7 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
     ("overrides", "words"),
     [
         (("topology=tree", "topology.edges=2"), "give topology=star"),
-        (("reference=true",), "reference=true"),
+        (("reference=true", "reg=none"), "reference=true"),
         (("threshold=0.3",), "sites score at 0.5"),
         (("data=lasso",), "give data=sites"),
         (("algo=pfedme",), "models of their own"),
