@@ -139,6 +139,7 @@ def test_the_server_learns_no_path_of_a_site(site, caplog):
     refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
     sentences = [read_refusal(refusal) for refusal in refusals]
     for words, sentence in zip(("not begun", "another process", "other data", "damaged"), sentences, strict=True):
+        assert sentence is not None
         assert words in sentence
         assert str(site.folder) not in sentence
     assert caplog.text.count(str(site.folder)) >= 4
