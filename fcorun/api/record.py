@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcorun.api.arguments import check_folder, describe_type
+from fcorun.api.intervals import Intervals
 from fcorun.api.messages import names_of_configuration, names_of_record, python_errors
 from fcorun.api.progress import ExperimentWarning
-from fcorun.config import CurveAxis
+from fcorun.config import CurveAxis, build
+from fcorun.datasets.base import Dataset
 from fcorun.errors import UserError
 from fcorun.metrics import from_summaries
 from fcorun.models.fitted_record import FittedRecord
@@ -101,6 +103,42 @@ class RunRecord(FittedRecord):
         for sentence in names_of_record(self).translate_each(sentences):
             warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
         return predictions.set_index(index)
+
+    @python_errors(names_of_record)
+    def infer(
+        self,
+        method: str = "auto",
+        level: float = 0.95,
+        cluster: str = "auto",
+        seed: int = 0,
+        data: Any = None,
+    ) -> Intervals:
+        """Return intervals for the coefficients at the certified solution, as ``fcorun infer`` does.
+
+        Args:
+            method: "debiased", "wald" or "split"; "auto": debiased with a penalty, wald without one.
+            level: the confidence level.
+            cluster: the rows that may depend on each other: "none", those of a "client" or of a "group"; "auto": those
+                of a group if the data have groups.
+            seed: the seed of the halves of "split".
+            data: the rows of a record of arrays or of a frame, as ``from_arrays`` or ``from_frame`` made them.
+
+        Raises UserError for a record without a certified solution, and for data that have changed.
+        """
+        from fcorun.models.inference import InferenceOptions, infer
+        from fcorun.models.inference_table import build_table, describe
+        from fcorun.models.inference_warnings import find_warnings
+
+        if data is not None and not isinstance(data, Dataset):
+            raise UserError(f"data is {describe_type(data)}: give what from_arrays or from_frame made of the rows")
+        values = {"method": method, "level": level, "cluster": cluster, "seed": seed}
+        inference = infer(self, build(InferenceOptions, values), data)
+        table = build_table(inference)
+        sentences = names_of_record(self).translate_each(find_warnings(inference))
+        for sentence in sentences:
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        description = "\n".join(describe(inference, table))
+        return Intervals(table, description, sentences, str(self.flat_config.get("style", "paper")))
 
     @property
     def warnings(self) -> list[str]:

@@ -9,6 +9,11 @@ from fcorun.cli import commands
 from fcorun.configuration.key_docs import GROUPS, read_root_keys
 from fcorun.configuration.search_path import find_choices
 
+INFER_KEYS = (
+    *("method=debiased", "method=wald", "method=split", "level=0.95", "cluster=none", "cluster=client"),
+    *("cluster=group", "seed=", "out="),
+)
+
 
 def completions(line: str) -> tuple[list[str], bool]:
     """Return the completions of a command line's last word, and whether they are all.
@@ -29,6 +34,8 @@ def _candidates(command: str, last_word: str) -> Iterable[str]:
         return _options(command)
     if command == "figure":
         return find_choices("experiment")
+    if command == "infer":  # without a letter, folders are completed
+        return INFER_KEYS if last_word else ()
     if command == "list":
         return (*GROUPS, "experiment")
     if command == "help":

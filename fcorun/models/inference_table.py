@@ -43,6 +43,7 @@ class InferenceTable:
         penalized: the coefficients of the certified solution with its penalty, in the features' units.
         method: the method of each row, or why there is no interval.
         ratio_name: the name of exp(coefficient), or "" where it has none.
+        outcome: the class whose odds a logistic model is for, else "".
         level: the confidence level.
         title: what the intervals are, in one line.
     """
@@ -60,6 +61,7 @@ class InferenceTable:
     penalized: np.ndarray
     method: tuple[str, ...]
     ratio_name: str
+    outcome: str
     level: float
     title: str
 
@@ -125,6 +127,7 @@ def build_table(inference: Inference) -> InferenceTable:
         penalized=penalized,
         method=_method_column(inference),
         ratio_name=_RATIOS.get(type(problem.objective), ""),
+        outcome=str(problem.data.classes[1]) if problem.data.classes else "",
         level=inference.options.level,
         title=describe_method(inference),
     )

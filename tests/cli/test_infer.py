@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from fcorun import compose, run
+from fcorun.cli.completion import completions
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +65,13 @@ def test_wrong_options_are_one_sentence(record, call, options, words):
 
 def test_a_folder_without_a_record_is_refused(call, tmp_path):
     assert call("infer", tmp_path)[0] == 2
+
+
+def test_the_page_of_a_record_shows_its_forest_plot(record, report, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "intervals; inference.csv has all" in report(str(record))
+
+
+def test_the_tab_key_completes_options():
+    assert completions("fcorun infer run me")[0] == ["method=debiased", "method=wald", "method=split"]
+    assert completions("fcorun infer ")[0] == []

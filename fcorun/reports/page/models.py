@@ -44,6 +44,7 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]]) -> lis
         headers = ["feature", "class", "as trained", "in its own units"]
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
+        blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
         blocks.append(paragraph(f"Coefficients of {more} more best runs are in their coefficients.csv."))

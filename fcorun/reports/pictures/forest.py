@@ -37,10 +37,9 @@ def draw_forest(table: InferenceTable) -> Any:
     has_units = bool(np.isfinite(table.estimate[rows]).any())
     name_width = 0.15 + _LETTER * max([*map(len, names), 8])
     text_width = _NUMBERS * (1 + has_units) + _P
-    notes = [table.title]
     n_drawable = len(order_by_p_value(table))
-    if n_drawable > MAX_ROWS:
-        notes.append(f"The {MAX_ROWS} smallest p values of {n_drawable} features.")
+    shown = f"the {MAX_ROWS} smallest p values of {n_drawable} features, " if n_drawable > MAX_ROWS else ""
+    notes = [table.title, f"{shown}p values not corrected for {n_drawable} tests"]
     figure, (ax,) = make_figure(
         1,
         1,
@@ -60,7 +59,9 @@ def draw_forest(table: InferenceTable) -> Any:
     ax.spines["left"].set_visible(False)
     ax.grid(False, axis="y")
     ax.set_ylim(-0.7, len(rows) - 0.3)
-    ax.set_xlabel(f"{table.ratio_name or 'coefficient'} per standard deviation of the feature")
+    name = table.ratio_name or "coefficient"
+    of_class = f" of '{table.outcome}'" if table.outcome else ""
+    ax.set_xlabel(f"{name}{of_class} per standard deviation of the feature", parse_math=False)
     return figure
 
 
@@ -141,7 +142,7 @@ def _set_ratio_ticks(ax: Any, smallest: float, largest: float) -> None:
 
 def _write_columns(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray, has_units: bool) -> None:
     """Write the numbers of each row right of the axis, below their headings."""
-    level = f"({100 * table.level:g} % CI)"
+    level = f"({100 * table.level:g}% CI)"
     ends = [_NUMBERS, *([2 * _NUMBERS] if has_units else [])]
     name = table.ratio_name or "coefficient"
     headings = [f"{name} per SD\n{level}", *([f"{name} per unit\n{level}"] if has_units else [])]
@@ -153,7 +154,9 @@ def _write_columns(ax: Any, table: InferenceTable, rows: list[int], positions: n
     for end, heading, (low, middle, high) in zip(ends, headings, columns, strict=True):
         _write(ax, heading, (end, None))
         for row, y, *numbers in zip(rows, positions, low, middle, high, strict=True):
-            text = _REFERENCE if table.method[row] == _REFERENCE else _format_interval(*numbers)
+            text = _REFERENCE
+            if table.method[row] != _REFERENCE:
+                text = _format_interval(*numbers, null=1.0 if table.ratio_name else 0.0)
             _write(ax, text, (end, y))
     _write(ax, "p", (ends[-1] + _P, None), style="italic")
     for row, y in zip(rows, positions, strict=True):
@@ -170,14 +173,16 @@ def _write(ax: Any, text: str, place: tuple[float, float | None], **options: Any
     ax.annotate(text, (1, 1 if y is None else y), offset, xycoords=coordinates, **options)
 
 
-def _format_interval(low: float, middle: float, high: float) -> str:
-    """Return an estimate and its interval with as many decimals as its width needs."""
+def _format_interval(low: float, middle: float, high: float, null: float) -> str:
+    """Return an estimate and its interval, with decimals for its width and the side of ``null`` of its ends."""
     if not np.isfinite([low, middle, high]).all():
         return ""
     width = high - low
     if not width or not 1e-4 <= width < 1e5:
         return f"{middle:.3g} ({low:.3g} to {high:.3g})"
     decimals = max(0, 1 - int(np.floor(np.log10(width))))
+    if any(round(end, decimals) == null for end in (low, high)):
+        decimals += 1
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")
 
 

@@ -1,0 +1,62 @@
+"""Intervals of a record's coefficients as a Python program gets them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fcorun.api.arguments import check_folder
+from fcorun.models.inference_table import COLUMNS, InferenceTable
+from fcorun.system.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Intervals:
+    """Intervals of a record's coefficients, see ``fcorun infer``.
+
+    Attributes:
+        table: the intervals.
+        description: what was computed, and how far the record's solution is from the certified one.
+        warnings: what a reader of the intervals must know.
+        style: the style of the picture.
+    """
+
+    table: InferenceTable
+    description: str
+    warnings: list[str]
+    style: str = "paper"
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The intervals by feature, as in inference.csv."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.table.to_rows(), columns=list(COLUMNS))
+        numbers = [name for name in COLUMNS if name not in ("feature", "method")]
+        return frame.astype(dict.fromkeys(numbers, float)).set_index("feature")
+
+    def plot(self) -> "Figure":
+        """Return the forest plot, as in inference.png."""
+        from fcorun.reports.pictures.forest import draw_forest
+        from fcorun.reports.pictures.style import style_context
+
+        with style_context(self.style):
+            return draw_forest(self.table)
+
+    def save(self, folder: str | Path) -> None:
+        """Write inference.csv, inference.png and inference.pdf into a folder."""
+        from fcorun.reports.pictures.forest import draw_files
+
+        check_folder(folder, "folder")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name, content in {"inference.csv": self.table.to_csv(), **draw_files(self.table, self.style)}.items():
+            write_atomically(Path(folder) / name, content)
+
+    def __repr__(self) -> str:
+        return self.description
+
+    def _repr_html_(self) -> str:
+        return self.frame._repr_html_()  # type: ignore[operator]

@@ -1,0 +1,76 @@
+"""The forest plot: readable for one feature and for hundreds, for coefficients and for ratios."""
+
+import numpy as np
+from figure_checks import draw_checked
+
+from fcorun.models.inference_table import InferenceTable
+from fcorun.reports.pictures.forest import MAX_ROWS, draw_forest
+
+
+def table(n_features, ratio_name="", names=None, scale=1.0) -> InferenceTable:
+    rng = np.random.default_rng(0)
+    estimate = scale * rng.standard_normal(n_features)
+    error = 0.2 * scale * np.ones(n_features)
+    p_value = np.exp(-np.abs(estimate) / error)
+    return InferenceTable(
+        features=names or tuple(f"x{j}" for j in range(n_features)),
+        estimate=10 * estimate,
+        standard_error=10 * error,
+        low=10 * (estimate - error),
+        high=10 * (estimate + error),
+        p_value=p_value,
+        p_holm=np.minimum(n_features * p_value, 1),
+        estimate_standardized=estimate,
+        low_standardized=estimate - error,
+        high_standardized=estimate + error,
+        penalized=estimate,
+        method=("debiased lasso",) * n_features,
+        ratio_name=ratio_name,
+        outcome="yes" if ratio_name else "",
+        level=0.95,
+        title="debiased lasso, 95 % intervals",
+    )
+
+
+def texts(figure) -> list[str]:
+    (ax,) = figure.axes
+    return [text.get_text() for text in (*figure.texts, *ax.texts, *ax.get_yticklabels(), ax.xaxis.label)]
+
+
+def test_all_features_of_few_and_the_smallest_p_values_of_many_are_drawn():
+    few = draw_checked(draw_forest, table(3))
+    assert {"x0", "x1", "x2"} <= set(texts(few))
+    many = table(200)
+    figure = draw_checked(draw_forest, many)
+    smallest = [f"x{j}" for j in np.argsort(many.p_value)[:MAX_ROWS]]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == smallest
+    assert f"the {MAX_ROWS} smallest p values of 200 features" in figure.get_suptitle()
+
+
+def test_ratios_are_on_a_logarithmic_axis_around_1():
+    figure = draw_checked(draw_forest, table(4, "odds ratio"))
+    (ax,) = figure.axes
+    assert ax.get_xscale() == "log"
+    assert "odds ratio of 'yes' per standard deviation of the feature" in texts(figure)
+    assert 1.0 in ax.get_xticks()
+
+
+def test_long_names_and_formulas_are_names():
+    figure = draw_checked(draw_forest, table(2, names=("$age_i$", "systolic blood pressure at admission, mmHg")))
+    assert "$age_i$" in texts(figure)
+    assert any(text.endswith("..") for text in texts(figure))
+
+
+def test_an_interval_beyond_the_axis_ends_in_an_arrow():
+    wide = table(6)
+    wide.high_standardized[2] = 1e6
+    figure = draw_checked(draw_forest, wide)
+    (ax,) = figure.axes
+    assert ax.get_xlim()[1] < 100
+    assert any(line.get_marker() == ">" for line in ax.lines)
+
+
+def test_numbers_tell_on_which_side_of_no_effect_an_interval_ends():
+    close = table(1)
+    close.estimate_standardized[0], close.low_standardized[0], close.high_standardized[0] = 0.1, 0.004, 0.196
+    assert "0.100 (0.004 to 0.196)" in texts(draw_checked(draw_forest, close))
