@@ -74,7 +74,7 @@ _NAMES = {
         Diagonal Entropy Euclidean HypEntropy MirrorMap PNorm SpectralHypEntropy
     """,
     "objectives": """
-        Gamma Huber LeastSquares LinearModel Logistic MLP Objective OneVsRest Poisson Quantile
+        Cox Gamma Huber LeastSquares LinearModel Logistic MLP Objective OneVsRest Poisson Quantile
     """,
     "communication": """
         Channel Identity Star Topology Tree

@@ -34,6 +34,7 @@ COLUMN_ARGUMENTS = {
     "client": "clients",
     "weight": "sample_weight",
     "offset": "offset",
+    "event": "events",
     "group": "groups",
     "fold": "folds",
 }

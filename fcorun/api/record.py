@@ -71,6 +71,7 @@ class RunRecord(FittedRecord):
         rows: "pd.DataFrame | np.ndarray",
         clients: "ArrayLike | None" = None,
         offset: "ArrayLike | None" = None,
+        at: float | None = None,
     ) -> "pd.DataFrame":
         """Return predictions for new rows, as ``fcorun predict`` does; doubtful rows are flagged and warned of.
 
@@ -80,6 +81,7 @@ class RunRecord(FittedRecord):
             clients: the client of each row, (n,), for records with personal models or scalings. None: the column of
                 clients of a DataFrame that has one.
             offset: the offset of each row, (n,), for a record of arrays with offsets.
+            at: a time, for a record of times to events: adds ``survival``, the probability of no event up to that time.
 
         Raises UserError for a record that is not done, and for rows that lack features.
         """
@@ -99,7 +101,7 @@ class RunRecord(FittedRecord):
                 **{self.config["data"]["offset"] or "offset": _column_of(offset, "offset", len(frame))}
             )
         index = frame.index
-        predictions, sentences = predict(self, frame.reset_index(drop=True), clients)
+        predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at)
         for sentence in names_of_record(self).translate_each(sentences):
             warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
         return predictions.set_index(index)

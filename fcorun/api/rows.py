@@ -20,7 +20,7 @@ from fcorun.tables.fit_encoding import MissingPolicy
 if TYPE_CHECKING:
     import pandas as pd
 
-Task = Literal["regression", "binary", "multiclass"]
+Task = Literal["regression", "binary", "multiclass", "survival"]
 
 
 class ArrayOptions(TypedDict, total=False):
@@ -46,6 +46,7 @@ class FrameOptions(ArrayOptions, total=False):
     encoding: str
     weight: str | None
     offset: str | None
+    event: str | None
     group: str | None
     group_across: Literal["refuse", "keep"]
     split: str | None
@@ -62,6 +63,7 @@ def from_arrays(
     task: Task | None = None,
     sample_weight: ArrayLike | None = None,
     offset: ArrayLike | None = None,
+    events: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     folds: ArrayLike | None = None,
     feature_names: Sequence[str] | None = None,
@@ -77,10 +79,12 @@ def from_arrays(
         X: features, (N, d), real numbers without gaps.
         y: targets, (N,): numbers, or labels.
         clients: the name of each row's client, (N,). None: one client has all rows, unless ``n_clients`` is given.
-        task: "regression", "binary" or "multiclass". None: the task of the experiment's objective; without an
-            objective, labels that are text or have two values are classes, and other targets are numbers.
+        task: "regression", "binary", "multiclass", or "survival" (given by ``events``). None: the task of the
+            experiment's objective; without an objective, labels that are text or have two values are classes, and other
+            targets are numbers.
         sample_weight: the weight of each row, (N,), 0 or more.
         offset: the term that is added to each row's linear predictor, (N,).
+        events: whether the row has an event at the time that ``y`` gives, or is censored then, (N,).
         groups: the group of each row, (N,), such as the patient: rows of one group are held out together.
         folds: the fold in which ``select`` holds each row out, (N,).
         feature_names: the name of each feature, (d,), in coefficients and predictions.
@@ -99,13 +103,14 @@ def from_arrays(
         "client": clients,
         "weight": sample_weight,
         "offset": offset,
+        "event": events,
         "group": groups,
         "fold": folds,
     }
     for role, values in columns.items():
         if values is not None:
             arrays[role] = _column(values, COLUMN_ARGUMENTS[role])
-            if role in ("weight", "offset", "group", "fold"):
+            if role != "client":
                 given[role] = role
     if clients is not None:
         if n_clients is not None:
@@ -146,8 +151,8 @@ def from_frame(
             number, is given.
         task: as for ``from_arrays``.
         name: the name of the data, in messages and folders.
-        options: further options of a table: weight, offset, group, split, fold (names of columns), validation, test,
-            standardize, missing, only, ignore, keep, positive, seed, ...
+        options: further options of a table: weight, offset, event, group, split, fold (names of columns), validation,
+            test, standardize, missing, only, ignore, keep, positive, seed, ...
 
     Raises UserError for a frame without these columns, missing names of clients, and unknown options.
     """
@@ -207,6 +212,8 @@ def _make_table(
 ) -> InMemoryTable:
     """Return the data set of some rows. Raises UserError for a name that cannot be that of a folder."""
     check_folder_name(name, "name")
+    if options.get("event") is not None and task is None:
+        task = "survival"
     table = InMemoryTable(
         path=name, rows=MemoryRows(values), task=task or guess_task(targets), task_is_guessed=task is None, **options
     )

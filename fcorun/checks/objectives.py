@@ -9,6 +9,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from fcorun.checks.check import Check, require, require_at_least, require_at_most, require_close
 from fcorun.mirror_maps.euclidean import Euclidean
@@ -17,7 +18,7 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.l1 import L1
 
-CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}  # the number of classes of each task
+CLASSES = {"regression": 0, "survival": 0, "binary": 2, "multiclass": 3}  # the number of classes of each task
 FEATURES = 5
 ROWS = 9
 STRENGTH = 0.3  # of the l1 norm in the problem
@@ -43,7 +44,7 @@ class ObjectiveCase:
         """Return a random point and a random batch with unequal weights."""
         rng = np.random.default_rng(seed)
         x = jnp.asarray(rng.standard_normal((rows, FEATURES)))
-        if self.task == "regression":
+        if not CLASSES[self.task]:
             y = self.adapt_targets(rng.standard_normal(rows))
         else:
             y = rng.integers(CLASSES[self.task], size=rows)
@@ -79,10 +80,22 @@ def check_gradient(case: ObjectiveCase) -> None:
 
 
 def check_weighted_mean(case: ObjectiveCase) -> None:
-    """Require that the loss of a batch is the weighted mean of its rows, whose rows of weight 0 have no effect."""
+    """Require that the loss of a batch is the weighted mean of its rows, or of its clients if losses compare rows."""
     problem, (w, batch) = case.problem, case.example()
     loss = jax.jit(problem.loss)
-    gradient = jax.jit(problem.gradient)
+    if case.objective.has_client_losses:
+        client = jnp.arange(ROWS) % 3
+        total = jnp.zeros(())
+        for m in range(3):
+            weight = jnp.where(client == m, batch.weight, 0)
+            total = total + weight.sum() * loss(w, batch._replace(weight=weight / weight.sum()))
+        require_close(
+            "the loss of a batch, compared with the mean of its clients' losses,",
+            loss(w, batch._replace(client=client)),
+            total,
+            rtol=1e-6,
+        )
+        return
     rows = [Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1)) for i in range(ROWS)]
     row_losses = jnp.stack([loss(w, row) for row in rows])
     require_close(
@@ -91,6 +104,12 @@ def check_weighted_mean(case: ObjectiveCase) -> None:
         batch.weight @ row_losses,
         rtol=1e-6,
     )
+
+
+def check_padding(case: ObjectiveCase) -> None:
+    """Require that rows of weight 0 have no effect."""
+    problem, (w, batch) = case.problem, case.example()
+    gradient = jax.jit(problem.gradient)
     padded = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
     short = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
     for leaf, expected in zip(jax.tree.leaves(gradient(w, padded)), jax.tree.leaves(gradient(w, short)), strict=True):
@@ -120,7 +139,7 @@ def check_scores(case: ObjectiveCase) -> None:
     results |= {f"scores()['{name}']": value for name, value in scores.items()}
     for name, value in results.items():
         require(value.shape == (ROWS,), f"{name} of {ROWS} rows should have the shape ({ROWS},) and has {value.shape}")
-    if case.task != "regression" and "accuracy" in scores:
+    if CLASSES[case.task] and "accuracy" in scores:
         label = prediction > 0 if case.task == "binary" else prediction.argmax(axis=1)
         require_close("scores()['accuracy']", scores["accuracy"], label == batch.y)
 
@@ -192,6 +211,21 @@ def check_second_derivative(case: ObjectiveCase) -> None:
     require_at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), least)
 
 
+def check_client_curvature(case: ObjectiveCase) -> None:
+    """Require eigenvalues of the Hessian of a client's loss within ``curvature``."""
+    problem, (_, batch) = case.problem, case.example()
+    weight = np.asarray(batch.weight) * ROWS
+    low, high = case.objective.curvature(  # type: ignore[attr-defined]
+        np.asarray(batch.x), 1, weight=weight, y=np.asarray(batch.y)
+    )
+    for scale in (0.0, 1.0, 5.0, 25.0):
+        w, _ = case.example(seed=1)
+        flat, unravel = ravel_pytree(scale * w)
+        values = jnp.linalg.eigvalsh(jax.hessian(lambda flat: problem.loss(unravel(flat), batch))(flat))  # noqa: B023
+        require_at_least("the curvature of a client's loss", values, low, 1e-12)
+        require_at_most("the curvature of a client's loss", values, high, 1e-12)
+
+
 def _reason_no_conjugate(case: ObjectiveCase) -> str:
     if not hasattr(case.objective, "conjugate"):
         return "it has no conjugate()"
@@ -202,17 +236,27 @@ def _reason_not_convex(case: ObjectiveCase) -> str:
     return "" if case.objective.convex or hasattr(case.objective, "conjugate") else "it does not say convex = True"
 
 
+def _reason_no_client_curvature(case: ObjectiveCase) -> str:
+    if not case.objective.has_client_losses:
+        return "its loss is that of a row alone"
+    return "" if case.objective.has_curvature_bound else "it has no bound on the curvature"
+
+
 def _reason_not_linear(case: ObjectiveCase) -> str:
+    if case.objective.has_client_losses:
+        return "its loss is that of a client's rows together"
     return "" if isinstance(case.objective, LinearModel) else "it is no LinearModel"
 
 
 CHECKS: tuple[Check[ObjectiveCase], ...] = (
     Check("the gradient is that of the loss", check_gradient),
     Check("a batch is the weighted mean of its rows", check_weighted_mean),
+    Check("rows of weight 0 have no effect", check_padding),
     Check("the loss is convex", check_convexity, _reason_not_convex),
     Check("loss and scores are of each row", check_scores),
     Check("psi acts on the parameters in regularized alone", check_regularized),
     Check("Fenchel's inequality is tight at the gradient", check_conjugate, _reason_no_conjugate),
     Check("float32 stays float32", check_float32),
     Check("the second derivative is within its bounds", check_second_derivative, _reason_not_linear),
+    Check("the curvature of a client's loss is within its bounds", check_client_curvature, _reason_no_client_curvature),
 )

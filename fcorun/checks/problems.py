@@ -47,7 +47,13 @@ def ragged(
         x = noise + 0.5 * rng.standard_normal((len(sizes), features))[client]
     if y is None:
         score = x @ np.linspace(1.5, -1, features) + 0.7 + rng.standard_normal(len(client))
-        y = {"regression": score, "binary": score > 0.5, "multiclass": np.digitize(score, [-0.5, 1.5])}[task]
+        signed_times = np.exp(-score) * np.where(np.arange(len(score)) % 3, 1, -1)  # a third is censored
+        y = {
+            "regression": score,
+            "survival": signed_times,
+            "binary": score > 0.5,
+            "multiclass": np.digitize(score, [-0.5, 1.5]),
+        }[task]
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "rows.npz", X=x, y=y, client=client)
     table = ("data=table", "data.path=rows.npz", f"data.task={task}", "data.validation=0", "precision=float64")

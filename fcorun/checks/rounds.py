@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.checks.check import Check, require, require_at_most, require_finite
-from fcorun.checks.objectives import ObjectiveCase
+from fcorun.checks.objectives import CLASSES, ObjectiveCase
 from fcorun.checks.problems import ragged, small, snapshots
 
 
@@ -60,7 +60,7 @@ def objective_rounds(name: str, overrides: tuple[str, ...], case: ObjectiveCase)
 
     def config(folder: Path) -> dict[str, Any]:
         targets = None
-        if case.task == "regression":
+        if not CLASSES[case.task]:
             targets = case.adapt_targets(np.random.default_rng(3).standard_normal(20))
         return ragged(folder, *overrides, "rounds=2", task=case.task, y=targets)
 

@@ -19,8 +19,8 @@ from fcorun.runs.job import Job, SweepWatcher, Watcher
 
 _RECORD_FILES = (  # in the order of their importance to a reader
     *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
-    *("weights.nii.gz", "brain.png", "summary.json", "solution.npz", "personal.npz", "scaling.npz"),
-    *("config.yaml", "run.log"),
+    *("weights.nii.gz", "brain.png", "baseline_hazard.csv", "summary.json", "solution.npz", "personal.npz"),
+    *("scaling.npz", "config.yaml", "run.log"),
 )
 _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 

@@ -56,8 +56,9 @@ class FederatedData:
         test: the test rows, or None. Runs never see them: a solution is scored on them once, when its run ends. Of
             several hosts only the first one has them.
         features: the description of the columns of x.
-        task: the kind of targets.
-        classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
+        task: the kind of targets. Those of "survival" are signed times: t for an event at t, -t for a row that is
+            censored at t.
+        classes: the labels as the source wrote them, in the order of the class indices; empty without classes.
         clients: the names of the M clients; empty: clients are called by their numbers.
         held_out_clients: the names of clients without training rows, whose numbers continue from M.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
@@ -70,7 +71,7 @@ class FederatedData:
     validation: Rows | None = None
     test: Rows | None = None
     features: Features = Features()
-    task: Literal["regression", "binary", "multiclass"] = "regression"
+    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
     classes: tuple = ()
     clients: tuple[str, ...] = ()
     held_out_clients: tuple[str, ...] = ()
@@ -166,7 +167,7 @@ class FederatedData:
             )
         if self.validation is not None and self.validation.weight is not None and not self.validation.weight.any():
             raise UserError("data: all validation rows have weight 0; hold out others, or give data.validation=0")
-        if self.task != "regression" and len(np.unique(train.y)) < 2:
+        if self.task in ("binary", "multiclass") and len(np.unique(train.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         return self
 

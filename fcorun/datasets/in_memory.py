@@ -22,7 +22,7 @@ class MemoryRows:
 
     Attributes:
         values: a pandas.DataFrame, or the arrays "x" (N, d) and "y" (N,), and optionally "client", "validation",
-            "test", "weight", "offset", "group" and "fold", each (N,), and "feature_names" (d,).
+            "test", "weight", "offset", "event", "group" and "fold", each (N,), and "feature_names" (d,).
         digest: sixteen hex digits of the content when the rows were given.
     """
 
@@ -128,7 +128,7 @@ class InMemoryTable(Table):
     def _parse_arrays(self, arrays: dict[str, np.ndarray]) -> ParsedRows:
         import pandas as pd
 
-        options = ("weight", "offset", "group", "fold")
+        options = ("weight", "offset", "event", "group", "fold")
         metadata = {option: arrays[option] for option in options if option in arrays}
         encoding = None
         if "feature_names" in arrays:

@@ -44,6 +44,7 @@ from fcorun.tables.splits import (
     summarize_groups,
     warn_groups_across_clients,
 )
+from fcorun.tables.survival import read_signed_times
 
 ColumnName = Annotated[str | None, "default outside identity"]
 ColumnNames = Annotated[list[str] | None, "default outside identity"]
@@ -64,7 +65,10 @@ class Table(Dataset):
         partition: see ``fcorun.tables.partition``; only for files that name no clients.
         clients: the number of clients of the partition.
         alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
-        task: "regression" keeps the target as a number; for the others any values are labels, sorted.
+        event: a column of 1 for an event at the time that ``target`` gives, and 0 for a row that is censored then; no
+            feature. The task is then "survival".
+        task: "regression" keeps the target as a number; "survival" without ``event`` expects signed times, negative
+            ones of censored rows; for the others any values are labels, sorted.
         validation: the fraction of each client's rows to hold out, or names of clients to hold out wholly. None: the
             rows that an .npz marks, and 0.2 of each client's rows where nothing is marked.
         test: likewise the rows that only the scores at the end of a run use. None: the rows that an .npz marks, else
@@ -101,7 +105,7 @@ class Table(Dataset):
     partition: Literal["iid", "dirichlet", "by_label", "sorted"] = "iid"
     clients: Count = 10
     alpha: Positive = 0.5
-    task: Literal["regression", "binary", "multiclass"] = "regression"
+    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
     validation: float | list[str] | None = None
     standardize: Literal["none", "pooled", "per_client"] = "none"
     scaling: PathOption | None = None
@@ -120,6 +124,7 @@ class Table(Dataset):
     split: ColumnName = None
     fold: ColumnName = None
     keep: ColumnNames = None
+    event: ColumnName = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -131,12 +136,20 @@ class Table(Dataset):
         if self.split is not None and (self.validation is not None or self.test is not None):
             option = "test" if self.validation is None else "validation"
             raise UserError(f"data.split={self.split} marks the rows to hold out: leave data.{option} out")
-        if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
-            raise UserError(f"data.partition={self.partition} needs classes and data.task=regression has none: "
+        if self.event is not None and self.task in ("binary", "multiclass"):
+            raise UserError(f"data.event={self.event} marks times to events, and data.task={self.task} has labels: "
+                            "leave one of them out")  # fmt: skip
+        if self.task in ("regression", "survival") and self.partition in ("by_label", "dirichlet"):
+            raise UserError(f"data.partition={self.partition} needs classes and data.task={self.task} has none: "
                             "give data.partition=sorted")  # fmt: skip
         if self.positive is not None and self.task != "binary":
             raise UserError(f"data.positive={self.positive} is one of two labels, and the task is data.task="
                             f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
+
+    @property
+    def target_task(self) -> str:
+        """The kind of targets: "survival" for a table with a column of events, else ``task``."""
+        return self.task if self.event is None else "survival"
 
     @property
     def roles(self) -> ColumnRoles:
@@ -187,7 +200,8 @@ class Table(Dataset):
         rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         kinds = self._column_kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
-        y, classes = encode_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
+        times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
+        y, classes = encode_targets(times, self.target_task, f"data.task={self.task}: {target} of {self.path}")
         client_names, client_index = assign_clients(
             rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
         )
@@ -226,7 +240,7 @@ class Table(Dataset):
             validation=all_rows.take(validation),
             test=all_rows.take(test),
             features=Features(names, standardized=standardized, encoding=encoding, value_range=value_range),
-            task=self.task,
+            task=self.target_task,  # type: ignore[arg-type]
             classes=classes,
             clients=tuple(client_names[m] for m in trained),
             held_out_clients=tuple(client_names[m] for m in others),
@@ -320,7 +334,7 @@ class Table(Dataset):
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
-        if self.task == "regression":
+        if self.target_task == "regression":
             warnings += warn_missing_codes(rows.y[:, None], ["the target"])
         elif self.task == "binary":
             warnings += warn_positive_class(classes, self.positive)

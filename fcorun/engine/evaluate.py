@@ -35,6 +35,7 @@ class Evaluation:
     Attributes:
         subset: the indices of training and validation rows among the rows on the device, if the data are a subset.
         gap: whether the duality gap is one of the metrics.
+        by_client: whether the loss of a row depends on other rows of its client.
     """
 
     data: FederatedData
@@ -42,6 +43,7 @@ class Evaluation:
     cutoff: float
     subset: SubsetView | None = None
     gap: bool = False
+    by_client: bool = False
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
         """Put validation rows, row weights and the truth on the device, to be passed with the training rows.
@@ -60,13 +62,19 @@ class Evaluation:
                 arrays["offset"] = scatter(data.train.offset, subset.train_rows, count)
                 if data.validation is not None and data.validation.offset is not None:
                     arrays["offset"] += scatter(data.validation.offset, subset.validation_rows, count)
+            if self.by_client:
+                arrays["client"] = self._clients_of_subset(subset)
         elif (resident := replace(data.train, weight=weight).resident) is not None:
             arrays |= row_extras(resident)
+            if self.by_client and resident.client is not None:
+                arrays["client"] = resident.client
             if data.validation is not None:
                 validation = replace(data.validation, weight=self.validation_weights()).local
                 arrays["x_val"] = to_device(validation.x, dtype)
                 arrays["y_val"] = targets_to_device(data, validation.y, dtype)
                 arrays |= {f"{name}_val": values for name, values in row_extras(validation).items()}
+                if self.by_client and validation.client is not None:
+                    arrays["client_val"] = validation.client
         for name, value in (data.truth or {}).items():
             arrays["true_" + name] = np.asarray(value)
         if personal:
@@ -77,6 +85,15 @@ class Evaluation:
             converted = isinstance(value, jax.Array) or value.dtype.kind == "i"
             arrays[name] = jax.device_put(value if converted else value.astype(dtype))
         return arrays
+
+    def _clients_of_subset(self, subset: SubsetView) -> np.ndarray:
+        """Return the client of each row on the device, 0 for rows outside of the subset."""
+        clients = np.zeros(len(subset.y), np.int32)
+        assert self.data.train.client is not None
+        clients[subset.train_rows] = self.data.train.client
+        if self.data.validation is not None and self.data.validation.client is not None:
+            clients[subset.validation_rows] = self.data.validation.client
+        return clients
 
     def validation_weights(self) -> Float[np.ndarray, " V"]:
         """Return the weight of each validation row, shape (V,), summing to one."""
@@ -119,7 +136,7 @@ class Evaluation:
         """
         if not self.gap or self.data.train.stays_at_sites:
             return {}
-        rows = Batch(x, y, extra["weight"], offset=extra.get("offset"))
+        rows = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
         return {"gap": pooled_gap(problem, w, objective, rows)}
 
     def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
@@ -171,16 +188,21 @@ class Evaluation:
         if "held_out_weight" in extra:
             sums["val"] = self.weighted_scores(problem, w, x, y, extra | {"weight": extra["held_out_weight"]})
         if "x_val" in extra:
-            row_extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
+            names = ("weight", "offset", "client")
+            row_extras = {name: extra[f"{name}_val"] for name in names if f"{name}_val" in extra}
             sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
         return sums
 
     def weighted_scores(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], row_extras: dict
     ) -> dict[str, Float[Array, ""]]:
-        """Return the sums of rows' losses and scores with their "weight"; their "offset" is added to predictions."""
+        """Return the sums of rows' losses and scores with their "weight"; their "offset" is added to predictions.
+
+        Losses that compare the rows of a "client" compare rows of this split, those with weight.
+        """
         prediction, weight = problem.predict(w, x, row_extras.get("offset")), row_extras["weight"]
-        scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
+        losses = problem.objective.client_losses(prediction, y, weight, row_extras.get("client"))
+        scores = {"loss": losses, **problem.objective.scores(prediction, y)}
         # an infinite loss of a row with weight 0, one of another subset or a padded one, must not make the sum NaN
         if self.subset is not None or self.sums_over_parts:
             scores = {name: jnp.where(weight > 0, values, 0) for name, values in scores.items()}
@@ -234,13 +256,13 @@ class Evaluation:
                 present, indices = client_rows[split] >= 0, jnp.maximum(client_rows[split], 0)
                 weight, offset = row_extras[split]
                 prediction = problem.predict(w, x[indices], None if offset is None else offset[indices])
-                scores = {"loss": problem.objective.loss(prediction, y[indices])}
-                scores |= problem.objective.scores(prediction, y[indices])
                 if self.data.train.weight is None:
                     weight = present / jnp.maximum(present.sum(), 1).astype(w.dtype)
                 else:
                     weight = jnp.where(present, weight[indices], 0)
                     weight = weight / jnp.where(weight.sum() > 0, weight.sum(), 1)
+                scores = {"loss": problem.objective.client_losses(prediction, y[indices], weight)}
+                scores |= problem.objective.scores(prediction, y[indices])
                 for name, values in scores.items():
                     metrics[f"{split}_{name}"] = weight @ jnp.where(present, values, 0)
             metrics |= client_problem.structure(w, self.cutoff)

@@ -29,7 +29,12 @@ from fcorun.experiment.bind_regularizer import (
 )
 from fcorun.experiment.decision_threshold import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.row_requirements import check_rows_on_disk, choose_shard, needs_curvature_bounds
+from fcorun.experiment.row_requirements import (
+    check_rows_on_disk,
+    check_whole_batches,
+    choose_shard,
+    needs_curvature_bounds,
+)
 from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.objectives.least_squares import LeastSquares
@@ -42,6 +47,7 @@ from fcorun.rows.site_rows import SiteRows
 from fcorun.system.cache import cached_by_key
 from fcorun.system.interruption import interruptible_at_once
 from fcorun.tables.data_warnings import warn_class_like_target
+from fcorun.tables.survival import warn_clients_without_events
 
 
 def load_data(experiment: PreparedExperiment) -> FederatedData:
@@ -56,6 +62,8 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     attach_graph(experiment.reg, data, experiment.names["reg"])
     warnings = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
     warnings += _warn_of_task(experiment, data)
+    if data.task == "survival":
+        warnings += warn_clients_without_events(data.train, data.client_names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
 
 
@@ -91,6 +99,12 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     """
     names, tasks = experiment.names, experiment.objective.tasks
     if data.task not in tasks:
+        if data.task == "survival":
+            raise UserError(f"objective={names['objective']} is for {' and '.join(tasks)} targets, and data.event or "
+                            "data.task=survival gives times to events: give objective=cox")  # fmt: skip
+        if "survival" in tasks and hasattr(experiment.data, "event"):
+            raise UserError(f"objective={names['objective']} takes times to events: name their column by data.target, "
+                            "and give data.event, a column of 1 for events and 0 for censored rows")  # fmt: skip
         raise UserError(
             f"objective={names['objective']} is for {' and '.join(tasks)} targets, and "
             f"data={names['data']} has {data.task} ones; choose another objective"
@@ -105,6 +119,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     if experiment.settings.gap and not has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
         raise UserError("gap=true measures the duality gap of a linear model of one output with psi on its weights, "
                         f"not of objective={names['objective']} with data={names['data']}: leave gap out")  # fmt: skip
+    check_whole_batches(experiment, build_schedule(experiment, data))
     if experiment.algo.traits.hessian:
         _check_hessian_size(experiment, data)
     if data.train.n_generated_clients:
@@ -186,7 +201,7 @@ def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: Federa
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
     objective_metrics = {metric.name for metric in experiment.objective.metrics}
-    classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
+    classifies = bool(data.classes) and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
         return f"objective={names['objective']} has no accuracy"
     if name in RANKING_METRICS.values() and name.removeprefix("val_") not in objective_metrics:
@@ -338,7 +353,7 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         algorithm=experiment.algo,
         data=data,
         schedule=build_schedule(experiment, data, subset_view),
-        evaluation=Evaluation(data, settings.client_weighting, settings.cutoff, subset_view, settings.gap),
+        evaluation=build_evaluation(experiment, data, subset_view),
         precision=settings.precision,
         topology=experiment.topology,
         links=experiment.topology.connect(data.client_names),
@@ -350,6 +365,21 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
     return Engine(federation, settings.rounds, settings.eval_every)
+
+
+def build_evaluation(
+    experiment: PreparedExperiment, data: FederatedData, subset_view: SubsetView | None = None
+) -> Evaluation:
+    """Return the metrics of a run on these data."""
+    settings = experiment.settings
+    return Evaluation(
+        data,
+        settings.client_weighting,
+        settings.cutoff,
+        subset_view,
+        settings.gap,
+        by_client=experiment.objective.has_client_losses,
+    )
 
 
 def _loss_key(experiment: PreparedExperiment) -> tuple[str, str]:

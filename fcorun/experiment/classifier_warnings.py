@@ -21,7 +21,7 @@ def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData
     The accuracy is that of the validation rows, or of the training rows if the data have no validation rows.
     """
     split = "val" if "val_accuracy" in row else "train"
-    if data.task == "regression" or f"{split}_accuracy" not in row or data.train.stays_at_sites:
+    if not data.classes or f"{split}_accuracy" not in row or data.train.stays_at_sites:
         return ""
     if split == "val":
         assert data.validation is not None
@@ -50,7 +50,7 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     to ties. With a penalty the coefficients are finite, and the warning is given only for fewer features than rows.
     """
     objective = experiment.objective
-    if data.task == "regression" or data.train.stays_at_sites:
+    if not data.classes or data.train.stays_at_sites:
         return ""
     if not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""

@@ -51,7 +51,9 @@ def _make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarra
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
     offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
+    assert data.train.client is not None
+    client = jnp.asarray(data.train.client[rows], jnp.int32)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)
 
 
 def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict:

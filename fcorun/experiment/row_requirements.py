@@ -23,6 +23,8 @@ def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
         return f"algo={name} takes all rows at once"
     if algo.has_personal_models:
         return f"algo={name} has personal models, which are measured on rows in memory"
+    if experiment.objective.has_client_losses:
+        return f"objective={experiment.names['objective']} compares all rows of a client"
     if experiment.settings.reference:
         return "reference=true solves the problem on all rows"
     if experiment.settings.gap:
@@ -82,6 +84,16 @@ def check_rows_on_disk(
     if uses_decomposed_losses(algo.traits, schedule, problem, data):
         return
     check_round_memory(data, schedule, settings, full_batch=bool(schedule.full_batch_steps))
+
+
+def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> None:
+    """Refuse minibatches for losses that compare all rows of a client. Raises UserError."""
+    if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
+        return
+    if schedule.full_batch_steps is None:
+        name, batch_size = experiment.names["objective"], experiment.settings.batch_size
+        raise UserError(f"objective={name} compares all rows of a client, which a minibatch does not have: give "
+                        f"batch_size=null instead of {batch_size}")  # fmt: skip
 
 
 def check_round_memory(data: FederatedData, schedule: Schedule, settings: Settings, *, full_batch: bool) -> None:

@@ -12,6 +12,7 @@ from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.models.forward import expected_targets
 from fcorun.models.predictions import PERSONAL, SHARED
 from fcorun.objectives.base import Objective, is_linear_model
+from fcorun.objectives.cox import Cox
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.huber import Huber
 from fcorun.objectives.mlp import MLP
@@ -96,10 +97,11 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
 
     The estimator takes raw features, not standardized, in the order of the record; ``coef_`` and ``intercept_`` are in
     their units. Regressions give ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor``, ``HuberRegressor`` or
-    ``QuantileRegressor``, which take an offset of 0. Softmax and logistic regression give ``LogisticRegression``.
-    One-vs-rest and other linear classifiers give ``SGDClassifier``, without ``predict_proba`` unless it is one-vs-rest;
-    networks give ``MLPClassifier``. The attributes are those that the run fitted. The options of the estimator, which a
-    clone would be fitted with, are scikit-learn's defaults.
+    ``QuantileRegressor``, which take an offset of 0; Cox's model gives ``LinearRegression`` of the linear predictor.
+    Softmax and logistic regression give ``LogisticRegression``. One-vs-rest and other linear classifiers give
+    ``SGDClassifier``, without ``predict_proba`` unless it is one-vs-rest; networks give ``MLPClassifier``. The
+    attributes are those that the run fitted. The options of the estimator, which a clone would be fitted with, are
+    scikit-learn's defaults.
 
     ``classes_`` are sorted, as scikit-learn's metrics expect; ``coef_`` belongs to the second of two classes. If
     ``data.positive`` is the first, ``coef_`` has the opposite sign of coefficients.csv.
@@ -114,11 +116,11 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     Raises UserError for a record that is not done, or that lacks what an estimator needs.
     """
     model = _read_model(record, client, trust)
-    objective, task = model.objective, model.data["task"]
+    objective = model.objective
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         estimator = _fitted_network(model)
-    elif is_linear and (task != "regression" or _unfitted_regressor(objective) is not None):
+    elif is_linear and (model.data["classes"] or _unfitted_regressor(objective) is not None):
         estimator = _fitted_linear_model(model)
     else:
         reason = "whose predictions do not fit the target" if is_linear else "neither linear nor mlp"
@@ -199,6 +201,8 @@ def _unfitted_regressor(objective: Any) -> Any | None:
         return linear_model.QuantileRegressor(quantile=objective.level, **options)
     if isinstance(objective, Huber):
         return linear_model.HuberRegressor(**options)
+    if isinstance(objective, Cox):
+        return linear_model.LinearRegression(**options)  # of the linear predictor
     predictions = np.array([-2.0, 0.0, 0.7])
     expected = expected_targets(objective, predictions)
     if expected is None or not np.array_equal(expected, predictions):
@@ -213,7 +217,7 @@ def _fitted_linear_model(model: _SavedModel) -> Any:
     weights = params["weights"].reshape(model.data["features"], -1)
     weights, bias = model.in_raw_units(weights, params.get("bias", 0.0))
     estimator: Any
-    if model.data["task"] == "regression":
+    if not model.data["classes"]:
         estimator = _unfitted_regressor(objective)
         estimator.coef_ = weights[:, 0]
         estimator.intercept_ = float(bias[0])

@@ -62,12 +62,22 @@ def predict_by_client(
     return result
 
 
-def compute_losses(objective: Objective, prediction: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the loss of each example, shape (n,), and the other scores that the objective declares."""
+def compute_losses(
+    objective: Objective, prediction: np.ndarray, y: np.ndarray, client: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Return the loss of each example, shape (n,), and the other scores that the objective declares.
+
+    ``client`` is the number of each example's client, (n,). None: all are of one client.
+    """
     with jax.enable_x64(True):
         predictions = _put(prediction, float)
         targets = _put(y, None if prediction.ndim > 1 else float)
-        scores = {"loss": objective.loss(predictions, targets), **objective.scores(predictions, targets)}
+        if objective.has_client_losses:
+            weight = _put(np.ones(len(y)), float)
+            losses = jax.jit(objective.client_losses)(predictions, targets, weight, None if client is None else client)
+        else:
+            losses = objective.loss(predictions, targets)
+        scores = {"loss": losses, **objective.scores(predictions, targets)}
         return {name: np.asarray(values, float) for name, values in scores.items()}
 
 

@@ -10,6 +10,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.estimator import clients_with_personal_models, load_model, read_threshold
+from fcorun.models.survival import survival_probabilities
 from fcorun.records.record import Record
 from fcorun.tables.column_roles import PREDICTION_COLUMNS
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
@@ -25,11 +26,13 @@ def predict(
     clients: np.ndarray | None = None,
     source: str = "the frame",
     keep: Sequence[str] = (),
+    at: float | None = None,
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, those of ``keep``,
-    ``prediction`` (a number, or the label of a class) and ``probability_LABEL`` of each class. For a record with
+    ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
+    of each class, and with ``at`` ``survival``, the probability of no event up to that time. For a record with
     personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
     client) or mean (of all clients). The column ``warnings`` flags rows whose prediction is doubtful: levels, clients
     and numbers that training did not have, and gaps that were filled. The column is omitted if no row is doubtful.
@@ -41,6 +44,7 @@ def predict(
         clients: the client of each row, text or None, shape (n,).
         source: the name of the rows in errors.
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
+        at: a time, of a record of times to events.
 
     Raises UserError for features that are missing or no numbers, and as ``load_model``.
     """
@@ -68,6 +72,10 @@ def predict(
         part = _predict_rows(model, x.iloc[rows], offset[rows], threshold, classes[-1] if classes else "")
         parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
+    survival_warnings: list[str] = []
+    if at is not None:
+        predictor = predictions["prediction"].to_numpy(float)
+        predictions["survival"], survival_warnings = survival_probabilities(record, predictor, clients, at)
     for name in reversed(kept.columns):
         predictions.insert(0, name, kept[name].to_numpy())
     if any(name is not None for name in clients):
@@ -82,6 +90,7 @@ def predict(
         *column_warnings,
         *_warn_unknown_clients(clients, is_unknown, bool(with_model), bool(with_scaling), row_warnings),
         *_warn_out_of_range(record, x, row_warnings),
+        *survival_warnings,
     ]
     if not with_model and not with_scaling:
         warnings += _warn_new_clients(record, clients, row_warnings)
@@ -103,16 +112,15 @@ def select_features(
     import pandas as pd
 
     data = record.summary["data"]
-    target = record.config["data"].get("target")
+    outcomes = [record.config["data"].get(option) for option in ("target", "event")]
     encoding = _read_record_encoding(record)
     has_names = any(isinstance(column, str) for column in frame.columns)
     names = data["feature_names"]
     if encoding and has_names:
         names = [column.name for column in encoding.columns]
     warnings = []
-    outcome = [name for name in frame.columns if name == target and name not in names]
-    if outcome:
-        warnings.append(f"column '{target}' is the outcome: ignored")
+    for outcome in [name for name in frame.columns if name in outcomes and name not in names]:
+        warnings.append(f"column '{outcome}' is the outcome: ignored")
         frame = frame.drop(columns=outcome)
     if names and any(isinstance(column, str) for column in frame.columns):
         missing = [name for name in names if name not in frame]

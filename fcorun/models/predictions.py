@@ -62,12 +62,19 @@ class Predictions:
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
         """The loss of each row, and the other scores that the objective declares, (n,) each."""
-        return compute_losses(self.objective, self.output, self.y)
+        return compute_losses(self.objective, self.output, self.y, self.client_numbers)
+
+    @cached_property
+    def client_numbers(self) -> np.ndarray:
+        """A number for each row's client, (n,), 0 for all rows where clients are unknown."""
+        if self.clients is None:
+            return np.zeros(len(self), np.int32)
+        return np.unique(self.clients, return_inverse=True)[1].astype(np.int32)
 
     @cached_property
     def expected(self) -> np.ndarray | None:
         """The probabilities of the classes, (n, classes), or the expected targets, (n,); None: neither is defined."""
-        if self.data.task == "regression":
+        if not self.data.classes:
             return expected_targets(self.objective, self.output)
         return class_probabilities(self.objective, self.output)
 
@@ -184,7 +191,8 @@ def predictions_csv(predictions: Sequence[Predictions]) -> str:
     A row of the file has its ``set``, the name of its ``client``, its number in the file of the data (``row``, counted
     from 1), the columns of ``data.keep``, its ``target``, the ``prediction`` of a class or number, and the ``model``,
     shared or personal. Of two classes, ``positive`` has the ``probability``; of more, there is a ``probability_LABEL``
-    for each. Rows of a selection have the ``fold`` that held them out.
+    for each. A time to an event is a ``target``, with the ``event``, 0 or 1, and the linear predictor as
+    ``prediction``. Rows of a selection have the ``fold`` that held them out.
     """
     tables = [_tabulate(of_split) for of_split in predictions if of_split.split != TRAIN]
     if not tables:
@@ -206,6 +214,10 @@ def _tabulate(predictions: Predictions) -> dict[str, list]:
         predicted = predictions.output if predictions.expected is None else predictions.expected
         columns["target"] = predictions.y[order].astype(float).tolist()
         columns["prediction"] = predicted[order].astype(float).tolist()
+    elif data.task == "survival":
+        columns["target"] = np.abs(predictions.y[order]).astype(float).tolist()
+        columns["event"] = (predictions.y[order] > 0).astype(int).tolist()
+        columns["prediction"] = predictions.output[order].astype(float).tolist()
     else:
         labels = [str(label) for label in data.classes]
         columns["target"] = [labels[k] for k in predictions.y[order].tolist()]

@@ -6,6 +6,7 @@ import numpy as np
 
 from fcorun.models.predictions import Predictions
 from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
+from fcorun.models.survival import score_survival
 
 
 def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object]]:
@@ -24,6 +25,8 @@ def score_rows(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray
     y, expected, output = predictions.y, predictions.expected, predictions.output
     if predictions.data.task == "regression":
         scores = {} if expected is None else score_regression(np.asarray(y, float), expected, groups)
+    elif predictions.data.task == "survival":
+        scores = score_survival(y, output.astype(float), predictions.client_numbers, groups)
     elif predictions.data.task == "binary":
         scores = score_binary(y, predictions.label, output.astype(float), predictions.probability, groups)
     else:

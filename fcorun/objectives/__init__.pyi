@@ -1,4 +1,5 @@
 from .base import LinearModel, Objective
+from .cox import Cox
 from .gamma import Gamma
 from .huber import Huber
 from .least_squares import LeastSquares
@@ -10,6 +11,7 @@ from .quantile import Quantile
 
 __all__ = [
     "MLP",
+    "Cox",
     "Gamma",
     "Huber",
     "LeastSquares",

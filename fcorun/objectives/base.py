@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from fcorun.config import NonNegative
 from fcorun.metrics import Metric
@@ -25,7 +25,7 @@ class Objective(ABC):
     Attributes:
         ridge: adds ridge / 2 times the squared norm of the regularised parameters to every client's loss. The ridge is
             part of the losses f, not of psi: client proxes and curvature bounds include it.
-        tasks: the supported kinds of targets: "regression", "binary", "multiclass".
+        tasks: the supported kinds of targets: "regression", "binary", "multiclass", "survival".
         convex: whether the mean loss is convex in the parameters. Not inherited: for a class that does not declare
             ``convex`` the answer is unknown (None), and fcorun certifies no optimum.
         regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularised.
@@ -61,6 +61,30 @@ class Objective(ABC):
     def loss(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> Float[Array, " n"]:
         """Return the loss of each example, (n,). The engine takes (weighted) means."""
 
+    def client_losses(
+        self,
+        prediction: Float[Array, " n *outputs"],
+        y: Shaped[Array, " n"],
+        weight: Float[Array, " n"],
+        client: Int[Array, " n"] | None = None,
+    ) -> Float[Array, " n"]:
+        """Return the loss of each example among the examples of its client, (n,); by default ``loss``.
+
+        Override this method, and ``loss`` for one client, if the loss of an example depends on other examples of its
+        client, as a risk set does. Steps then take all rows of a client. Rows of weight 0 are padding, or belong to
+        another split.
+
+        Args:
+            weight: the weight of each example in the mean.
+            client: the client of each example. None: all are of one client.
+        """
+        return self.loss(prediction, y)
+
+    @property
+    def has_client_losses(self) -> bool:
+        """Return whether the loss of an example depends on other examples of its client."""
+        return type(self).client_losses is not Objective.client_losses
+
     def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
         """Return further metrics of each example, each (n,), to be averaged: {"accuracy": ...}."""
         return {}
@@ -85,7 +109,8 @@ class Objective(ABC):
     # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,).
     # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; for a
     # regression response(prediction), the expected target, (n,), see LeastSquares.
-    # Optional, for "auto" steps: curvature(features, outputs, weight=None), see LinearModel.
+    # Optional, for "auto" steps: curvature(features, outputs, weight=None), see LinearModel; if ``client_losses`` is
+    # overridden also y=None, the targets, see Cox.
     # Optional, for client proxes in closed form: quadratic(features, y, weight=None), see LeastSquares.
 
 

@@ -30,6 +30,7 @@ class Batch(NamedTuple):
         full_passes: 1 for a client's whole data, whose gradients are counted by passes; None for a minibatch.
         offset: the terms (n,) added to the predictions, or None.
         basis: orthonormal rows or zeros (r, d), or None.
+        client: the client of each row (n,), where losses depend on it; None: all rows are of one client.
     """
 
     x: jax.Array
@@ -39,6 +40,7 @@ class Batch(NamedTuple):
     full_passes: jax.Array | int | None = None
     offset: jax.Array | None = None
     basis: jax.Array | None = None
+    client: jax.Array | None = None
 
     @property
     def counts(self) -> Counts:
@@ -158,7 +160,8 @@ class Problem:
     def _loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
         if isinstance(batch, Quadratic):
             return batch.value(w)
-        mean = batch.weight @ self.objective.loss(self._predict_batch(w, batch), batch.y)
+        predictions = self._predict_batch(w, batch)
+        mean = batch.weight @ self.objective.client_losses(predictions, batch.y, batch.weight, batch.client)
         return mean + self.ridge(w) if self.objective.ridge else mean
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:

@@ -147,12 +147,12 @@ def curvature_bounds(objective: Objective, data: FederatedData, full_batch: bool
 def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_weighting: str) -> float:
     """Return an upper bound on the curvature of F, the mean of the clients' losses.
 
-    The bound is never more than the mean of the bounds of the clients. If all rows weigh the same and the data are
-    small enough, the bound is that of one client with all rows.
+    The bound is never more than the mean of the bounds of the clients. If all rows weigh the same, a loss is that of a
+    row alone, and the data are small enough, the bound is that of one client with all rows.
     """
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     is_small = data.train.x.size <= _MAX_NUMBERS / 8 and min(data.train.x.shape) <= _MAX_EIGENVALUES
-    if client_weighting == "examples" and is_small:
+    if client_weighting == "examples" and is_small and not objective.has_client_losses:
         weight = (
             {}
             if data.train.weight is None
@@ -166,9 +166,15 @@ def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_we
 
 def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
     return [
-        objective.curvature(scaled_features(data, rows), outputs, **_row_weights(data, rows))  # type: ignore[attr-defined]
+        objective.curvature(scaled_features(data, rows), outputs, **_curvature_options(objective, data, rows))  # type: ignore[attr-defined]
         for rows in map(slice, data.train.offsets[:-1], data.train.offsets[1:])
     ]
+
+
+def _curvature_options(objective: Objective, data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
+    """Return the weights of a client's rows, and the targets for losses that compare rows, as keyword arguments."""
+    targets = {"y": data.train.y[rows]} if objective.has_client_losses else {}
+    return _row_weights(data, rows) | targets
 
 
 def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SELECTION_FILE = "selection.json"  # the result of a selection
 STABILITY_FILE = "stability.json"  # the result of a stability selection
+BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events
 REFIT_FOLDER = "refit"  # the folder in a selection that holds the run with the selected strength
 PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
 PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
@@ -32,6 +33,7 @@ RECORD_FILES = (
     "scaling.npz",
     "scores.csv",
     "predictions.csv",
+    BASELINE_HAZARD_FILE,
     "coefficients.csv",
     "coefficients_by_client.csv",
     "inference.csv",

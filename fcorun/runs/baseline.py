@@ -7,9 +7,8 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import Evaluation
 from fcorun.experiment import reference
-from fcorun.experiment.build import build_problem
+from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.problem import solver
 from fcorun.problem.problem import Problem
 from fcorun.runs.finish import finish_run
@@ -22,7 +21,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
     problem = build_problem(job.experiment, data)
     assert isinstance(algo, Baseline)
     with jax.enable_x64(True):
-        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, gap=settings.gap)
+        evaluation = build_evaluation(job.experiment, data)
         all_rows = reference.gather_rows(data, settings.client_weighting)
         evaluation_arrays = evaluation.arrays("float64")
         train_slice = algo.select_rows(data.train.offsets)

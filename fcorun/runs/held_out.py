@@ -12,7 +12,9 @@ from fcorun.models.choose_threshold import ChosenThresholds, choose_thresholds, 
 from fcorun.models.predictions import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN, predict_splits, predictions_csv
 from fcorun.models.scores import tabulate_scores
 from fcorun.models.site_scores import compute_site_scores
+from fcorun.models.survival import baseline_hazards
 from fcorun.records.formats import csv_text
+from fcorun.records.record import BASELINE_HAZARD_FILE
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.hosts.leader import gather_predictions
 from fcorun.runs.job import Job
@@ -25,7 +27,8 @@ class HeldOutResults:
     """The results on held-out rows.
 
     Attributes:
-        files: the contents of files by name; none if nothing is held out.
+        files: the contents of files by name. Of a model of times to events the baseline hazards, by the training rows;
+            none other if nothing is held out.
         thresholds: the thresholds between two classes, or None.
         note: a sentence for the log, or "".
     """
@@ -58,14 +61,17 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
         return HeldOutResults({"scores.csv": csv_text(scores)} if scores else {})
     gather = partial(gather_predictions, experiment.objective, data, solution)
     shared_model = solution if experiment.has_shared_model else None
+    files = {}
+    if data.task == "survival" and shared_model is not None:
+        files[BASELINE_HAZARD_FILE] = baseline_hazards(experiment.objective, data, shared_model)
     predictions = predict_splits(experiment.objective, data, shared_model, models, gather)
     if not predictions:
         has_number = experiment.settings.threshold != DEFAULT_THRESHOLD
-        return HeldOutResults({}, fix_thresholds(experiment.settings.threshold) if has_number else None)
+        return HeldOutResults(files, fix_thresholds(experiment.settings.threshold) if has_number else None)
     thresholds = choose_thresholds(predictions, experiment.settings.threshold)
     if thresholds is not None:
         predictions = thresholds.apply(predictions)
-    files = {"scores.csv": csv_text(tabulate_scores(predictions))}
+    files["scores.csv"] = csv_text(tabulate_scores(predictions))
     n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
     note = ""
     if n_rows <= MAX_PREDICTED_ROWS:

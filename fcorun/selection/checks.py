@@ -21,8 +21,8 @@ def check_subsets(
     """Refuse subsets of rows, by the name of each, on which a run would fail later.
 
     Raises:
-        UserError: a subset lacks a class, or weight; it has too few clients for a cohort or for the edges of a tree;
-            or an option names clients by their number, and the subset has only some of them.
+        UserError: a subset lacks a class, events, or weight; it has too few clients for a cohort or for the edges of a
+            tree; or an option names clients by their number, and the subset has only some of them.
     """
     cohort_size = experiment.settings.clients_per_round or 0
     if by == "clients":
@@ -38,6 +38,8 @@ def check_subsets(
             )
     for name, subset in subsets.items():
         check_classes(data, subset.train)
+        if data.task == "survival":
+            _check_events(data, name, subset)
         _check_weights(data, name, subset)
         sizes = data.train.sum_by_client(subset.train.astype(int))
         n_clients = int((sizes > 0).sum())
@@ -95,6 +97,16 @@ def _check_weights(data: FederatedData, name: str, subset: SubsetMasks) -> None:
             f"fold {name.removeprefix('fold')}: all rows that it holds out have weight 0: give fewer folds, or leave "
             "rows of weight 0 out of the data"
         )
+
+
+def _check_events(data: FederatedData, name: str, subset: SubsetMasks) -> None:
+    """Raise UserError if a fold or a half has no event to train on, or a fold holds none out."""
+    is_event = data.train.y > 0
+    if not is_event[subset.train].any():
+        raise UserError("no event is among the rows that are left in a fold or a half: give fewer folds, or by=rows")
+    if subset.validation.any() and not is_event[subset.validation].any():
+        raise UserError(f"fold {name.removeprefix('fold')} holds out no event, so that its loss says nothing: give "
+                        "fewer folds, or by=rows")  # fmt: skip
 
 
 def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], metric: str) -> None:

@@ -25,7 +25,7 @@ from fcorun.datasets.subset import RowSubset, SubsetDataset
 from fcorun.engine.arrays import SubsetView, targets_to_device, to_device
 from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot
 from fcorun.engine.estimates import estimate_traffic, message_bytes, program_key, subset_bytes
-from fcorun.engine.evaluate import Evaluation, objective_weights
+from fcorun.engine.evaluate import objective_weights
 from fcorun.experiment import build
 from fcorun.experiment.convergence import measure_remaining_descent
 from fcorun.experiment.experiment import PreparedExperiment
@@ -235,13 +235,14 @@ class PathFitter:
         settings, algo = experiment.settings, experiment.algo
         assert isinstance(algo, Baseline)
         problem = build.build_problem(experiment, data)
-        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, view, settings.gap)
+        evaluation = build.build_evaluation(experiment, data, view)
         arrays = evaluation.arrays("float64")
         rows = algo.select_rows(data.train.offsets)
         weight = np.zeros(len(self.data.train.y))
         weight[view.train_rows[rows]] = objective_weights(data, settings.client_weighting)[rows]
         offset = None if self.data.train.offset is None else jnp.asarray(self.data.train.offset)
-        batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset)
+        client = jnp.asarray(self.data.train.client)
+        batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset, client=client)
         if "compiled" not in self._shared:
             reg = problem.regularizer.with_value(self.param_name, self.values[0])  # a duality gap needs a strength
             self._shared["compiled"] = solver.compile_programs(replace(problem, regularizer=reg), view.x.shape[1])

@@ -28,8 +28,8 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, seed: int) -> Int[n
     """Return the fold, from 0, in which each training row is held out, (N,).
 
     By "rows", the rows of each client are assigned in an order drawn from (seed, client's name) alone, the rows of a
-    class evenly. By "clients", whole clients are assigned. Folds that the data mark are taken as they are. Rows of one
-    group share a fold, by a number drawn from (seed, group) alone.
+    class, and events, evenly. By "clients", whole clients are assigned. Folds that the data mark are taken as they are.
+    Rows of one group share a fold, by a number drawn from (seed, group) alone.
 
     Raises:
         UserError: a client has fewer rows than folds, or the data have fewer clients or groups.
@@ -175,16 +175,17 @@ def _draw_client_pairs(n_clients: int, n_pairs: int, rng: np.random.Generator) -
 
 
 def _shuffle_rows_of_client(data: FederatedData, m: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the rows of client ``m`` in a random order, class by class in a classification.
+    """Return the rows of client ``m`` in a random order, class by class, and censored rows before events.
 
     If a client has an odd number of rows, a random one comes last, whatever its class.
     """
     start, stop = data.train.offsets[m : m + 2]
     rows = start + rng.permutation(stop - start)
-    if data.classes:
+    if data.classes or data.task == "survival":
+        kind = data.train.y if data.classes else data.train.y > 0
         n_paired = len(rows) // 2 * 2
         paired, unpaired = rows[:n_paired], rows[n_paired:]
-        rows = np.concatenate([paired[np.argsort(data.train.y[paired], kind="stable")], unpaired])
+        rows = np.concatenate([paired[np.argsort(kind[paired], kind="stable")], unpaired])
     return rows
 
 

@@ -253,6 +253,9 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
             settings.reference and not _has_certified_optimum(experiment)
         ),
+        f"objective={names['objective']} compares rows of a client, and sites send sums over rows: choose another": (
+            experiment.objective.has_client_losses
+        ),
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client

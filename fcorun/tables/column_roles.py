@@ -12,7 +12,10 @@ from fcorun.errors import UserError, suggest_name
 from fcorun.tables.columns import column_as_text, names_as_text, require_numbers, to_plain_array
 
 # columns of predictions.csv (fcorun.models.predictions)
-PREDICTION_COLUMNS = ("set", "client", "row", "target", "prediction", "positive", "probability", "model", "fold")
+PREDICTION_COLUMNS = (
+    *("set", "client", "row", "target", "event", "prediction", "positive", "probability", "survival"),
+    *("model", "fold"),
+)
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
 _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 
@@ -23,6 +26,7 @@ class ColumnRoles:
 
     Attributes:
         target, client: the columns of targets and of clients' names.
+        event: the column that tells events from censored rows, where targets are times.
         weight, offset: the columns of row weights, and of terms of the linear predictor.
         group, split, fold: the columns that assign each row to a group, a split and a fold.
         ignore: columns that are no features.
@@ -37,6 +41,7 @@ class ColumnRoles:
     group: str | None = None
     split: str | None = None
     fold: str | None = None
+    event: str | None = None
     ignore: Sequence[str] | None = None
     only: Sequence[str] | None = None
     keep: Sequence[str] | None = None
@@ -49,7 +54,7 @@ class ColumnRoles:
     @property
     def metadata(self) -> dict[str, str]:
         """The columns that are neither features nor target nor client, by option."""
-        columns = {option: getattr(self, option) for option in ("weight", "offset", "group", "split", "fold")}
+        columns = {option: getattr(self, option) for option in ("weight", "offset", "group", "split", "fold", "event")}
         return {option: column for option, column in columns.items() if column is not None}
 
     @property
@@ -65,6 +70,8 @@ class ColumnRoles:
             for other, name in (("target", self.target), ("client", self.client)):
                 if column == name:
                     raise UserError(f"data.{option}={column} is data.{other} too: name another column")
+        if self.event is not None and self.event in (self.weight, self.offset):
+            raise UserError(f"data.event={self.event} is data.weight or data.offset too: name two different columns")
         if self.weight is not None and self.weight == self.offset:
             raise UserError(f"data.offset={self.offset} is data.weight too: name two different columns")
         for option in ("ignore", "keep"):

@@ -243,10 +243,10 @@ def _append_to_rows(row_warnings: list[list[str]] | None, rows: list[int], warni
 def encode_targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tuple]:
     """Return the targets and the sorted classes.
 
-    Targets are numbers without classes for a regression, otherwise class indices, shape (N,). Raises UserError, which
-    begins with ``where``, for values that do not fit the task.
+    Targets are numbers without classes for a regression and for times, otherwise class indices, shape (N,). Raises
+    UserError, which begins with ``where``, for values that do not fit the task.
     """
-    if task == "regression":
+    if task in ("regression", "survival"):
         if y.dtype.kind not in "fiub":
             raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
         return (y if y.dtype.kind == "f" else y.astype(np.float64)), ()

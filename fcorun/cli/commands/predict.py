@@ -25,6 +25,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--keep", metavar="COLUMN", action="append", default=[],
                         help="a column of NEW to repeat in the predictions, such as a record's number; default: those "
                         "of data.keep")  # fmt: skip
+    parser.add_argument(
+        "--at", type=float, metavar="TIME", help="add the probability of no event up to TIME, of objective=cox"
+    )
     parser.add_config_dir_option()
     parser.add_trust_option()
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
@@ -54,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
     for name in arguments.keep:
         if name not in frame:
             raise UserError(f"--keep {name}: {_explain_missing(name, client_column, frame, arguments.rows)}")
-    predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep)
+    predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep, at=arguments.at)
     if arguments.out is None:
         text = frame_csv(predictions).decode()
         sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)

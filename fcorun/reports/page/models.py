@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.records.formats import read_text
+import numpy as np
+
+from fcorun.records.formats import read_summary, read_text
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, collapsible, embed_picture, html_table, paragraph, to_text
 
@@ -33,15 +35,17 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]]) -> lis
             blocks.append(_add_bar_chart(page, caption, largest, classes))
         else:
             blocks.append(paragraph(caption))
+        has_hazards = read_summary(record.folder).get("data", {}).get("task") == "survival"
         cells = []
         for row in largest:
             value, original = parse_float(row["value"]), parse_cell(row["value_original"])
-            cells.append([row["feature"], row["class"], value, original])
+            ratio = [float(np.exp(parse_float(original)))] if has_hazards else []
+            cells.append([row["feature"], row["class"], value, original, *ratio])
         for row in rows:
             if row["parameter"] == "bias":
                 value, original = parse_float(row["value"]), parse_cell(row["value_original"])
-                cells.append(["(intercept)", row["class"], value, original])
-        headers = ["feature", "class", "as trained", "in its own units"]
+                cells.append(["(intercept)", row["class"], value, original, *([""] if has_hazards else [])])
+        headers = ["feature", "class", "as trained", "in its own units", *(["hazard ratio"] if has_hazards else [])]
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
         blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))

@@ -48,6 +48,6 @@ def fit_client_supports(
                 pass
             weights = np.abs(np.asarray(iterate.w["weights"])).reshape(n_features, -1)
             supports.append((weights > experiment.settings.cutoff).any(axis=1))
-            has_classes = data.task == "regression" or len(np.unique(train.y[padded_rows[weight > 0]])) > 1
+            has_classes = not data.classes or len(np.unique(train.y[padded_rows[weight > 0]])) > 1
             is_valid.append(iterate.certified and has_classes)
     return np.array(supports), np.array(is_valid)
