@@ -91,7 +91,7 @@ def compare(found, pooled, tolerance=1e-8):
         assert min(found["auc_high"] - pooled["auc"]) >= 0
 
 
-@pytest.mark.parametrize("task", [ILL, COST, WARD])
+@pytest.mark.parametrize("task", [COST, pytest.param(WARD, marks=pytest.mark.slow)])
 def test_scores_are_those_of_the_pooled_rows(tmp_path, task):
     found, pooled = scores_of(plan_of(*task), tmp_path / "out")
     pooled = of_all_clients(pooled)
@@ -107,7 +107,7 @@ def test_masked_scores_have_a_narrow_interval(tmp_path):
     assert max(found["auc_high"] - found["auc_low"]) < 0.02
 
 
-@pytest.mark.parametrize("task", [ILL, COST])
+@pytest.mark.parametrize("task", [ILL, pytest.param(COST, marks=pytest.mark.slow)])
 def test_owners_may_allow_scores_by_site(tmp_path, task):
     plan = plan_of(*task, "data.by_site=true")
     with fails("data.by_site=true", "policy.by_site of this site refuses"):
