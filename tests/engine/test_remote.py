@@ -82,3 +82,10 @@ def test_rows_at_sites_have_what_rows_have():
     np.testing.assert_allclose(rows.objective_weights("uniform"), [1 / 8, 1 / 8, 1 / 4])
     np.testing.assert_allclose(rows.objective_weights("examples"), np.full(3, 1 / 12))
     assert isinstance(rows.take(slice(1)), Rows)
+
+
+def test_shares_of_sites_have_the_bits_of_the_pooled_run(tmp_path):
+    """XLA divides 50 by 150 otherwise than NumPy."""
+    config = ragged(tmp_path, "algo=feddualavg", "rounds=3", "eval_every=3", "precision=float64", sizes=(50,) * 3)
+    pooled, remote, _ = pooled_and_remote(config, one_each)
+    assert_alike(pooled, remote, 0)

@@ -174,14 +174,17 @@ class RemoteRound:
         """The names under which the answers for the cohort's clients come, in the order of the cohort."""
         return list(dict.fromkeys(self.loop.site_rows.answer_of_client[m] for m in self.cohort))
 
-    @property
-    def weights(self) -> np.ndarray:
-        """The sum of the weights of each site's clients of the cohort."""
+    @cached_property
+    def weights(self) -> jax.Array:
+        """The sum of the weights of each site's clients of the cohort.
+
+        An array of JAX, because NumPy divides with other last bits than the pooled run, which XLA compiles.
+        """
         weights = self.loop.schedule.averaging_weights
         by_site = dict.fromkeys(self.sites, 0.0)
         for m in self.cohort:
             by_site[self.loop.site_rows.answer_of_client[m]] += float(weights[m])
-        return np.array(list(by_site.values()), self.loop.federation.precision)
+        return jnp.asarray(list(by_site.values()), self.loop.federation.precision)
 
     @property
     def draws(self) -> RoundDraws:
