@@ -34,6 +34,9 @@ RECORD_FILES = (
     "scores.csv",
     "predictions.csv",
     BASELINE_HAZARD_FILE,
+    "roc.csv",
+    "calibration.csv",
+    "thresholds.csv",
     "coefficients.csv",
     "coefficients_by_client.csv",
     "inference.csv",
@@ -42,7 +45,10 @@ RECORD_FILES = (
     "weights_by_client.nii.gz",
     *(
         f"{name}.{ending}"
-        for name in ("curves", "coefficients", "brain", "brain_by_client", "inference")
+        for name in (
+            *("curves", "coefficients", "brain", "brain_by_client", "inference"),
+            *("roc", "calibration", "decision"),
+        )
         for ending in ("png", "pdf", "svg")
     ),
     "report.html",

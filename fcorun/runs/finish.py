@@ -32,6 +32,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
+from fcorun.models.curves import Curves
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.rows.site_rows import SiteRows
@@ -43,6 +44,7 @@ from fcorun.system.interruption import check_interrupted
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
 
 Arrays = dict[str, np.ndarray]
+Pictures = Callable[[], dict[str, bytes]]  # waits for pictures, and returns them by file name
 
 
 def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None, *, times: dict) -> None:
@@ -80,6 +82,7 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
             summary |= held_out.summary
             summary["seconds"]["scores"] = time.perf_counter() - start
             _write_held_out(job, held_out)
+            pictures = _add_curves(job, held_out.curves, pictures)
         if data.features.encoding is not None:
             _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
         for name, values in arrays.items():
@@ -152,9 +155,7 @@ def _warn_of_zero_weights(experiment: PreparedExperiment, row: dict[str, float])
     return f"reg={experiment.names['reg']} made every weight 0: a smaller strength leaves some nonzero"
 
 
-def _write_end(
-    job: Job, final: tuple[str, str], summary: dict, pictures: Callable[[], dict[str, bytes]] | None
-) -> None:
+def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictures | None) -> None:
     """Write the summary of the record, then its pictures, and the status last.
 
     Args:
@@ -186,7 +187,17 @@ def _write_held_out(job: Job, results: HeldOutResults) -> None:
         job.add_reason(warning)
 
 
-def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Callable[[], dict[str, bytes]]:
+def _add_curves(job: Job, curves: Curves | None, pictures: Pictures | None) -> Pictures | None:
+    """Begin to draw the curves on held-out rows, and return a function that waits for all pictures."""
+    if pictures is None or curves is None:
+        return pictures
+    from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
+
+    drawn = begin_call(job.helper, draw_held_out_rows, curves, job.label, style=job.experiment.settings.style)
+    return lambda: {**pictures(), **drawn()}
+
+
+def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
     """Begin to draw the curves of a run, and the coefficients of a linear model.
 
     Returns a function that waits for the pictures, and returns them by file name.

@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.models.choose_threshold import ChosenThresholds, choose_thresholds, fix_thresholds
+from fcorun.models.curves import Curves, compute_curves
 from fcorun.models.predictions import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN, predict_splits, predictions_csv
 from fcorun.models.scores import tabulate_scores
 from fcorun.models.site_scores import compute_site_scores
@@ -31,11 +32,13 @@ class HeldOutResults:
             none other if nothing is held out.
         thresholds: the thresholds between two classes, or None.
         note: a sentence for the log, or "".
+        curves: the curves of two classes, or None.
     """
 
     files: dict[str, str]
     thresholds: ChosenThresholds | None = None
     note: str = ""
+    curves: Curves | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -71,11 +74,15 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     thresholds = choose_thresholds(predictions, experiment.settings.threshold)
     if thresholds is not None:
         predictions = thresholds.apply(predictions)
-    files["scores.csv"] = csv_text(tabulate_scores(predictions))
+    scores = tabulate_scores(predictions)
+    files["scores.csv"] = csv_text(scores)
     n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
     note = ""
     if n_rows <= MAX_PREDICTED_ROWS:
         files[PREDICTIONS_FILE] = predictions_csv(predictions)
     else:
         note = f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
-    return HeldOutResults(files, thresholds, note)
+    curves = compute_curves(predictions, scores)
+    if curves is not None:
+        files |= curves.files
+    return HeldOutResults(files, thresholds, note, curves)

@@ -6,7 +6,7 @@ from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.records.formats import json_text, yaml_text
 from fcorun.records.locks import try_lock
 from fcorun.records.record import Record
-from fcorun.runs.held_out import score_held_out
+from fcorun.runs.held_out import HeldOutResults, score_held_out
 from fcorun.runs.job import Job
 
 
@@ -36,7 +36,7 @@ def rescore(job: Job, data: FederatedData) -> bool:
         earlier = (summary.get("threshold") or {}).get("warnings", [])
         sentences = [text for text in str(status.get("reason", "")).split("; ") if text and text not in earlier]
         job.reason = "; ".join([*sentences, *results.warnings])
-        for name, content in results.files.items():
+        for name, content in {**results.files, **_draw_again(job, results)}.items():
             folder.write_file(name, content)
         folder.write_file("config.yaml", yaml_text(job.experiment.config))
         folder.write_status("done", job.label, job.reason)
@@ -45,3 +45,12 @@ def rescore(job: Job, data: FederatedData) -> bool:
     finally:
         folder.release()
     return True
+
+
+def _draw_again(job: Job, results: HeldOutResults) -> dict[str, bytes]:
+    """Return the pictures of curves by file name if the record has such pictures, which mark the threshold."""
+    if results.curves is None or not (job.run_folder.path / "roc.png").exists():
+        return {}
+    from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
+
+    return draw_held_out_rows(results.curves, job.label, style=job.experiment.settings.style)

@@ -74,9 +74,12 @@ def test_a_finished_run_is_scored_again_and_not_trained_again(trained, visits):
     first = trained("binary", "data.test=0.2")
     folder, metrics_file = first.folder, first.folder / "metrics.csv"
     before = metrics_file.stat().st_mtime_ns
+    picture = folder / "roc.png"
+    drawn = picture.stat().st_mtime_ns
     second = trained("binary", "data.test=0.2", "threshold=youden")
     assert second.folder == folder
     assert metrics_file.stat().st_mtime_ns == before
+    assert picture.stat().st_mtime_ns > drawn
     section = second.summary["threshold"]
     validation = second.predictions[second.predictions["set"] == "validation"]
     fpr, tpr, thresholds = metrics.roc_curve(validation["target"] == "ill", validation["probability"])

@@ -14,6 +14,13 @@ from fcorun.reports.page.elements import Page, collapsible, embed_picture, html_
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # whose coefficients are drawn
+_CURVE_CAPTIONS = {
+    "roc": "ROC and precision-recall curves. AP is the average precision; dashed: a model that knows nothing.",
+    "calibration": "Calibration: groups of as many rows each, and a smooth line (loess); bars below: the predicted "
+    "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
+    "decision": "Decision curve: the net benefit, (true positives - false positives t / (1 - t)) / n, of treating the "
+    "rows whose probability is at least the threshold t.",
+}
 _MAX_CLIENT_ROWS = 200  # of scores by client
 
 
@@ -83,7 +90,7 @@ def _add_bar_chart(page: Page, caption: str, rows: Sequence[dict[str, Any]], cla
 
 
 def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
-    """Return a table of the scores for all clients, and for a single run a table by client; [] without scores."""
+    """Return the scores of all clients, for a single run by client, and pictures of curves; [] without scores."""
     scores = [(name, row) for name, record in records for row in read_csv(record.folder / "scores.csv")]
     overall = [(name, row) for name, row in scores if not row["client"]]
     if not overall:
@@ -104,7 +111,14 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
         if len(by_client) > _MAX_CLIENT_ROWS:
             summary += f" (the first {_MAX_CLIENT_ROWS} of {len(by_client)} rows; scores.csv has all)"
         blocks.append(collapsible(summary, html_table(keys, rows, "by_client")))
+    for name, record in records[:MAX_MODELS]:
+        blocks += curve_pictures(record.folder, "" if is_single_run else f"{name}: ")
     return blocks
+
+
+def curve_pictures(folder: Path, name: str = "") -> list[str]:
+    """Return the pictures of curves on held-out rows that a folder has; each caption begins with ``name``."""
+    return [embed_picture(folder / f"{file}.png", name + caption) for file, caption in _CURVE_CAPTIONS.items()]
 
 
 def read_csv(path: Path) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from fcorun.reports.page.elements import (
     paragraph,
     to_text,
 )
-from fcorun.reports.page.models import parse_cell, parse_float, read_csv
+from fcorun.reports.page.models import curve_pictures, parse_cell, parse_float, read_csv
 from fcorun.reports.pictures.layout import COLOURS
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
@@ -123,6 +123,7 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
         chart_grid(*filter(None, charts)),
         bullet_list([str(line) for line in about.get("warnings", ())]),
         scores,
+        *curve_pictures(folder, "Out of fold. "),
     )
     text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
     chosen = f"chosen {parse_float(about.get('chosen')):.4g} by the rule {about.get('rule')}"

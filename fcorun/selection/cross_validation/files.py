@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 
 from fcorun.models.coefficients import COLUMNS, Coefficients
+from fcorun.models.curves import compute_curves
 from fcorun.models.predictions import PREDICTIONS_FILE, predictions_csv
 from fcorun.models.scores import tabulate_scores
 from fcorun.records.formats import csv_text, frame_csv
+from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 from fcorun.selection.cross_validation.options import ALL_ROWS, Selection
 from fcorun.selection.cross_validation.picture import draw_selection
 from fcorun.selection.fitting import END_STATES
 from fcorun.selection.folds import list_marked_folds
+from fcorun.selection.picture import format_title
 from fcorun.selection.result import write_study_file
 from fcorun.system.files import write_atomically
 
@@ -31,10 +34,24 @@ def write(selection: Selection) -> None:
         write_atomically(folder / "path.csv", frame_csv(_tabulate_coefficients(selection, coefficients)))
     if selection.predictions:
         write_atomically(folder / PREDICTIONS_FILE, predictions_csv(selection.predictions))
-        write_atomically(folder / "scores.csv", csv_text(tabulate_scores(selection.predictions)))
+        scores = tabulate_scores(selection.predictions)
+        write_atomically(folder / "scores.csv", csv_text(scores))
+        _write_curves(selection, scores)
     write_summary(selection)
     for name, picture in draw_selection(selection, coefficients).items():
         write_atomically(folder / name, picture)
+
+
+def _write_curves(selection: Selection, scores: list[dict[str, Any]]) -> None:
+    """Write the tables and pictures of curves of two classes on the rows out of fold, if there are any."""
+    curves = compute_curves(selection.predictions, scores)
+    if curves is None:
+        return
+    style = selection.experiment.settings.style
+    title = f"{format_title(selection.experiment)}: out of {selection.options.folds} folds by {selection.by}"
+    pictures = draw_held_out_rows(curves, title, formats=("png", "pdf"), style=style)
+    for name, content in {**curves.files, **pictures}.items():
+        write_atomically(selection.folder / name, content)
 
 
 def write_summary(selection: Selection, seconds: float | None = None) -> None:

@@ -1,0 +1,118 @@
+"""The picture of calibration on held-out rows: observed shares against predicted probabilities."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, legend_height, shape_square
+from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.style import pt
+
+_LEGEND_COLUMNS = 3
+_DENSITY_HEIGHT = 0.1  # of the bars below the curves, as a share of the axis
+
+
+def draw(view: CurveView) -> Any | None:
+    """Return the figure: all rows with bins and a smooth line, and beside it the smooth line of each client.
+
+    Returns None for few rows, which have neither.
+    """
+    if not view.select(view.curves.calibration, ""):
+        return None
+    with_line = [client for client in view.clients if _points(view, client, "smooth")]
+    n_panels = 2 if with_line else 1
+    n_entries = 1 + view.n_legend_entries if with_line else 2
+    figure, axes = make_figure(
+        n_panels,
+        n_panels,
+        height=2.75,
+        title=view.heading,
+        left=0.5,
+        top=0.12 + legend_height(max(n_entries, 2), _LEGEND_COLUMNS),
+        gap=(0.6, 0.5),
+    )
+    limit = _axis_limit(view)
+    for ax in axes:
+        ax.plot([0, limit], [0, limit], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
+        shape_square(ax, limit)
+        ax.set_xlabel("predicted probability")
+    axes[0].set_ylabel("observed share")
+    _draw_all_rows(axes[0], view, limit)
+    if with_line:
+        for client in ["", *with_line]:
+            label = view.client_label(client, "") if client else "all rows"
+            _draw_line(axes[1], view, client, label)
+        axes[1].set_ylabel("observed share, smoothed")
+        add_legend_above(axes[1], _LEGEND_COLUMNS)
+    return figure
+
+
+def _points(view: CurveView, client: str, kind: str) -> list[dict[str, Any]]:
+    return [row for row in view.select(view.curves.calibration, client) if row["kind"] == kind]
+
+
+def _axis_limit(view: CurveView) -> float:
+    """Return the end of both axes, a multiple of 0.1, so that rare outcomes fill the panel."""
+    largest = max((row["probability"] for row in view.select(view.curves.calibration, "")), default=1.0)
+    largest = max([largest, *(row["high"] for row in _points(view, "", "bin"))])
+    for client in view.clients:
+        largest = max([largest, *(row["observed"] for row in _points(view, client, "smooth"))])
+    return min(math.ceil(10 * largest - 1e-9) / 10, 1.0)
+
+
+def _draw_line(ax: Any, view: CurveView, client: str, label: str) -> None:
+    """Draw the smooth line of a client, or of all rows for ""."""
+    line = _points(view, client, "smooth")
+    if line:
+        x, y = [point["probability"] for point in line], [point["observed"] for point in line]
+        ax.plot(x, y, label=label, **view.line_style(client))
+
+
+def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
+    """Draw bins with intervals, the smooth line, and below them the distribution of the probabilities."""
+    _draw_line(ax, view, "", "smoothed")
+    bins = _points(view, "", "bin")
+    if bins:
+        observed = [row["observed"] for row in bins]
+        errors = [[row["observed"] - row["low"] for row in bins], [row["high"] - row["observed"] for row in bins]]
+        ax.errorbar(
+            [row["probability"] for row in bins],
+            observed,
+            errors,
+            color=COLOURS[0],
+            marker="o",
+            markersize=pt(3),
+            linestyle="",
+            elinewidth=pt(0.7),
+            capsize=pt(1.5),
+            label=f"{len(bins)} groups of {bins[-1]['n']:,} rows, 95 % interval",
+            zorder=3.2,
+        )
+    _draw_density(ax, view, limit)
+    scores = view.scores("")
+    lines = [
+        f"slope {scores['calibration_slope']:.2f}",
+        f"intercept {scores['calibration_intercept']:.2f}",
+        f"expected/observed {scores['expected_over_observed']:.2f}",
+        f"Brier score {scores['brier']:.3f}",
+    ]
+    text = "\n".join(lines).replace("-", "\N{MINUS SIGN}")
+    ax.text(0.97, 0.16, text, transform=ax.transAxes, ha="right", va="bottom", linespacing=1.3)
+    add_legend_above(ax, _LEGEND_COLUMNS)
+
+
+def _draw_density(ax: Any, view: CurveView, limit: float) -> None:
+    """Draw below the axis how many rows have each probability, in steps of 0.01, from the flagged rows."""
+    flagged = {row["threshold"]: row["n_flagged"] for row in view.select(view.curves.decision, "")}
+    edges = [0.0, *(i / 100 for i in range(1, 100)), 1.0]
+    counts = [flagged.get(edge, 0) for edge in edges]
+    counts[0] = int(view.scores("")["n"])
+    heights = [above - below for above, below in pairwise(counts)]
+    scale = _DENSITY_HEIGHT * limit / max(heights)
+    base = -1.25 * _DENSITY_HEIGHT * limit
+    bars = [(edge, height * scale) for edge, height in zip(edges, heights, strict=False) if edge < limit]
+    ax.bar(
+        [edge for edge, _ in bars], [height for _, height in bars], 0.009, base, align="edge", color="0.65", linewidth=0
+    )
+    ax.set_ylim(base - 0.01 * limit, 1.02 * limit)
+    ax.set_yticks([tick for tick in ax.get_xticks() if 0 <= tick <= limit])

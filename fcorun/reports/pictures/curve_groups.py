@@ -1,0 +1,108 @@
+"""The parts that the pictures of held-out rows share: whose curves are drawn, their styles and their names."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fcorun.models.curves import Curves
+from fcorun.models.predictions import PERSONAL
+from fcorun.reports.pictures.layout import COLOURS, DASHES
+from fcorun.reports.pictures.style import pt
+
+MAX_NAMED = 6  # clients with a colour and a name each; more are grey
+_LEGEND_ROW = 0.14  # inches
+_MAX_LETTERS = 18  # of a client's name
+_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "rows out of fold"}
+
+
+@dataclass(frozen=True)
+class CurveView:
+    """The curves of one model, the personal models if there are some, which predict for known clients."""
+
+    curves: Curves
+    title: str
+
+    @property
+    def model(self) -> str:
+        """The model: shared or personal."""
+        return PERSONAL if PERSONAL in self.curves.thresholds else next(iter(self.curves.thresholds))
+
+    @property
+    def threshold(self) -> float:
+        """The threshold of the model."""
+        return self.curves.thresholds[self.model]
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of the clients with curves, in order."""
+        return [row["client"] for row in self.curves.scores if row["model"] == self.model and row["client"]]
+
+    @property
+    def n_legend_entries(self) -> int:
+        """The number of entries of clients in a legend."""
+        return len(self.clients) if len(self.clients) <= MAX_NAMED else 1
+
+    @property
+    def heading(self) -> list[str]:
+        """The lines above the picture: the run, the rows and the class."""
+        scores = self.scores("")
+        n, events = int(scores["n"]), round(scores["n"] * scores["prevalence"])
+        model = ", personal models" if self.model == PERSONAL else ""
+        positive = self.curves.positive
+        return [self.title, f"{n:,} {_SETS[self.curves.split]}, {events:,} of class '{positive}'{model}"]
+
+    def scores(self, client: str) -> dict[str, Any]:
+        """Return the scores of a client, or of all rows for ""."""
+        rows = self.select(self.curves.scores, client)
+        return rows[0]
+
+    def select(self, rows: Sequence[dict[str, Any]], client: str) -> list[dict[str, Any]]:
+        """Return the rows of a table that are about this model and a client, or about all rows for ""."""
+        return [row for row in rows if row["model"] == self.model and row["client"] == client]
+
+    def line_style(self, client: str) -> dict[str, Any]:
+        """Return the arguments of a line for matplotlib: thick for all rows, thin for a client, grey for many."""
+        if not client:
+            return {"color": "black", "linewidth": pt(1.6), "zorder": 3}
+        if len(self.clients) > MAX_NAMED:
+            return {"color": "0.7", "linewidth": pt(0.5), "zorder": 2}
+        i = self.clients.index(client)
+        return {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": pt(1.0), "zorder": 2}
+
+    def client_label(self, client: str, text: str) -> str:
+        """Return the entry of a client's line in a legend; of many clients the first stands for all."""
+        if len(self.clients) <= MAX_NAMED:
+            name = client if len(client) <= _MAX_LETTERS else client[: _MAX_LETTERS - 1] + "…"
+            return f"{name}: {text}" if text else name
+        return f"each of {len(self.clients)} clients" if client == self.clients[0] else ""
+
+
+def shape_square(ax: Any, limit: float = 1.0) -> None:
+    """Give both axes of a panel the same range, from 0 to a limit, and few ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    margin = 0.02 * limit
+    ax.set_xlim(-margin, limit + margin)
+    ax.set_ylim(-margin, limit + margin)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def add_legend_above(ax: Any, columns: int) -> None:
+    """Add a legend above a panel, so that it covers no curve; the figure has ``legend_height`` inches for it."""
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        frameon=False,
+        borderaxespad=0.3,
+        labelspacing=0.25,
+        columnspacing=1.2,
+        handlelength=2.4,
+    )
+
+
+def legend_height(n_entries: int, columns: int) -> float:
+    """Return the height in inches of a legend above a panel."""
+    return _LEGEND_ROW * math.ceil(n_entries / columns)

@@ -1,0 +1,49 @@
+"""The picture of ROC and precision-recall curves on held-out rows."""
+
+from typing import Any
+
+from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, legend_height, shape_square
+from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.style import pt
+
+_LEGEND_COLUMNS = 3
+
+
+def draw(view: CurveView) -> Any:
+    """Return the figure: sensitivity against 1 - specificity, and precision against sensitivity."""
+    top = 0.12 + legend_height(2 + view.n_legend_entries, _LEGEND_COLUMNS)
+    figure, (roc, precision) = make_figure(2, 2, height=2.75, title=view.heading, left=0.5, top=top, gap=(0.6, 0.5))
+    roc.plot([0, 1], [0, 1], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
+    scores = view.scores("")
+    precision.axhline(scores["prevalence"], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
+    for client in ["", *view.clients]:
+        points = view.select(view.curves.roc, client)
+        if not points:  # rows of one class
+            continue
+        sensitivity = [point["sensitivity"] for point in points]
+        of_client = view.scores(client)
+        areas = f"AUC {of_client['auc']:.2f}, AP {of_client['average_precision']:.2f}"
+        label = view.client_label(client, areas) if client else f"all rows: {areas}"
+        style = view.line_style(client)
+        roc.plot([point["false_positive_rate"] for point in points], sensitivity, label=label or None, **style)
+        shares = [points[1]["precision"], *(point["precision"] for point in points[1:])]
+        precision.plot(sensitivity, shares, drawstyle="steps-pre", **style)  # as the average precision is summed
+    _mark_threshold(view, roc, precision)
+    for ax in (roc, precision):
+        shape_square(ax)
+    roc.set_xlabel("1 \N{MINUS SIGN} specificity")
+    roc.set_ylabel("sensitivity")
+    precision.set_xlabel("sensitivity (recall)")
+    precision.set_ylabel("positive predictive value (precision)")
+    add_legend_above(roc, _LEGEND_COLUMNS)
+    return figure
+
+
+def _mark_threshold(view: CurveView, roc: Any, precision: Any) -> None:
+    """Mark the threshold of the model on the curves of all rows."""
+    (point,) = [row for row in view.select(view.curves.decision, "") if row["chosen"]]
+    style = {"color": COLOURS[3], "marker": "o", "markersize": pt(4), "linestyle": "", "zorder": 3.5}
+    label = f"threshold {view.threshold:.3g}"
+    roc.plot([1 - point["specificity"]], [point["sensitivity"]], label=label, **style)
+    if point["n_flagged"]:
+        precision.plot([point["sensitivity"]], [point["ppv"]], label=label, **style)
