@@ -163,14 +163,14 @@ def main() -> None:
     unknown = [name for name in arguments.names if name not in DESIGNS]
     if unknown:
         parser.error(f"there is no design '{unknown[0]}'")
-    jax.config.update("jax_enable_x64", True)
     print("| design | rows x features | method | all coefficients | nonzero ones | width | repetitions | each |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in arguments.names or DESIGNS:
         repetitions = arguments.repetitions
         if DESIGNS[name].features > DESIGNS[name].rows:
             repetitions = max(repetitions // 5, 2)
-        print(measure(name, repetitions), flush=True)
+        with jax.enable_x64(True):
+            print(measure(name, repetitions), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,12 @@ def script(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("benchmark.py", ["round", "sweep"]), ("reproduce.py", ["--fast", "NAME"]), ("make_hospitals.py", ["--rows"])],
+    [
+        ("benchmark.py", ["round", "sweep"]),
+        ("reproduce.py", ["--fast", "NAME"]),
+        ("make_hospitals.py", ["--rows"]),
+        ("coverage.py", ["homoscedastic", "--repetitions"]),
+    ],
 )
 def test_help(name, words, script):
     code, out, err = script(name, "--help")
@@ -87,3 +92,12 @@ def test_hospitals_are_the_same_for_a_seed(tmp_path, script):
     code, _, err = script("make_hospitals.py", "--rows", "2")
     assert code == 2
     assert "--rows 2 is too few" in err
+
+
+def test_intervals_of_a_few_simulated_designs(script):
+    names = ["homoscedastic, wald", "logistic", "3 clusters, wald"]
+    code, out, _ = script("coverage.py", *names, "--repetitions", "2")
+    rows = [line.split(" | ") for line in out.splitlines()[2:]]
+    assert code == 0
+    assert [row[0] for row in rows] == [f"| {name}" for name in names]
+    assert all(float(row[3].split()[0]) > 70 for row in rows)

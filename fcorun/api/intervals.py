@@ -47,12 +47,13 @@ class Intervals:
             return draw_forest(self.table)
 
     def save(self, folder: str | Path) -> None:
-        """Write inference.csv, inference.png and inference.pdf into a folder."""
-        from fcorun.reports.pictures.forest import draw_files
+        """Write inference.csv, .txt, .png and .pdf into a folder."""
+        from fcorun.reports.pictures.forest import make_files
 
         check_folder(folder, "folder")
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, content in {"inference.csv": self.table.to_csv(), **draw_files(self.table, self.style)}.items():
+        sentences = [self.description, *(f"warning: {sentence}" for sentence in self.warnings)]
+        for name, content in make_files(self.table, sentences, self.style).items():
             write_atomically(Path(folder) / name, content)
 
     def __repr__(self) -> str:

@@ -238,14 +238,14 @@ def _estimate_unpenalized(
 
     Raises UserError for too few rows, and for a singular Hessian.
     """
-    if len(rows.y) <= len(start):
-        raise UserError(f"{len(rows.y)} rows do not determine {len(start)} parameters without a penalty: give a record "
+    n_rows = int((rows.weight > 0).sum())
+    if n_rows <= len(start):
+        raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
                         "with reg=l1, or fewer features")  # fmt: skip
     sums = PooledSums(problem.objective, rows, clusters)
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
         scores = sums.scores(solution.theta)
-        n_rows = int((rows.weight > 0).sum())
         estimates = wald_estimates(solution.theta, solution.sums, scores, n_rows, clusters is not None)
     except SingularHessian as error:
         names = [*problem.feature_names, "(intercept)"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.in_memory import InMemoryTable
+from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
@@ -132,6 +133,8 @@ def _prepare_experiment(record: Record, data: Dataset | None) -> PreparedExperim
         raise UserError(f"{record.folder}: its config.yaml or summary.json is lost or damaged: run it again") from error
     if experiment.settings.frozen:
         raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")
+    if isinstance(experiment.data, Sites):
+        raise UserError(f"{record.folder} has rows that stay at their sites, and intervals need all rows in one place")
     if data is not None:
         experiment = replace(experiment, data=data)
     elif isinstance(experiment.data, InMemoryTable):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fcorun.inference.estimates import adjust_by_holm, intervals
+from fcorun.inference.methods import METHODS, SOURCES
 from fcorun.models.coefficients import format_csv
 from fcorun.models.inference import Inference
 from fcorun.models.inference_features import feature_scaling
@@ -21,14 +22,6 @@ COLUMNS = (
 )
 INTERCEPT = "(intercept)"
 _RATIOS = {Logistic: "odds ratio", Poisson: "rate ratio", Gamma: "ratio of means"}
-SOURCES = {
-    "debiased": "@vandegeer2014 and @lee2017, with strengths by the rule of @zhang2014",
-    "wald": "robust standard errors of @white1980",
-    "split": "data splitting of @cox1975, robust standard errors of @white1980",
-    "clusters": "standard errors by cluster of @liang1986",
-    "holm": "@holm1979",
-}
-_METHODS = {"debiased": "debiased lasso", "wald": "Wald", "split": "Wald on the second half"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +169,7 @@ def _method_column(inference: Inference) -> tuple[str, ...]:
     if problem.has_intercept:
         column.append("")
     for parameter in inference.parameters.kept:
-        column[parameter] = _METHODS[inference.options.method]
+        column[parameter] = METHODS[inference.options.method]
     return tuple(column)
 
 
@@ -189,7 +182,7 @@ def describe_method(inference: Inference) -> str:
         "group": "standard errors by group",
     }
     clusters = "" if inference.n_clusters is None else f" ({inference.n_clusters} of them)"
-    return (f"{_METHODS[options.method]}, {100 * options.level:g} % intervals, {inference.n_rows:,} rows, "
+    return (f"{METHODS[options.method]}, {100 * options.level:g} % intervals, {inference.n_rows:,} rows, "
             f"{errors[options.cluster]}{clusters}")  # fmt: skip
 
 
@@ -229,3 +222,10 @@ def order_by_p_value(table: InferenceTable) -> Sequence[int]:
     tested = np.flatnonzero(~np.isnan(table.p_holm))
     sizes = -np.abs(table.estimate_standardized[tested])
     return [int(row) for row in tested[np.lexsort((sizes, table.p_value[tested]))]]
+
+
+def format_p(p: float) -> str:
+    """Return a p value with three decimals, as journals print it."""
+    if np.isnan(p):
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

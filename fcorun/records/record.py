@@ -40,6 +40,7 @@ RECORD_FILES = (
     "coefficients.csv",
     "coefficients_by_client.csv",
     "inference.csv",
+    "inference.txt",
     "mask.nii.gz",
     "weights.nii.gz",
     "weights_by_client.nii.gz",

@@ -1,6 +1,9 @@
 """The bibliography of records: BibTeX of fcorun and of the sources of their plug-ins."""
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -9,9 +12,10 @@ from yaml import YAMLError
 
 from fcorun.config import IDENTITY_SECTIONS, SECTIONS, locate
 from fcorun.errors import UserError
-from fcorun.records.formats import read_summary
+from fcorun.inference.methods import INTERVALS_FILE, METHODS, SOURCES
+from fcorun.records.formats import read_summary, read_text
 from fcorun.records.record import Record
-from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, read_source
+from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
 from fcorun.trust import is_free_to_import
 
 
@@ -59,6 +63,19 @@ def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
     return plugins
 
 
+def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
+    """Return the methods of the records' intervals, each once, with their sources."""
+    methods = set()
+    for record in records:
+        with suppress(OSError, ValueError, csv.Error):
+            text = read_text(record.folder / INTERVALS_FILE)
+            methods |= {row.get("method") for row in csv.DictReader(io.StringIO(text))}
+    sources = [SOURCES[name] for name, title in METHODS.items() if title in methods]
+    if not sources:
+        return []
+    return [CitedPlugin(("fcorun infer",), parse_source("; ".join([*sources, SOURCES["clusters"], SOURCES["holm"]])))]
+
+
 def build_bibliography(records: Sequence[Record]) -> str:
     """Return a BibTeX file: fcorun, then each entry that plug-ins of the records name, once.
 
@@ -70,7 +87,7 @@ def build_bibliography(records: Sequence[Record]) -> str:
     unread = sum(not _read_config(record) for record in records)
     if unread:
         remaining.append(f"{unread} of {len(records)} records hold no configuration that can be read")
-    for plugin in find_cited_plugins(records):
+    for plugin in [*find_cited_plugins(records), *_find_cited_intervals(records)]:
         names = ", ".join(plugin.names)
         for entry in plugin.source.entries:
             known = entries.setdefault(entry.key, entry)

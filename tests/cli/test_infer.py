@@ -42,9 +42,8 @@ def test_another_folder_and_other_options(record, call, tmp_path):
     code, out, _ = call("infer", record, f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3")
     assert code == 0
     assert "90 % intervals" in out
-    assert {path.name for path in Path(tmp_path, "split").iterdir()} == {
-        f"inference.{e}" for e in ("csv", "png", "pdf")
-    }
+    names = {path.name for path in Path(tmp_path, "split").iterdir()}
+    assert names == {f"inference.{ending}" for ending in ("csv", "txt", "png", "pdf")}
 
 
 @pytest.mark.parametrize(
@@ -67,11 +66,21 @@ def test_a_folder_without_a_record_is_refused(call, tmp_path):
     assert call("infer", tmp_path)[0] == 2
 
 
-def test_the_page_of_a_record_shows_its_forest_plot(record, report, tmp_path, monkeypatch):
+def test_the_page_of_a_record_shows_its_forest_plot(record, call, report, tmp_path, monkeypatch):
+    call("infer", record)
     monkeypatch.chdir(tmp_path)
-    assert "intervals; inference.csv has all" in report(str(record))
+    page = report(str(record))
+    assert "intervals; inference.csv has all" in page
+    assert "at the certified solution" in page
 
 
 def test_the_tab_key_completes_options():
     assert completions("fcorun infer run me")[0] == ["method=debiased", "method=wald", "method=split"]
     assert completions("fcorun infer ")[0] == []
+
+
+def test_the_bibliography_has_the_sources_of_intervals(record, call):
+    call("infer", record)
+    _, out, _ = call("cite", record)
+    assert "vandegeer2014" in out
+    assert "fcorun infer" in out

@@ -232,3 +232,11 @@ def test_more_parameters_than_rows_and_equal_features_are_refused():
         infer(record_of("reg=none", frame=patients().iloc[[0, 40, 80, 81, 120, 160]]), InferenceOptions())
     with fails("dose", "noise", "reg=l1"):
         infer(record_of("reg=none", frame=patients().assign(noise=patients()["dose"])), InferenceOptions())
+
+
+def test_rows_that_stay_at_their_sites_are_refused():
+    record = record_of("reg=none")
+    sites = prepare(composed("algo=newton", "data=sites", "data.target=stay", "reg=none"))
+    (record.folder / "config.yaml").write_text(yaml.safe_dump(sites.config))
+    with fails("stay at their sites"):
+        infer(Record(record.folder), InferenceOptions())

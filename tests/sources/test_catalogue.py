@@ -17,7 +17,7 @@ from helpers import fails
 import fcorun
 from fcorun.algorithms import FedDualAvg
 from fcorun.config import IDENTITY_SECTIONS, SECTIONS
-from fcorun.models.inference_table import SOURCES
+from fcorun.inference.methods import SOURCES
 from fcorun.sources import catalogue as sources
 from fcorun.sources.catalogue import UNPUBLISHED, BibEntry, Source, load_catalogue, parse_source, read_source
 

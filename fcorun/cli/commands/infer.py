@@ -1,5 +1,6 @@
 """fcorun infer: intervals for the coefficients of a linear model."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from fcorun.system.files import write_atomically
 
 _KEYS = "method=auto|debiased|wald|split, level=0.95, cluster=auto|none|client|group, seed=0, out=DIR"
 _MAX_PRINTED = 15  # features
-_MAX_P_DIGITS = 1e-3
 
 
 def run(argv: Sequence[str]) -> int:
@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     logistic, poisson or gamma with reg=none, l1 or elastic_net. The problem is solved anew to a small gap. With a
     penalty the intervals are those of the debiased lasso (debiased), or of a model without a penalty on the half of the
     rows that did not select its features (split); without one they are Wald intervals with robust standard errors
-    (wald), also by client or group. DIR, by default RECORD, gets inference.csv, inference.png and inference.pdf."""
+    (wald), also by client or group. DIR, by default RECORD, gets inference.csv, .txt, .png and .pdf."""
     parser = CommandParser("infer", run.__doc__, folders=False)
     parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done, or a selection")
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.models.inference import InferenceOptions, infer
     from fcorun.models.inference_table import build_table, describe
     from fcorun.models.inference_warnings import find_warnings
-    from fcorun.reports.pictures.forest import draw_files
+    from fcorun.reports.pictures.forest import make_files
 
     options, unknown, out = split_options(InferenceOptions, arguments.options)
     if unknown:
@@ -49,24 +49,26 @@ def run(argv: Sequence[str]) -> int:
     with use_config_dir(arguments.config_dir):
         inference = infer(record, options)
     table = build_table(inference)
-    console = make_console()
-    for line in describe(inference, table):
-        console.print(escape(line))
-    _print_table(table, console)
-    for line in find_warnings(inference):
-        console.print(escape(f"warning: {line}"))
+    description = describe(inference, table)
+    warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
     style = str(record.flat_config.get("style", "paper"))
-    files: dict[str, Any] = {"inference.csv": table.to_csv(), **draw_files(table, style)}
+    files = make_files(table, [*description, *warnings], style)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)
+    console = make_console()
+    for line in description:
+        console.print(escape(line))
+    _print_table(table, console)
+    for line in warnings:
+        console.print(escape(line))
     console.print(escape(f"{folder}: {', '.join(files)}"))
     return 0
 
 
 def _print_table(table: Any, console: Any) -> None:
     """Print the features with the smallest p values."""
-    from fcorun.models.inference_table import order_by_p_value
+    from fcorun.models.inference_table import format_p, order_by_p_value
 
     rows = order_by_p_value(table)
     printed = Table(box=None, pad_edge=False, header_style="bold")
@@ -77,9 +79,8 @@ def _print_table(table: Any, console: Any) -> None:
             *(table.estimate[row], table.low[row], table.high[row]),
             *(table.estimate_standardized[row], table.low_standardized[row], table.high_standardized[row]),
         )
-        cells = [f"{value:.4g}" for value in numbers]
-        p = table.p_value[row]
-        printed.add_row(escape(table.features[row]), *cells, f"{p:.3f}" if p >= _MAX_P_DIGITS else "<0.001")
+        cells = ["" if math.isnan(value) else f"{value:.4g}" for value in numbers]
+        printed.add_row(escape(table.features[row]), *cells, format_p(table.p_value[row]))
     print_full_width(printed, console)
     if len(rows) > _MAX_PRINTED:
         console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")

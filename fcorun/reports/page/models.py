@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.inference.methods import INTERVALS_TEXT
 from fcorun.records.formats import read_summary, read_text
 from fcorun.records.record import Record
-from fcorun.reports.page.elements import Page, collapsible, embed_picture, html_table, paragraph, to_text
+from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # whose coefficients are drawn
@@ -56,6 +57,7 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]]) -> lis
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
         blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
+        blocks.append(bullet_list(_read_lines(record.folder / INTERVALS_TEXT)))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
         blocks.append(paragraph(f"Coefficients of {more} more best runs are in their coefficients.csv."))
@@ -126,6 +128,14 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
     try:
         return list(csv.DictReader(io.StringIO(read_text(path), newline="")))
     except (OSError, ValueError, csv.Error):
+        return []
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines of a text; [] if the file is missing or cannot be read."""
+    try:
+        return read_text(path).splitlines()
+    except (OSError, ValueError):
         return []
 
 

@@ -1,10 +1,12 @@
 """The forest plot of intervals: a row for each feature, with its numbers beside it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fcorun.models.inference_table import InferenceTable, order_by_p_value
+from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
+from fcorun.models.inference_table import InferenceTable, format_p, order_by_p_value
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 
@@ -17,11 +19,13 @@ _P = 0.42  # inches of the column of p values
 _REFERENCE = "reference"
 
 
-def draw_files(table: InferenceTable, style: str = "paper") -> dict[str, bytes]:
-    """Return inference.png and inference.pdf by name."""
+def make_files(table: InferenceTable, sentences: Sequence[str], style: str = "paper") -> dict[str, str | bytes]:
+    """Return the files of intervals by name: the table, the ``sentences`` about them, and the forest plot."""
+    files: dict[str, str | bytes] = {INTERVALS_FILE: table.to_csv()}
+    files[INTERVALS_TEXT] = "".join(f"{sentence}\n" for sentence in sentences)
     with style_context(style):
         figure = draw_forest(table)
-        return {f"inference.{ending}": render_figure(figure, ending) for ending in ("png", "pdf")}
+        return files | {f"inference.{ending}": render_figure(figure, ending) for ending in ("png", "pdf")}
 
 
 def draw_forest(table: InferenceTable) -> Any:
@@ -160,7 +164,7 @@ def _write_columns(ax: Any, table: InferenceTable, rows: list[int], positions: n
             _write(ax, text, (end, y))
     _write(ax, "p", (ends[-1] + _P, None), style="italic")
     for row, y in zip(rows, positions, strict=True):
-        _write(ax, _format_p(table.p_value[row]), (ends[-1] + _P, y))
+        _write(ax, format_p(table.p_value[row]), (ends[-1] + _P, y))
 
 
 def _write(ax: Any, text: str, place: tuple[float, float | None], **options: Any) -> None:
@@ -181,16 +185,11 @@ def _format_interval(low: float, middle: float, high: float, null: float) -> str
     if not width or not 1e-4 <= width < 1e5:
         return f"{middle:.3g} ({low:.3g} to {high:.3g})"
     decimals = max(0, 1 - int(np.floor(np.log10(width))))
+    if null and high < 100:  # of ratios, journals print two decimals
+        decimals = max(decimals, 2)
     if any(round(end, decimals) == null for end in (low, high)):
         decimals += 1
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")
-
-
-def _format_p(p: float) -> str:
-    """Return a p value with three decimals, as journals print it."""
-    if np.isnan(p):
-        return ""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _shorten(name: str) -> str:
