@@ -1,8 +1,10 @@
+from .adap import ADAP
 from .apfl import APFL
 from .base import Algorithm, Baseline, ProblemConstants, RunConditions, Traits
 from .centralized import Centralized
 from .dane import DANE
 from .ditto import Ditto
+from .dlsa import DLSA
 from .edsl import EDSL
 from .fast_fedda import FastFedDA
 from .fedadmm import FedADMM
@@ -24,6 +26,8 @@ from .fedsplit import FedSplit
 from .gram import Gram
 from .local import Local
 from .local_data import LocalData
+from .local_fit import LocalFitAlgorithm
+from .meta_analysis import MetaAnalysis
 from .mixture import Mixture
 from .newton import Newton
 from .one_client import OneClient
@@ -38,8 +42,10 @@ from .scaffold import Scaffold
 from .shifted import ShiftedAlgorithm
 
 __all__ = [
+    "ADAP",
     "APFL",
     "DANE",
+    "DLSA",
     "EDSL",
     "Algorithm",
     "Baseline",
@@ -65,6 +71,8 @@ __all__ = [
     "Gram",
     "Local",
     "LocalData",
+    "LocalFitAlgorithm",
+    "MetaAnalysis",
     "Mixture",
     "Newton",
     "OneClient",

@@ -59,6 +59,8 @@ class Traits:
         uploads: what a channel that loses something must know of uploads: they are "updates" of the server's model,
             which the next round corrects; "increments" of clients' states, whose sum the server keeps; "points" or
             gradients, which do not vanish at the optimum; or must arrive "exact", as they are.
+        local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
+            positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
     """
 
     needs: tuple[str, ...] = ()
@@ -76,6 +78,7 @@ class Traits:
     shared_model: bool = True
     hessian: Literal["linear model", "constant", ""] = ""
     uploads: Literal["updates", "increments", "points", "exact"] = "updates"
+    local_fits: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,10 +232,12 @@ class Algorithm(Method, ABC):
     Attributes:
         declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
             Metric("consensus", "distance from consensus", higher=False, log=True).
+        metrics_of_server: True if ``metrics`` reads the server's state alone, so that runs over sites have them, too.
         sending_rounds: the number of rounds, the first ones of a run, in which messages are sent; None: all rounds.
     """
 
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()
+    metrics_of_server: ClassVar[bool] = False
     sending_rounds: ClassVar[int | None] = None
 
     @abstractmethod
@@ -318,6 +323,13 @@ class Algorithm(Method, ABC):
     def broadcast_bytes(self, broadcast: PyTree) -> int:
         """Return the bytes of a broadcast to one client in transit, of either exchange, by default its arrays'."""
         return tree_bytes(broadcast)
+
+    def round_bytes(self, number: int, uploads: tuple[int, ...], broadcasts: tuple[int, ...]) -> tuple:
+        """Return the bytes of a client's uploads and broadcasts in a round, counted from 0, one for each exchange.
+
+        By default these are the arguments, which ``upload_bytes`` and ``broadcast_bytes`` return, in every round.
+        """
+        return uploads, broadcasts
 
     def edge(self, problem: Problem, edge: PyTree, mean: PyTree) -> PyTree:
         """Return an edge's new state from the weighted mean of the uploads of its clients; by default ``server``."""

@@ -45,7 +45,7 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
             "personal models": algorithm.has_personal_models,
             "all clients in every round": not traits.partial,
             "all data at once": traits.deterministic,
-            "linear models": traits.hessian == "linear model",
+            "linear models": traits.hessian == "linear model" or traits.local_fits,
             "least squares": traits.hessian == "constant",
             "mirror maps": traits.mirrored,
             "topology=tree": traits.hierarchy == "some",

@@ -131,7 +131,12 @@ def uses_decomposed_losses(traits: Traits, schedule: Schedule, problem: Problem,
     useful = (traits.proximal and schedule.full_batch_steps) or (
         traits.deterministic and data.train.sizes.max() > parameters
     )
-    return bool(useful) and not schedule.generated_clients and can_decompose(problem.objective, data, parameters)
+    return (
+        bool(useful)
+        and not traits.local_fits
+        and not schedule.generated_clients
+        and can_decompose(problem.objective, data, parameters)
+    )
 
 
 def precompute_losses(

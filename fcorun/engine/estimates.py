@@ -96,6 +96,7 @@ def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:
 
 def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     """Return the traffic of a run with this seed."""
+    has_uneven_rounds = type(federation.algorithm).round_bytes is not Algorithm.round_bytes
     return Traffic(
         topology=federation.topology,
         links=federation.links,
@@ -103,6 +104,7 @@ def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
         rounds=rounds,
         frozen=federation.frozen,
         sending_rounds=federation.algorithm.sending_rounds,
+        sizes_of_round=federation.algorithm.round_bytes if has_uneven_rounds else None,
     )
 
 

@@ -75,6 +75,7 @@ class Traffic:
         links: the array of ``Topology.connect``, or None.
         frozen: whether the server's model is fixed, so that nothing is sent.
         sending_rounds: the number of rounds in which messages are sent, the first ones; None: all rounds.
+        sizes_of_round: the method ``round_bytes`` of an algorithm whose rounds send different messages, or None.
     """
 
     topology: Topology
@@ -83,6 +84,7 @@ class Traffic:
     rounds: int
     frozen: bool = False
     sending_rounds: int | None = None
+    sizes_of_round: Callable[[int, tuple[int, ...], tuple[int, ...]], tuple] | None = None
     totals: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
 
     def bytes_after(self, rounds: int, sizes: MessageBytes) -> dict[str, int]:
@@ -96,13 +98,19 @@ class Traffic:
     def _totals(self, sizes: MessageBytes) -> dict[str, np.ndarray]:
         """Return the bytes sent before and after each round, (rounds + 1,), by counter."""
         schedule = self.schedule
-        first = self.topology.round_bytes(schedule.draw_cohort(0), self.links, sizes)
+        first = self._round_bytes(0, sizes)
         if self.frozen:
             first = dict.fromkeys(first, 0)
         all_clients = schedule.cohort_size == len(schedule.sizes)
-        if self.frozen or all_clients or not self.topology.bytes_depend_on_cohort:
+        is_even = self.sizes_of_round is None and (all_clients or not self.topology.bytes_depend_on_cohort)
+        if self.frozen or is_even:
             return {name: np.arange(self.rounds + 1) * count for name, count in first.items()}
-        by_round = [
-            self.topology.round_bytes(schedule.draw_cohort(number), self.links, sizes) for number in range(self.rounds)
-        ]
+        by_round = [self._round_bytes(number, sizes) for number in range(self.rounds)]
         return {name: np.cumsum([0, *(counts[name] for counts in by_round)]) for name in first}
+
+    def _round_bytes(self, number: int, sizes: MessageBytes) -> dict[str, int]:
+        """Return the bytes of a round, counted from 0."""
+        if self.sizes_of_round is not None:
+            uploads, broadcasts = self.sizes_of_round(number, sizes.uploads, sizes.broadcasts)
+            sizes = sizes._replace(uploads=uploads, broadcasts=broadcasts)
+        return self.topology.round_bytes(self.schedule.draw_cohort(number), self.links, sizes)

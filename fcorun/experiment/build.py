@@ -120,8 +120,8 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         raise UserError("gap=true measures the duality gap of a linear model of one output with psi on its weights, "
                         f"not of objective={names['objective']} with data={names['data']}: leave gap out")  # fmt: skip
     check_whole_batches(experiment, build_schedule(experiment, data))
-    if experiment.algo.traits.hessian:
-        _check_hessian_size(experiment, data)
+    if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:
+        _check_hessian(experiment, data)
     if data.train.n_generated_clients:
         _check_generated_clients(experiment, data.train.n_generated_clients)
     chosen_client = getattr(experiment.algo, "client", 0) if experiment.algo.picks_client else 0
@@ -142,13 +142,26 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         )
 
 
-def _check_hessian_size(experiment: PreparedExperiment, data: FederatedData) -> None:
-    """Refuse an algorithm that sends Hessians of too many parameters. Raises UserError."""
+def _check_hessian(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Refuse Hessians of too many parameters, and local fits to too few rows. Raises UserError."""
     shapes = experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
     parameters = sum(math.prod(shape) for shape in shapes.values())
+    name, traits = experiment.names["algo"], experiment.algo.traits
     if parameters > MAX_PARAMETERS:
-        raise UserError(f"algo={experiment.names['algo']} sends Hessians, of at most {MAX_PARAMETERS:,} parameters, "
+        verb = "sends" if traits.hessian else "inverts"
+        raise UserError(f"algo={name} {verb} Hessians, of at most {MAX_PARAMETERS:,} parameters, "
                         f"and data={experiment.names['data']} has {parameters:,}: choose another algo")  # fmt: skip
+    if not traits.local_fits or getattr(experiment.algo, "ridge", 0.0):
+        return
+    if len(data.classes) > 2:
+        raise UserError(f"algo={name} fits each client's rows alone, and coefficients of {len(data.classes)} classes "
+                        "are not unique: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
+    smallest = int(data.train.sizes.argmin())
+    rows = int(data.train.sizes[smallest])
+    if rows <= parameters:
+        client = data.clients[smallest] if data.clients else smallest
+        raise UserError(f"algo={name} fits {parameters:,} parameters to the rows of each client alone, and client "
+                        f"'{client}' has {rows:,}: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
 
 
 def _check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> None:
@@ -224,7 +237,8 @@ def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Proble
     regularizer = aggregate_client_values(attach_graph(experiment.reg, data, names["reg"]), weights, data.train.offsets)
     regularizer = attach_groups(regularizer, experiment.objective, data)
     regularizer = resolve_factors(regularizer, experiment.objective, data)
-    problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.features.scale)
+    problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.features.scale,
+                      n_clients=data.n_clients)  # fmt: skip
     for name in problem.regularized:
         if name not in shapes:
             raise UserError(f"reg.apply_to: objective={names['objective']} has no parameter '{name}'; "

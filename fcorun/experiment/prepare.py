@@ -347,7 +347,7 @@ def _check_hessian(objective: Objective, traits: Traits, names: dict[str, str]) 
         raise UserError(f"algo={names['algo']} needs a Hessian that does not depend on w, which "
                         f"objective={names['objective']} does not have: choose another algo")  # fmt: skip
     smooth = is_linear_model(type(objective)) and objective.has_hessian  # type: ignore[attr-defined]
-    if traits.hessian and not smooth:
+    if (traits.hessian or traits.local_fits) and not smooth:
         raise UserError(f"algo={names['algo']} needs the Hessian of a linear model whose loss has a positive second "
                         f"derivative, and objective={names['objective']} has none: choose another algo")  # fmt: skip
 

@@ -121,9 +121,12 @@ class LinearModel(Objective):
     Attributes:
         intercept: whether the model has a bias.
         has_hessian: whether the loss has a positive second derivative in the prediction, which Newton's method needs.
+        is_log_likelihood: whether the loss is a negative log-likelihood as it stands. Otherwise variances of estimates
+            have a factor, the dispersion, which residuals estimate.
     """
 
     has_hessian: ClassVar[bool] = True
+    is_log_likelihood: ClassVar[bool] = False
 
     intercept: bool = True
 

@@ -20,6 +20,7 @@ class Poisson(LogLink):
     source = "textbook"
 
     convex = True
+    is_log_likelihood = True
     exp_name = "mean"
     metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
 

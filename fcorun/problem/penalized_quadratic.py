@@ -150,3 +150,27 @@ def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
 
     start = (jnp.zeros_like(right), scaled_right, scaled_right, scaled_right @ scaled_right, 0)
     return scale * lax.while_loop(proceeds, step, start)[0]
+
+
+def invert_positive(matrix: jax.Array) -> jax.Array:
+    """Return the inverse of a positive definite matrix (p, p), by sweeps of one row after another.
+
+    There are no decompositions of LAPACK, whose batches may hang. A row without information, which the rows before
+    determine, gets an infinite entry on the diagonal.
+    """
+    diagonal = jnp.diagonal(matrix)
+    scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
+    smallest = len(matrix) * jnp.finfo(matrix.dtype).eps
+
+    def sweep(k, state):
+        swept, singular = state
+        pivot = swept[k, k]
+        usable = pivot > smallest
+        row = swept[k] / jnp.where(usable, pivot, 1)
+        new = swept - jnp.outer(swept[:, k], row)
+        new = new.at[k].set(row).at[:, k].set(row).at[k, k].set(-1 / jnp.where(usable, pivot, 1))
+        return jnp.where(usable, new, swept), singular.at[k].set(~usable)
+
+    swept, singular = lax.fori_loop(0, len(matrix), sweep, (scale[:, None] * matrix * scale, scale == 0))
+    inverse = -scale[:, None] * swept * scale
+    return jnp.where(jnp.diag(singular), jnp.inf, jnp.where(singular[:, None] | singular, 0, inverse))

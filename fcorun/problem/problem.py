@@ -70,6 +70,7 @@ class Problem:
         shapes: the shape of each parameter.
         scale: the factor that turns stored examples into features.
         share: the sum of the weights in F of the clients in the round's cohort, 1 for all clients.
+        n_clients: the number of clients, M, for algorithms that collect the messages of single clients.
         curvature: (l, L), bounds on the curvature of each client's loss, computed only for algorithms that need them.
         key_bits: the bits of ``key``, or None.
         accessed: a set to which "server_key" is added when ``key`` is read, or None.
@@ -81,6 +82,7 @@ class Problem:
     shapes: dict[str, tuple[int, ...]]
     scale: float = 1.0
     share: jax.Array | float = 1.0
+    n_clients: int = 1
     curvature: tuple[float, float] | None = None
     key_bits: KeyBits | None = None
     accessed: set[str] | None = field(default=None, compare=False, repr=False)

@@ -247,7 +247,7 @@ def check_experiment(experiment: PreparedExperiment) -> None:
             isinstance(algo, Algorithm) and algo.has_personal_models
         ),
         f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
-            isinstance(algo, Algorithm) and algo.declared_metrics
+            isinstance(algo, Algorithm) and algo.declared_metrics and not algo.metrics_of_server
         ),
         f"reference=true takes sums of {_ONE_OUTPUT}, and a bound on its curvature, which objective="
         f"{names['objective']} with reg={names['reg']} has not here: leave it out": (

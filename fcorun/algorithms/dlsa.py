@@ -1,0 +1,65 @@
+"""Distributed least squares approximation: one round."""
+
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.local_fit import LocalFitAlgorithm
+from fcorun.problem.inner_solvers import StoppingRule
+from fcorun.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
+from fcorun.problem.vector import Vector
+from fcorun.regularizers.none import NoRegularizer
+
+_STOP = StoppingRule(10_000, 0.0, 1e-12)  # of the server's solver
+
+
+@dataclass(frozen=True)
+class DLSA(LocalFitAlgorithm):
+    """DLSA: clients send a quadratic model of their loss around their own fits, and the server minimises the sum.
+
+    Without a ridge the gradients at the fits are 0, and the mean of the models is the quadratic around b, the mean of
+    the fits weighted by their Hessians, as printed. With a ridge the gradients count, so that the models are those of
+    the losses alone. For least squares the models are exact, and so is the solution, with any ridge.
+
+    As printed, psi is the adaptive lasso (``adaptive=true`` and ``reg=l1``), whose strength is chosen by the
+    distributed BIC. Here the strength is given.
+
+    Attributes:
+        adaptive: whether psi acts on w_j / |b_j| instead of w_j; with ``reg=l1`` the strength of w_j is divided by
+            |b_j|.
+    """
+
+    source = "@zhu2021, with adaptive weights as an option"
+    traits = Traits(psi_sides=("server",), partial=False, deterministic=True, hessian="linear model", local_fits=True)
+
+    adaptive: bool = False
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        fit = self.fit(problem, data)
+        matrix = hessian(problem, fit, data.whole)
+        flat, unravel = ravel_pytree(fit)
+        return (unravel(matrix @ flat) - problem.gradient(fit, data.whole), pack_symmetric(matrix)), client
+
+    def server(self, problem, server, mean):
+        slopes, packed = mean
+        matrix = unpack_symmetric(packed, sum(values.size for values in server.values()))
+        zero = 0 * slopes
+        smooth = replace(problem, regularizer=NoRegularizer())
+        b = minimize_model(smooth, -slopes, matrix, zero, _STOP)
+        if not self.adaptive:
+            flat, unravel = ravel_pytree(b)
+            return minimize_model(problem, unravel(matrix @ flat) - slopes, matrix, b, _STOP)
+        names = problem.regularized
+        scale = Vector({name: jnp.abs(v) if name in names else jnp.ones_like(v) for name, v in b.items()})
+        factors = ravel_pytree(scale)[0]
+        scaled = factors[:, None] * matrix * factors
+        ratio = minimize_model(problem, -slopes.map(jnp.multiply, scale), scaled, zero, _STOP)
+        return ratio.map(jnp.multiply, scale)
+
+    def output(self, problem, server):
+        return server

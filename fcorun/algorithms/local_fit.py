@@ -1,0 +1,48 @@
+"""Base class of algorithms of one round, whose clients fit their own losses."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Algorithm, LocalData
+from fcorun.config import Count, NonNegative
+from fcorun.problem import inner_solvers
+from fcorun.problem.problem import Problem
+from fcorun.problem.vector import Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFitAlgorithm(Algorithm):
+    """An algorithm whose clients send what the server needs of their own fits, without psi, in the first round.
+
+    A client needs more rows than parameters, or a ridge. Logistic fits of separable classes need a ridge, too. Later
+    rounds send nothing and change nothing.
+
+    Attributes:
+        ridge: the factor of ||w||^2 / 2 that each client adds to its loss, without the intercept.
+        iterations: the largest number of iterations of a client's solver, Newton's method.
+        tolerance: the norm of the gradient at which a client's solver stops.
+    """
+
+    ridge: NonNegative = 0.0
+    iterations: Count = 100
+    tolerance: NonNegative = 1e-10
+
+    sending_rounds = 1
+
+    def broadcast(self, server):
+        return ()
+
+    def fit(self, problem: Problem, data: LocalData) -> Vector:
+        """Return the minimum of a client's loss and the ridge."""
+        names = problem.objective.regularized
+
+        def penalty(w):
+            return self.ridge / 2 * sum((w[name] ** 2).sum() for name in names)
+
+        zero = problem.zeros(data.dtype)
+        h = inner_solvers.Subproblem(problem, data.whole, zero, weight=0.0, penalty=penalty)
+        return inner_solvers.newton(h, zero, inner_solvers.StoppingRule(self.iterations, self.tolerance))
+
+    def ridge_diagonal(self, problem: Problem, w: Vector) -> Vector:
+        """Return the diagonal of the ridge's Hessian."""
+        names = problem.objective.regularized
+        return Vector({name: 0 * values + (self.ridge if name in names else 0) for name, values in w.items()})

@@ -1,0 +1,133 @@
+"""Meta-analysis of the clients' own fits: one round."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from fcorun.algorithms.base import LocalData, Traits
+from fcorun.algorithms.local_data import tree_bytes
+from fcorun.algorithms.local_fit import LocalFitAlgorithm
+from fcorun.metrics import Metric
+from fcorun.problem.penalized_quadratic import hessian, invert_positive
+from fcorun.problem.problem import Problem
+from fcorun.problem.vector import Vector
+
+
+@dataclass(frozen=True)
+class MetaAnalysis(LocalFitAlgorithm):
+    """Meta-analysis: clients send estimates and their variances, and the server averages each coefficient by itself.
+
+    The weights are inverse variances. Random effects add to each variance the variance tau^2 between clients, by
+    DerSimonian and Laird. The metrics are the largest values of a coefficient, the intercept aside.
+
+    A variance is that of a generalised linear model: the inverse Hessian of the negative log-likelihood, times the
+    dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
+    of Hessian plus ridge. Weights of rows count as relative ones.
+
+    Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
+    suits tens of clients. Only this row counts in ``bytes_up``.
+
+    Attributes:
+        effects: "fixed", or "random" by DerSimonian and Laird.
+    """
+
+    source = "the estimators of @dersimonian1986"
+    traits = Traits(psi_sides=(), partial=False, deterministic=True, local_fits=True)
+    declared_metrics = (
+        Metric("tau2", "largest variance between clients"),
+        Metric("cochran_q", "largest Q of a coefficient"),
+        Metric("i2", "largest I$^2$ of a coefficient", bounded=True),
+    )
+    metrics_of_server = True
+
+    effects: Literal["fixed", "random"] = "fixed"
+
+    def init(self, problem, w0):
+        zero = 0 * w0
+        return {"w": w0, "tau2": zero, "q": zero, "i2": zero}, None
+
+    def local(self, problem, server, client, data):
+        fit = self.fit(problem, data)
+        row = {"fit": fit, "variance": self._variance(problem, fit, data), "weight": jnp.ones((), data.dtype)}
+        is_own = (jnp.arange(problem.n_clients) == data.client).astype(data.dtype)
+        return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row), client
+
+    def upload_bytes(self, upload):
+        return tree_bytes((upload["fit"], upload["variance"])) // len(upload["weight"])
+
+    def server(self, problem, server, mean):
+        sent = mean["weight"] > 0
+        weight = jnp.where(sent, mean["weight"], 1)
+        fits, variances = (jax.vmap(lambda w, p: w / p)(mean[name], weight) for name in ("fit", "variance"))
+
+        def combine(fit, variance):
+            return jnp.stack(combine_estimates(fit, variance, _expand(sent, fit), self.effects == "random"))
+
+        results = fits.map(combine, variances)
+        return {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
+
+    def output(self, problem, server):
+        return server["w"]
+
+    def metrics(self, problem, server, clients):
+        columns = {"tau2": "tau2", "cochran_q": "q", "i2": "i2"}
+        names = problem.objective.regularized
+        return {
+            metric: jnp.stack([server[column][name].max() for name in names]).max()
+            for metric, column in columns.items()
+        }
+
+    def _variance(self, problem: Problem, fit: Vector, data: LocalData) -> Vector:
+        """Return the variances of a client's estimates."""
+        batch, objective = data.whole, problem.objective
+        unravel = ravel_pytree(fit)[1]
+        n_rows = (batch.weight > 0).sum()
+        matrix = hessian(problem, fit, batch)
+        inverse = invert_positive(matrix + jnp.diag(ravel_pytree(self.ridge_diagonal(problem, fit))[0]))
+        variance = jnp.diagonal(inverse) / n_rows
+        if getattr(objective, "is_log_likelihood", False):
+            return unravel(variance)
+
+        def slopes(prediction):
+            return jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
+
+        prediction = problem.predict(fit, batch.x, batch.offset)
+        first, second = jax.jvp(slopes, (prediction,), (jnp.ones_like(prediction),))
+        residual_rows = n_rows - (inverse * matrix).sum()
+        return unravel(variance * n_rows * (batch.weight @ (first**2 / second)) / residual_rows)
+
+
+def combine_estimates(
+    estimates: jax.Array, variances: jax.Array, sent: jax.Array, random: bool = False
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Return the combined estimate, tau^2, Cochran's Q and I^2 of each coefficient.
+
+    Args:
+        estimates, variances: of each client, (M, *shape). An infinite variance gives a client no weight.
+        sent: whether the client takes part, (M, 1, ...).
+        random: whether the weights include tau^2.
+    """
+    weights = jnp.where(sent, 1 / variances, 0)
+    total = _positive(weights.sum(axis=0))
+    combined = (weights * estimates).sum(axis=0) / total
+    q = (weights * (estimates - combined) ** 2).sum(axis=0)
+    excess = jnp.maximum(q - ((weights > 0).sum(axis=0) - 1), 0)
+    tau2 = excess / _positive(total - (weights**2).sum(axis=0) / total)
+    i2 = excess / _positive(q)
+    if random:
+        weights = jnp.where(weights > 0, 1 / (variances + tau2), 0)
+        combined = (weights * estimates).sum(axis=0) / _positive(weights.sum(axis=0))
+    return combined, tau2, q, i2
+
+
+def _expand(values: jax.Array, like: jax.Array) -> jax.Array:
+    """Return values (M,) with further axes of length one, as ``like`` has axes."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _positive(values: jax.Array) -> jax.Array:
+    """Return the values where they are positive, and 1 elsewhere."""
+    return jnp.where(values > 0, values, 1)
