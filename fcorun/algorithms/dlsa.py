@@ -57,7 +57,7 @@ class DLSA(LocalFitAlgorithm):
         names = problem.regularized
         scale = Vector({name: jnp.abs(v) if name in names else jnp.ones_like(v) for name, v in b.items()})
         factors = ravel_pytree(scale)[0]
-        scaled = factors[:, None] * matrix * factors
+        scaled = jnp.outer(factors, factors) * matrix
         ratio = minimize_model(problem, -slopes.map(jnp.multiply, scale), scaled, zero, _STOP)
         return ratio.map(jnp.multiply, scale)
 

@@ -18,10 +18,10 @@ from fcorun.problem.vector import Vector
 
 @dataclass(frozen=True)
 class MetaAnalysis(LocalFitAlgorithm):
-    """Meta-analysis: clients send estimates and their variances, and the server averages each coefficient by itself.
+    """Meta-analysis: clients send estimates and their precisions, and the server averages each coefficient by itself.
 
-    The weights are inverse variances. Random effects add to each variance the variance tau^2 between clients, by
-    DerSimonian and Laird. The metrics are the largest values of a coefficient, the intercept aside.
+    The weights are these precisions, the inverse variances. Random effects add to each variance the variance tau^2
+    between clients, by DerSimonian and Laird. The metrics are the largest values of a coefficient, the intercept aside.
 
     A variance is that of a generalised linear model: the inverse Hessian of the negative log-likelihood, times the
     dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
@@ -51,22 +51,22 @@ class MetaAnalysis(LocalFitAlgorithm):
 
     def local(self, problem, server, client, data):
         fit = self.fit(problem, data)
-        row = {"fit": fit, "variance": self._variance(problem, fit, data), "weight": jnp.ones((), data.dtype)}
+        precision = self._variance(problem, fit, data).map(lambda v: 1 / v)  # 0 for an infinite variance
+        row = {"fit": fit, "precision": precision, "weight": jnp.ones((), data.dtype)}
         is_own = (jnp.arange(problem.n_clients) == data.client).astype(data.dtype)
         return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row), client
 
     def upload_bytes(self, upload):
-        return tree_bytes((upload["fit"], upload["variance"])) // len(upload["weight"])
+        return tree_bytes((upload["fit"], upload["precision"])) // len(upload["weight"])
 
     def server(self, problem, server, mean):
-        sent = mean["weight"] > 0
-        weight = jnp.where(sent, mean["weight"], 1)
-        fits, variances = (jax.vmap(lambda w, p: w / p)(mean[name], weight) for name in ("fit", "variance"))
+        weight = jnp.where(mean["weight"] > 0, mean["weight"], 1)
+        fits, precisions = (jax.vmap(lambda v, p: v / p)(mean[name], weight) for name in ("fit", "precision"))
 
-        def combine(fit, variance):
-            return jnp.stack(combine_estimates(fit, variance, _expand(sent, fit), self.effects == "random"))
+        def combine(fit, precision):
+            return jnp.stack(combine_estimates(fit, precision, self.effects == "random"))
 
-        results = fits.map(combine, variances)
+        results = fits.map(combine, precisions)
         return {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
 
     def output(self, problem, server):
@@ -101,31 +101,25 @@ class MetaAnalysis(LocalFitAlgorithm):
 
 
 def combine_estimates(
-    estimates: jax.Array, variances: jax.Array, sent: jax.Array, random: bool = False
+    estimates: jax.Array, precisions: jax.Array, random: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return the combined estimate, tau^2, Cochran's Q and I^2 of each coefficient.
 
     Args:
-        estimates, variances: of each client, (M, *shape). An infinite variance gives a client no weight.
-        sent: whether the client takes part, (M, 1, ...).
+        estimates: of each client, (M, *shape).
+        precisions: the inverse variances, (M, *shape). A client without information has 0.
         random: whether the weights include tau^2.
     """
-    weights = jnp.where(sent, 1 / variances, 0)
-    total = _positive(weights.sum(axis=0))
-    combined = (weights * estimates).sum(axis=0) / total
-    q = (weights * (estimates - combined) ** 2).sum(axis=0)
-    excess = jnp.maximum(q - ((weights > 0).sum(axis=0) - 1), 0)
-    tau2 = excess / _positive(total - (weights**2).sum(axis=0) / total)
+    total = _positive(precisions.sum(axis=0))
+    combined = (precisions * estimates).sum(axis=0) / total
+    q = (precisions * (estimates - combined[None]) ** 2).sum(axis=0)
+    excess = jnp.maximum(q - ((precisions > 0).sum(axis=0) - 1), 0)
+    tau2 = excess / _positive(total - (precisions**2).sum(axis=0) / total)
     i2 = excess / _positive(q)
     if random:
-        weights = jnp.where(weights > 0, 1 / (variances + tau2), 0)
+        weights = precisions / (1 + precisions * tau2[None])  # the inverse of variance plus tau^2
         combined = (weights * estimates).sum(axis=0) / _positive(weights.sum(axis=0))
     return combined, tau2, q, i2
-
-
-def _expand(values: jax.Array, like: jax.Array) -> jax.Array:
-    """Return values (M,) with further axes of length one, as ``like`` has axes."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _positive(values: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.figures import checks, claims, published_rates
 from fcorun.figures.draw import CAPTIONS, PICTURES, stamp_text
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.figures.papers import fedsplit, personalised, theory
+from fcorun.figures.papers import fedsplit, few_rounds, personalised, theory
 from fcorun.figures.published_rates import RATE_KEYS
 from fcorun.figures.spec import Figure, find_figure, load_figure, remove_notes
 from fcorun.metrics import is_baseline_row
@@ -42,6 +42,7 @@ PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
     "fixed_points": lambda inputs: fedsplit.check_fixed_points(inputs.grid_records),
     "conditioning": lambda inputs: fedsplit.check_conditioning(inputs.grid_records),
     "personalised": personalised.check_personalised,
+    "few_rounds": few_rounds.check_costs,
 }
 
 

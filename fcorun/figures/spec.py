@@ -73,7 +73,8 @@ class Figure:
         title: a line that says what the figure shows.
         draw: the name of a picture in fcorun.figures.draw.
         verdicts: a check of the records beside the claims, in fcorun.figures.papers: bounds (module theory),
-            fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models).
+            fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models),
+            few_rounds (the cheapest method for each gap).
         panels: the metrics to draw, one in each panel.
         x: the x axis of curves, a counter or a monotone metric; each of several axes makes a column of panels.
         only: the algorithms to draw; an empty list: all.
@@ -89,8 +90,10 @@ class Figure:
     """
 
     title: str
-    draw: Literal["curves", "bars", "scatter", "averaging", "rates", "conditioning", "personalised"] = "curves"
-    verdicts: Literal["bounds", "fixed_points", "conditioning", "personalised"] | None = None
+    draw: Literal["curves", "bars", "scatter", "averaging", "rates", "conditioning", "personalised", "few_rounds"] = (
+        "curves"
+    )
+    verdicts: Literal["bounds", "fixed_points", "conditioning", "personalised", "few_rounds"] | None = None
     panels: list[str] = field(default_factory=list)
     x: list[CurveAxis | str] = field(default_factory=lambda: ["rounds"])
     only: list[str] = field(default_factory=list)

@@ -160,6 +160,7 @@ def invert_positive(matrix: jax.Array) -> jax.Array:
     """
     diagonal = jnp.diagonal(matrix)
     scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
+    scales = jnp.outer(scale, scale)
     smallest = len(matrix) * jnp.finfo(matrix.dtype).eps
 
     def sweep(k, state):
@@ -171,6 +172,6 @@ def invert_positive(matrix: jax.Array) -> jax.Array:
         new = new.at[k].set(row).at[:, k].set(row).at[k, k].set(-1 / jnp.where(usable, pivot, 1))
         return jnp.where(usable, new, swept), singular.at[k].set(~usable)
 
-    swept, singular = lax.fori_loop(0, len(matrix), sweep, (scale[:, None] * matrix * scale, scale == 0))
-    inverse = -scale[:, None] * swept * scale
-    return jnp.where(jnp.diag(singular), jnp.inf, jnp.where(singular[:, None] | singular, 0, inverse))
+    swept, singular = lax.fori_loop(0, len(matrix), sweep, (scales * matrix, scale == 0))
+    unknown = singular[:, None] | singular[None]
+    return jnp.where(jnp.diag(singular), jnp.inf, jnp.where(unknown, 0, -scales * swept))

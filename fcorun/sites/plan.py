@@ -337,6 +337,8 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     size = "the size of the model for each array of an upload"
     if algo.traits.hessian:
         size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
+    elif algo.traits.local_fits:
+        size = "2 p + 1 for each client of the study, of which a client fills its own"
     sending_rounds = rounds if algo.sending_rounds is None else min(algo.sending_rounds, rounds)
     content = "the weighted mean of what the site's clients upload, and counts of gradients"
     quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))

@@ -14,7 +14,8 @@ from fcorun.algorithms import Algorithm
 ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 OWN = "clients_per_round=null"  # six clients, which eight devices share
 ALL = "FCORUN_ALL_DEVICES" in os.environ  # every algorithm on 2, 4 and 8 in both precisions, which takes minutes
-SOLVED = ("gram", "mixture", "newton", "pfedmac", "pfedmac_s", "pfedme")  # which a solver's tolerance ends, or a power
+# which a solver's tolerance ends, or a power
+SOLVED = ("adap", "dlsa", "gram", "meta_analysis", "mixture", "newton", "pfedmac", "pfedmac_s", "pfedme")
 
 
 def of(name: str, precision: str = "float64") -> dict:

@@ -13,6 +13,7 @@ from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 
 EXACT = {"feddualavg", "fedmid", "scaffold"}
+SOLVED = {"adap", "meta_analysis"}  # in which solvers and inverses magnify rounding
 SHORT = ("precision=float64", "rounds=2", "eval_every=2")
 
 
@@ -54,7 +55,8 @@ def test_one_client_a_site_takes_the_steps_of_the_pooled_run(algo):
     if config["topology"]["name"] != "star":
         return
     pooled, remote, _ = pooled_and_remote(config, one_each)
-    assert_alike(pooled, remote, 0 if algo in EXACT else 1e-14)
+    tolerance = 1e-11 if algo in SOLVED else 1e-14
+    assert_alike(pooled, remote, 0 if algo in EXACT else tolerance)
 
 
 @pytest.mark.parametrize("cohort", ["null", 3])

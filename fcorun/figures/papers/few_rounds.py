@@ -1,0 +1,116 @@
+"""Methods of few rounds against gradient methods: the gap and the coefficients' error against rounds and bytes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcorun.figures.figure_inputs import FigureInputs
+from fcorun.metrics import CATALOGUE
+from fcorun.reports.pictures.layout import add_legend, choose_unit, make_figure
+from fcorun.reports.pictures.style import pt
+
+_FLOOR = 1e-13  # smaller gaps are rounding errors
+_GAPS = np.logspace(0, -10, 101)  # for which the cheapest method is found
+_SHORT = 12  # a curve of no more evaluations has a mark at each
+
+
+def draw_costs(inputs: FigureInputs) -> Any:
+    """Draw the first panel's metric against rounds and bytes, and the second one's against bytes; medians over seeds.
+
+    A curve ends where its method sends nothing more, or where the gap is a rounding error.
+    """
+    gap, error = inputs.figure.panels
+    figure, axes = make_figure(3, 3, height=1.9, left=0.55, bottom=0.48, gap=(0.62, 0.5))
+    curves = {algo: median_curve(runs) for algo, runs in _runs_of(inputs).items()}
+    factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
+    handles, titles = [], []
+    for algo, curve in curves.items():
+        style = inputs.line_styles[algo]
+        curve = _end_at_floor(curve, gap)
+        line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(0.9)}
+        every = 1 if len(curve["rounds"]) <= _SHORT else len(curve["rounds"]) // 8
+        marks = {"marker": style.marker, "markersize": pt(3), "markerfacecolor": "none", "markevery": every}
+        if len(curve["rounds"]) == 1:
+            marks |= {"markersize": pt(4.5), "zorder": 5}
+        sent = curve["bytes"] / factor
+        axes[0].plot(curve["rounds"], np.maximum(curve[gap], _FLOOR), **line, **marks)
+        axes[1].plot(sent, np.maximum(curve[gap], _FLOOR), **line, **marks)
+        handles += axes[2].plot(sent, curve[error], **line, **marks)
+        titles.append(inputs.title(algo))
+    for ax, metric in zip(axes, (gap, gap, error), strict=True):
+        scale = "linear" if metric == error else "log"
+        ax.set(xscale="log", yscale=scale, xlabel=label, ylabel=CATALOGUE[metric].axis_label(inputs.tuned.cutoff))
+    axes[0].set_xlabel("communication round")
+    n_seeds = inputs.tuned.frame.groupby("algo").size().max()
+    if n_seeds > 1:
+        axes[0].set_title(f"median over {n_seeds} {inputs.tuned.seed_kind}", pad=pt(3))
+    add_legend(figure, handles, titles)
+    return figure
+
+
+def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.ndarray]:
+    """Return the medians over runs of each column, from the first round to the last one that sends something."""
+    rounds = min(len(rows) for rows in runs)
+    sent = [row["bytes_up"] + row["bytes_down"] for row in runs[0][:rounds]]
+    stop = 1 + next(k for k, value in enumerate(sent) if value == sent[-1])
+    curve = {"rounds": np.array([row["round"] for row in runs[0][1:stop]]), "bytes": np.array(sent[1:stop], float)}
+    for name in runs[0][0]:
+        values = [[row.get(name, np.nan) for row in rows[1:stop]] for rows in runs]
+        curve.setdefault(name, np.median(values, axis=0))
+    return curve
+
+
+def _end_at_floor(curve: dict[str, np.ndarray], gap: str) -> dict[str, np.ndarray]:
+    """Return a curve up to the first gap that is a rounding error."""
+    at_floor = np.flatnonzero(curve[gap] <= _FLOOR)
+    return {name: values[: at_floor[0] + 1] for name, values in curve.items()} if len(at_floor) else curve
+
+
+def find_costs(curve: dict[str, np.ndarray], axis: str, metric: str = "suboptimality") -> np.ndarray:
+    """Return the rounds or bytes at which a curve first is at each gap of ``_GAPS``, infinite where it never is."""
+    costs = []
+    for target in _GAPS:
+        reached = np.flatnonzero(curve[metric] <= target)
+        costs.append(curve[axis][reached[0]] if len(reached) else np.inf)
+    return np.array(costs)
+
+
+def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
+    """Report for each method the smallest gap, what it cost, and for which gaps no other method sends less."""
+    curves = {algo: median_curve(runs) for algo, runs in _runs_of(inputs).items()}
+    rows = []
+    for axis in ("bytes", "rounds"):
+        costs = {algo: find_costs(curve, axis) for algo, curve in curves.items()}
+        least = np.min(list(costs.values()), axis=0)
+        for algo, cost in costs.items():
+            is_least = (cost == least) & np.isfinite(cost)
+            rows.append({
+                "algo": algo, "says": f"needs the fewest {axis} for some gap",
+                "measured": f"{_describe_gaps(is_least)}; ends at {_describe_end(curves[algo])}",
+                "wanted": f"no more {axis} than any other", "holds": "yes" if is_least.any() else "no", "test": "",
+                "note": "",
+            })  # fmt: skip
+    return rows
+
+
+def _runs_of(inputs: FigureInputs) -> dict[str, list[Sequence[dict[str, float]]]]:
+    runs: dict[str, list[Sequence[dict[str, float]]]] = {algo: [] for algo in inputs.algorithms}
+    for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
+        if algo in runs:
+            runs[algo].append(record.rows)
+    return runs
+
+
+def _describe_gaps(is_least: np.ndarray) -> str:
+    if not is_least.any():
+        return "for no gap"
+    first, last = np.flatnonzero(is_least)[[0, -1]]
+    start = f"from {_GAPS[first]:.1g}" if first else "from the first"
+    end = "on" if last == len(_GAPS) - 1 else f"to {_GAPS[last]:.1g}"
+    return f"for gaps {start} {end}"
+
+
+def _describe_end(curve: dict[str, np.ndarray]) -> str:
+    gap = f"{curve['suboptimality'][-1]:.1g}" if curve["suboptimality"][-1] > _FLOOR else f"below {_FLOOR:g}"
+    return f"{gap} after {curve['rounds'][-1]:g} rounds and {curve['bytes'][-1] / 1000:,.0f} kB"
