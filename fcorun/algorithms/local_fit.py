@@ -36,7 +36,8 @@ class LocalFitAlgorithm(Algorithm):
         names = problem.objective.regularized
 
         def penalty(w):
-            return self.ridge / 2 * sum((w[name] ** 2).sum() for name in names)
+            weights = Vector({name: w[name] for name in names})
+            return self.ridge / 2 * weights.dot(weights)
 
         zero = problem.zeros(data.dtype)
         h = inner_solvers.Subproblem(problem, data.whole, zero, weight=0.0, penalty=penalty)

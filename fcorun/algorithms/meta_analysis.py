@@ -12,7 +12,7 @@ from fcorun.algorithms.local_data import tree_bytes
 from fcorun.algorithms.local_fit import LocalFitAlgorithm
 from fcorun.metrics import Metric
 from fcorun.problem.penalized_quadratic import hessian, invert_positive
-from fcorun.problem.problem import Problem
+from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 
 
@@ -83,6 +83,7 @@ class MetaAnalysis(LocalFitAlgorithm):
     def _variance(self, problem: Problem, fit: Vector, data: LocalData) -> Vector:
         """Return the variances of a client's estimates."""
         batch, objective = data.whole, problem.objective
+        assert isinstance(batch, Batch)
         unravel = ravel_pytree(fit)[1]
         n_rows = (batch.weight > 0).sum()
         matrix = hessian(problem, fit, batch)

@@ -181,9 +181,11 @@ def test_an_inverse_by_sweeps():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((30, 6)) * np.array([1, 1e-3, 1, 1e3, 1, 1])
     inverse = np.linalg.inv(x.T @ x)
-    np.testing.assert_allclose(invert_positive(x.T @ x), inverse, rtol=1e-4, atol=1e-5 * np.abs(inverse).max())
+    np.testing.assert_allclose(
+        invert_positive(jnp.asarray(x.T @ x)), inverse, rtol=1e-4, atol=1e-5 * np.abs(inverse).max()
+    )
     x[:, 4] = 2 * x[:, 2]
     x[:, 5] = 0
-    diagonal = np.diag(invert_positive(x.T @ x))
+    diagonal = np.diag(invert_positive(jnp.asarray(x.T @ x)))
     assert np.isinf(diagonal[[4, 5]]).all()
     assert np.isfinite(diagonal[:4]).all()

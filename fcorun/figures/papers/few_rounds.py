@@ -11,7 +11,7 @@ from fcorun.reports.pictures.layout import add_legend, choose_unit, make_figure
 from fcorun.reports.pictures.style import pt
 
 _FLOOR = 1e-13  # smaller gaps are rounding errors
-_GAPS = np.logspace(0, -10, 101)  # for which the cheapest method is found
+_GAPS = np.logspace(-1, -10, 91)  # for which the cheapest method is found
 _SHORT = 12  # a curve of no more evaluations has a mark at each
 
 
@@ -103,14 +103,16 @@ def _runs_of(inputs: FigureInputs) -> dict[str, list[Sequence[dict[str, float]]]
 
 
 def _describe_gaps(is_least: np.ndarray) -> str:
-    if not is_least.any():
+    """Return the ranges of gaps of ``_GAPS`` at which a method is the cheapest, as text."""
+    indices = np.flatnonzero(is_least)
+    if not len(indices):
         return "for no gap"
-    first, last = np.flatnonzero(is_least)[[0, -1]]
-    start = f"from {_GAPS[first]:.1g}" if first else "from the first"
-    end = "on" if last == len(_GAPS) - 1 else f"to {_GAPS[last]:.1g}"
-    return f"for gaps {start} {end}"
+    ranges = np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)
+    ends = [(found[0], "on" if found[-1] == len(_GAPS) - 1 else f"to {_GAPS[found[-1]]:.1g}") for found in ranges]
+    return "for gaps " + ", ".join(f"from {_GAPS[first]:.1g} {end}" for first, end in ends)
 
 
 def _describe_end(curve: dict[str, np.ndarray]) -> str:
     gap = f"{curve['suboptimality'][-1]:.1g}" if curve["suboptimality"][-1] > _FLOOR else f"below {_FLOOR:g}"
-    return f"{gap} after {curve['rounds'][-1]:g} rounds and {curve['bytes'][-1] / 1000:,.0f} kB"
+    rounds = f"{curve['rounds'][-1]:g} round" + ("s" if curve["rounds"][-1] > 1 else "")
+    return f"{gap} after {rounds} and {curve['bytes'][-1] / 1000:,.0f} kB"
