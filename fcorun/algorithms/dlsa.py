@@ -49,11 +49,9 @@ class DLSA(LocalFitAlgorithm):
         slopes, packed = mean
         matrix = unpack_symmetric(packed, sum(values.size for values in server.values()))
         zero = 0 * slopes
-        smooth = replace(problem, regularizer=NoRegularizer())
-        b = minimize_model(smooth, -slopes, matrix, zero, _STOP)
         if not self.adaptive:
-            flat, unravel = ravel_pytree(b)
-            return minimize_model(problem, unravel(matrix @ flat) - slopes, matrix, b, _STOP)
+            return minimize_model(problem, -slopes, matrix, zero, _STOP)
+        b = minimize_model(replace(problem, regularizer=NoRegularizer()), -slopes, matrix, zero, _STOP)
         names = problem.regularized
         scale = Vector({name: jnp.abs(v) if name in names else jnp.ones_like(v) for name, v in b.items()})
         factors = ravel_pytree(scale)[0]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
+
 from fcorun.algorithms.base import Algorithm, LocalData
 from fcorun.config import Count, NonNegative
 from fcorun.problem import inner_solvers
@@ -40,7 +42,8 @@ class LocalFitAlgorithm(Algorithm):
             return self.ridge / 2 * weights.dot(weights)
 
         zero = problem.zeros(data.dtype)
-        h = inner_solvers.Subproblem(problem, data.whole, zero, weight=0.0, penalty=penalty)
+        weight = float(jnp.finfo(data.dtype).eps) ** 0.5  # lest a fit runs away along collinear columns
+        h = inner_solvers.Subproblem(problem, data.whole, zero, weight=weight, penalty=penalty)
         return inner_solvers.newton(h, zero, inner_solvers.StoppingRule(self.iterations, self.tolerance))
 
     def ridge_diagonal(self, problem: Problem, w: Vector) -> Vector:

@@ -25,7 +25,8 @@ class MetaAnalysis(LocalFitAlgorithm):
 
     A variance is that of a generalised linear model: the inverse Hessian of the negative log-likelihood, times the
     dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
-    of Hessian plus ridge. Weights of rows count as relative ones.
+    of Hessian plus ridge. Weights of rows count as relative ones. Of collinear columns, such as all levels of a text
+    column with the intercept, a client leaves out the last.
 
     Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
     suits tens of clients. Only this row counts in ``bytes_up``.
@@ -35,7 +36,7 @@ class MetaAnalysis(LocalFitAlgorithm):
     """
 
     source = "the estimators of @dersimonian1986"
-    traits = Traits(psi_sides=(), partial=False, deterministic=True, local_fits=True)
+    traits = Traits(psi_sides=(), partial=False, deterministic=True, local_fits=True, uploads="exact")
     declared_metrics = (
         Metric("tau2", "largest variance between clients"),
         Metric("cochran_q", "largest Q of a coefficient"),
@@ -50,8 +51,8 @@ class MetaAnalysis(LocalFitAlgorithm):
         return {"w": w0, "tau2": zero, "q": zero, "i2": zero}, None
 
     def local(self, problem, server, client, data):
-        fit = self.fit(problem, data)
-        precision = self._variance(problem, fit, data).map(lambda v: 1 / v)  # 0 for an infinite variance
+        fit, variance = self._estimate(problem, self.fit(problem, data), data)
+        precision = variance.map(lambda v: 1 / v)  # 0 for an infinite variance
         row = {"fit": fit, "precision": precision, "weight": jnp.ones((), data.dtype)}
         is_own = (jnp.arange(problem.n_clients) == data.client).astype(data.dtype)
         return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row), client
@@ -80,17 +81,25 @@ class MetaAnalysis(LocalFitAlgorithm):
             for metric, column in columns.items()
         }
 
-    def _variance(self, problem: Problem, fit: Vector, data: LocalData) -> Vector:
-        """Return the variances of a client's estimates."""
+    def _estimate(self, problem: Problem, fit: Vector, data: LocalData) -> tuple[Vector, Vector]:
+        """Return a client's estimates and their variances.
+
+        A coefficient that the ones before determine is 0, and its variance infinite.
+        """
         batch, objective = data.whole, problem.objective
         assert isinstance(batch, Batch)
-        unravel = ravel_pytree(fit)[1]
+        flat, unravel = ravel_pytree(fit)
         n_rows = (batch.weight > 0).sum()
         matrix = hessian(problem, fit, batch)
-        inverse = invert_positive(matrix + jnp.diag(ravel_pytree(self.ridge_diagonal(problem, fit))[0]))
+        ridge = ravel_pytree(self.ridge_diagonal(problem, fit))[0]
+        inverse = invert_positive(matrix + jnp.diag(ridge))
         variance = jnp.diagonal(inverse) / n_rows
+        determined = jnp.isfinite(variance)
+        inverse = jnp.where(jnp.isfinite(inverse), inverse, 0)
+        slope = ravel_pytree(problem.gradient(fit, batch))[0]
+        estimate = unravel(jnp.where(determined, inverse @ (matrix @ flat - slope), 0))  # a last Newton step
         if getattr(objective, "is_log_likelihood", False):
-            return unravel(variance)
+            return estimate, unravel(variance)
 
         def slopes(prediction):
             return jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
@@ -98,7 +107,7 @@ class MetaAnalysis(LocalFitAlgorithm):
         prediction = problem.predict(fit, batch.x, batch.offset)
         first, second = jax.jvp(slopes, (prediction,), (jnp.ones_like(prediction),))
         residual_rows = n_rows - (inverse * matrix).sum()
-        return unravel(variance * n_rows * (batch.weight @ (first**2 / second)) / residual_rows)
+        return estimate, unravel(variance * n_rows * (batch.weight @ (first**2 / second)) / residual_rows)
 
 
 def combine_estimates(
@@ -114,7 +123,7 @@ def combine_estimates(
     total = _positive(precisions.sum(axis=0))
     combined = (precisions * estimates).sum(axis=0) / total
     q = (precisions * (estimates - combined[None]) ** 2).sum(axis=0)
-    excess = jnp.maximum(q - ((precisions > 0).sum(axis=0) - 1), 0)
+    excess = jnp.maximum(q - jnp.maximum((precisions > 0).sum(axis=0) - 1, 0), 0)
     tau2 = excess / _positive(total - (precisions**2).sum(axis=0) / total)
     i2 = excess / _positive(q)
     if random:

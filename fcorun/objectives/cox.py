@@ -28,6 +28,7 @@ class Cox(LinearModel):
 
     source = "@cox1972, with the ties of @breslow1974"
     convex = True
+    is_log_likelihood = True
     tasks = ("survival",)
 
     intercept: bool = False

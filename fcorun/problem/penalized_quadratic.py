@@ -161,7 +161,7 @@ def invert_positive(matrix: jax.Array) -> jax.Array:
     diagonal = jnp.diagonal(matrix)
     scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
     scales = jnp.outer(scale, scale)
-    smallest = len(matrix) * jnp.finfo(matrix.dtype).eps
+    smallest = len(matrix) * float(jnp.finfo(matrix.dtype).eps) ** 0.75
 
     def sweep(k, state):
         swept, singular = state
