@@ -29,6 +29,7 @@ from fcorun.experiment.bind_regularizer import (
 )
 from fcorun.experiment.decision_threshold import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.hessian_checks import check_hessian
 from fcorun.experiment.row_requirements import (
     check_rows_on_disk,
     check_whole_batches,
@@ -39,7 +40,6 @@ from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.duality_gap import has_duality_gap
-from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.regularizers.none import NoRegularizer
@@ -121,7 +121,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
                         f"not of objective={names['objective']} with data={names['data']}: leave gap out")  # fmt: skip
     check_whole_batches(experiment, build_schedule(experiment, data))
     if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:
-        _check_hessian(experiment, data)
+        check_hessian(experiment, data)
     if data.train.n_generated_clients:
         _check_generated_clients(experiment, data.train.n_generated_clients)
     chosen_client = getattr(experiment.algo, "client", 0) if experiment.algo.picks_client else 0
@@ -140,28 +140,6 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
             f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
             "algo that takes a part of them"
         )
-
-
-def _check_hessian(experiment: PreparedExperiment, data: FederatedData) -> None:
-    """Refuse Hessians of too many parameters, and local fits to too few rows. Raises UserError."""
-    shapes = experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
-    parameters = sum(math.prod(shape) for shape in shapes.values())
-    name, traits = experiment.names["algo"], experiment.algo.traits
-    if parameters > MAX_PARAMETERS:
-        verb = "sends" if traits.hessian else "inverts"
-        raise UserError(f"algo={name} {verb} Hessians, of at most {MAX_PARAMETERS:,} parameters, "
-                        f"and data={experiment.names['data']} has {parameters:,}: choose another algo")  # fmt: skip
-    if not traits.local_fits or getattr(experiment.algo, "ridge", 0.0):
-        return
-    if len(data.classes) > 2:
-        raise UserError(f"algo={name} fits each client's rows alone, and coefficients of {len(data.classes)} classes "
-                        "are not unique: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
-    smallest = int(data.train.sizes.argmin())
-    rows = int(data.train.sizes[smallest])
-    if rows <= parameters:
-        client = data.clients[smallest] if data.clients else smallest
-        raise UserError(f"algo={name} fits {parameters:,} parameters to the rows of each client alone, and client "
-                        f"'{client}' has {rows:,}: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
 
 
 def _check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> None:

@@ -119,6 +119,6 @@ def test_a_triangle_is_the_matrix_again():
 
 
 def test_too_many_parameters_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcorun.experiment.build.MAX_PARAMETERS", 6)
+    monkeypatch.setattr("fcorun.experiment.hessian_checks.MAX_PARAMETERS", 6)
     with fails("sends Hessians, of at most 6 parameters, and data=table has 7"):
         load_data(prepare(ragged(tmp_path, "algo=newton")))
