@@ -47,6 +47,8 @@ def describe_selection(selection: Selection) -> Iterator[str]:
     else:
         yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
     yield f"{folder}/ holds {', '.join(files)}, selection.png and .pdf"
+    if (folder / "roc.csv").exists():
+        yield "of two classes out of fold: roc, calibration and decision.png and .pdf, and their tables"
 
 
 def _format_score(choice: CrossValidationChoice, index: int) -> str:
