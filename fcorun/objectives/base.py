@@ -106,7 +106,8 @@ class Objective(ABC):
         """Return a warning about a run that ended with these metrics, or an empty text."""
         return ""
 
-    # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,).
+    # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,); if
+    # ``client_losses`` is overridden client_conjugates(prediction, y, weight, scale, client=None), see Cox.
     # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; for a
     # regression response(prediction), the expected target, (n,), see LeastSquares.
     # Optional, for "auto" steps: curvature(features, outputs, weight=None), see LinearModel; if ``client_losses`` is

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import xlogy
 
 from fcorun.errors import UserError
 from fcorun.objectives.base import LinearModel
@@ -59,6 +60,22 @@ class Cox(LinearModel):
         log_risk = log_risk_sums(prediction, y, weight, client)
         return jnp.where((y > 0) & (weight > 0), log_risk - prediction, 0)
 
+    def client_conjugates(self, prediction, y, weight, scale, client=None):
+        """Return for each row a bound on the conjugate of its loss at ``scale`` times its gradient in the predictions.
+
+        With the probabilities q_j = v_j exp(p_j) / S(t) of the rows at risk, the gradient of log S(t) - p is q minus
+        the unit vector of the row. The conjugate at ``scale`` s times that is the sum of r_j log(r_j / v_j) for
+        r = s q + (1 - s) times that vector. The conjugate of a sum is at most the sum of conjugates.
+        """
+        log_risk, mean = jax.jvp(lambda p: log_risk_sums(p, y, weight, client), (prediction,), (prediction,))
+        is_event = (y > 0) & (weight > 0)
+        log_weight = jnp.where(is_event, _log_relative_weights(weight, client), 0)
+        log_share = jnp.where(is_event, prediction - log_risk, 0)  # log(q_j / v_j) of the row itself
+        own = scale * jnp.exp(log_share + log_weight)
+        mixed = own + 1 - scale
+        others = scale * (mean - log_risk) - own * log_share + xlogy(scale - own, scale)
+        return jnp.where(is_event, others + xlogy(mixed, mixed) - mixed * log_weight, 0)
+
     def curvature(self, features, outputs, weight=None, y=None):
         """Return bounds on the eigenvalues of the Hessian of a client's loss: a mean of covariances in risk sets.
 
@@ -109,6 +126,14 @@ def log_risk_sums(prediction: jax.Array, y: jax.Array, weight: jax.Array, client
 def _differs_from_previous(values: jax.Array) -> jax.Array:
     """Return whether each value differs from the one before; True for the first, (n,)."""
     return jnp.concatenate([jnp.ones(1, bool), values[1:] != values[:-1]])
+
+
+def _log_relative_weights(weight: jax.Array, client: jax.Array | None) -> jax.Array:
+    """Return the logarithm of each row's weight divided by the mean positive weight of its client, (n,)."""
+    client = jnp.zeros(len(weight), jnp.int32) if client is None else client
+    order = jnp.argsort(client)
+    sorted_weights = _log_relative_weight(weight[order], _differs_from_previous(client[order]))
+    return jnp.zeros_like(sorted_weights).at[order].set(sorted_weights, unique_indices=True)
 
 
 def _log_relative_weight(weight: jax.Array, begins_client: jax.Array) -> jax.Array:

@@ -66,7 +66,7 @@ def explain_missing_conjugate(objective: Objective, regularizer: Regularizer) ->
     With a ridge, the conjugate of any psi plus the ridge is known, by the prox of psi. Without a ridge psi needs a
     conjugate and a positive strength on every feature: a feature without a penalty has next to no feasible dual point.
     """
-    if not hasattr(objective, "conjugate"):
+    if not hasattr(objective, "client_conjugates" if objective.has_client_losses else "conjugate"):
         return "the objective has no conjugate"
     if objective.ridge > 0:
         return ""
@@ -96,7 +96,7 @@ def loss_sums(problem: Problem, prediction: jax.Array, batch: Batch) -> LossSums
     """Return the sums of the loss and its derivatives over rows with these predictions, offsets included, (n,)."""
     u = _residuals(problem, prediction, batch)
     second = jax.grad(lambda p: _residuals(problem, p, batch).sum())(prediction)
-    loss = problem.objective.loss(prediction, batch.y)
+    loss = problem.objective.client_losses(prediction, batch.y, batch.weight, batch.client)
     return LossSums(*(_sum(batch, values) for values in (loss, u, jnp.abs(u), second)))
 
 
@@ -109,8 +109,12 @@ def residual_sums(problem: Problem, prediction: jax.Array, batch: Batch) -> Resi
 
 def conjugate_sum(problem: Problem, prediction: jax.Array, scale: jax.Array | float, batch: Batch) -> jax.Array:
     """Return the sum of the losses' conjugates at u times ``scale``, each with its row's weight in F."""
-    u = scale * _residuals(problem, prediction, batch)
-    conjugate = problem.objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
+    u, objective = scale * _residuals(problem, prediction, batch), problem.objective
+    if objective.has_client_losses:
+        rows = (batch.y, batch.weight)
+        conjugate = objective.client_conjugates(prediction, *rows, scale, batch.client)  # type: ignore[attr-defined]
+    else:
+        conjugate = objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
     if batch.offset is not None:
         conjugate = conjugate - u * batch.offset  # the conjugate of p -> l(p + offset)
     return _sum(batch, conjugate)
@@ -210,7 +214,11 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
 
 def _residuals(problem: Problem, prediction: jax.Array, batch: Batch) -> jax.Array:
-    """Return the derivative of each row's loss in its prediction, (n,)."""
+    """Return the derivative of the losses in each row's prediction, divided by the row's weight in F, (n,)."""
+    if problem.objective.has_client_losses:
+        rows = (batch.y, batch.weight, batch.client)
+        slopes = jax.grad(lambda p: batch.weight @ problem.objective.client_losses(p, *rows))(prediction)
+        return jnp.where(batch.weight > 0, slopes / jnp.where(batch.weight > 0, batch.weight, 1), 0)
     return jax.grad(lambda p: problem.objective.loss(p, batch.y).sum())(prediction)
 
 

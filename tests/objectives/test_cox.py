@@ -14,6 +14,8 @@ from fcorun.objectives import Cox
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.solver import minimize
 from fcorun.regularizers import NoRegularizer
+from fcorun.selection.checks import check_subsets
+from fcorun.selection.folds import SubsetMasks, assign_folds
 
 # PHReg(..., ties="breslow", strata=client) of statsmodels 0.15 on ``draw_patients``
 STRATIFIED = [0.486822147201, -0.424083939834, 0.095879340375, 0.236504833339]
@@ -75,6 +77,24 @@ def test_derivatives_of_large_predictions_are_finite():
     assert np.isfinite(hessian).all()
 
 
+@pytest.mark.usefixtures("x64")
+def test_conjugates_bound_the_loss_from_below():
+    """Fenchel's inequality, with equality at the gradient itself."""
+    p, *rows = (jnp.asarray(values) for values in draw_rows())
+    y, weight, client = rows
+    slopes = jax.jit(jax.grad(weighted_loss))(p, *rows)
+    conjugates = jax.jit(Cox().client_conjugates)
+
+    def gap(scale, other):
+        conjugate = weight @ conjugates(p, y, weight, scale, client)
+        return float(weighted_loss(other, *rows) + conjugate - scale * slopes @ other)
+
+    assert gap(1.0, p) == pytest.approx(0, abs=1e-10)
+    others = [jnp.asarray(draw_rows(scale=s)[0][::-1].copy()) for s in (0.0, 1.0, 4.0)]
+    assert min(gap(scale, other) for scale in (0.0, 0.3, 0.9, 1.0) for other in [*others, 0.5 * p]) > -1e-10
+    assert gap(0.9, p) > gap(0.99, p) > 0
+
+
 def solve(x, y, client):
     problem = Problem(Cox(), NoRegularizer(), Euclidean(), {"weights": (x.shape[1],)})
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(len(y), 1 / len(y)), client=jnp.asarray(client))
@@ -122,9 +142,13 @@ def patients(folder, *overrides, **rows):
 def test_algorithms_reach_the_optimum_of_pooled_rows(algo, tmp_path):
     rounds = {"feddualavg": ("rounds=1500", "local_epochs=2"), "newton": ("rounds=20",)}[algo]
     record = run(patients(tmp_path, f"algo={algo}", *rounds, "eval_every=20", "reg.strength=0.02", "reference=true",
-                          "stop={suboptimality: 1e-6}"), "run")  # fmt: skip
+                          "gap=true", "stop={suboptimality: 1e-6}"), "run")  # fmt: skip
     assert record.summary["stopped"]
     assert record.summary["reference"]["certified"]
+    assert record.summary["reference"]["kind"] == "duality gap"
+    gaps, distances = record.metrics["gap"].to_numpy(), record.metrics["suboptimality"].to_numpy()
+    assert np.all(gaps >= distances - 1e-9)
+    assert gaps[-1] < 0.01 * gaps[0]
 
 
 def test_auto_steps_never_raise_the_objective(tmp_path):
@@ -186,3 +210,19 @@ def test_a_client_without_events_is_warned_of_and_has_no_part(tmp_path):
     gradient = jax.grad(weighted_loss)(p, jnp.asarray(y), jnp.ones(150), jnp.asarray(client))
     assert not gradient[:30].any()
     assert gradient[30:].any()
+
+
+def test_events_are_spread_evenly_over_folds_and_every_fold_needs_one(tmp_path):
+    _, y, client = draw_patients()
+    data = load_data(prepare(patients(tmp_path / "all", "algo=centralized")))
+    fold = assign_folds(data, 5, "rows", seed=0)
+    for m in range(3):
+        events = np.bincount(fold[(client == m) & (data.train.y > 0)], minlength=5)
+        assert np.ptp(events) <= 1
+    y = np.where(np.arange(150) == 140, abs(y), -abs(y))
+    one_event = load_data(experiment := prepare(patients(tmp_path / "one", "algo=centralized", y=y)))
+    masks = fold == 0
+    with fails("fold 1 holds out no event", "give fewer folds"):
+        check_subsets(experiment, one_event, {"fold1": SubsetMasks(~masks & (one_event.train.y > 0), masks)}, "rows")
+    with fails("no event is among the rows that are left"):
+        check_subsets(experiment, one_event, {"fold1": SubsetMasks(one_event.train.y < 0, masks)}, "rows")
