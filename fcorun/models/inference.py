@@ -210,6 +210,9 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
     second = _subset(problem.rows, ~first)
     deviation = _feature_deviations(problem, second)
     chosen = (selection.theta[: problem.n_features] != 0) & (deviation > 0)
+    if not chosen.any():
+        raise UserError("method=split: the first half selects no feature that varies in the second: give a record with "
+                        "a smaller reg.strength")  # fmt: skip
     parameters = choose_parameters(problem.data, chosen, problem.has_intercept)
     rows = parameters.rows(second)
     start = parameters.map @ selection.theta
@@ -281,8 +284,10 @@ def _subset(rows: ModelRows, mask: np.ndarray) -> ModelRows:
 
 def _feature_deviations(problem: InferenceProblem, rows: ModelRows) -> np.ndarray:
     """Return the standard deviation of each feature (d,), 0 of a constant one."""
-    sums = PooledSums(problem.objective, rows)
-    return standard_deviations(sums, len(problem.theta))[: problem.n_features]
+    deviation = standard_deviations(PooledSums(problem.objective, rows), len(problem.theta))[: problem.n_features]
+    if not deviation.any():
+        raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
+    return deviation
 
 
 def _measure_distance(difference: np.ndarray, kept: np.ndarray, deviation: np.ndarray, excess: float) -> RecordDistance:
