@@ -14,7 +14,7 @@ MAX_ROWS = 40
 _ROW = 0.155  # inches of a row
 _LETTER = 0.055  # inches of a letter of a name
 _MAX_LETTERS = 30
-_NUMBERS = 1.42  # inches of a column of an estimate with its interval
+_NUMBERS = 1.33  # inches of a column of an estimate with its interval
 _P = 0.42  # inches of the column of p values
 _REFERENCE = "reference"
 
