@@ -61,6 +61,8 @@ class Traits:
             gradients, which do not vanish at the optimum; or must arrive "exact", as they are.
         local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
             positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
+        common_uploads: True if uploads follow from the rows alone and not from the numbers of a run, such as strengths,
+            and clients have no states. Sites then send one upload for all runs of a path.
     """
 
     needs: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ class Traits:
     hessian: Literal["linear model", "constant", ""] = ""
     uploads: Literal["updates", "increments", "points", "exact"] = "updates"
     local_fits: bool = False
+    common_uploads: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +293,10 @@ class Algorithm(Method, ABC):
         and all these gradients go through ``fcorun.problem.inner_solvers``.
         """
         return False
+
+    def sends_in_round(self, number: int) -> bool:
+        """Return whether messages are sent in a round, counted from 0."""
+        return self.sending_rounds is None or number < self.sending_rounds
 
     @property
     def has_two_exchanges(self) -> bool:

@@ -26,7 +26,14 @@ class Gram(Algorithm):
     """
 
     source = "textbook, solved by the method of @beck2009"
-    traits = Traits(psi_sides=("server",), partial=False, deterministic=True, exact="composite", hessian="constant")
+    traits = Traits(
+        psi_sides=("server",),
+        partial=False,
+        deterministic=True,
+        exact="composite",
+        hessian="constant",
+        common_uploads=True,
+    )
     sending_rounds = 1
 
     iterations: Count = 10_000

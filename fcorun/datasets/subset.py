@@ -38,7 +38,7 @@ def take_subset(
     Where the data set standardized its features, ``restandardize`` standardizes them anew by the rows ``train``: the
     scale of held-out rows must not be known. Imputed values and levels stay those of all training rows.
     """
-    x = _restandardize(data, train) if restandardize else data.train.x
+    x = restandardize_rows(data, train) if restandardize else data.train.x
     train_rows, validation_rows = np.flatnonzero(train), np.flatnonzero(validation)
     assert data.train.client is not None
     numbers, clients, others = renumber_clients(data.train.client, train)
@@ -66,7 +66,7 @@ def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
                         "a half: give by=rows, or leave out classes with so few rows")  # fmt: skip
 
 
-def _restandardize(data: FederatedData, train: Bool[np.ndarray, " N"]) -> Shaped[np.ndarray, "N d"]:
+def restandardize_rows(data: FederatedData, train: Bool[np.ndarray, " N"]) -> Shaped[np.ndarray, "N d"]:
     """Standardize all rows by the rows ``train``, in the way in which the data set was standardized before.
 
     Standardizing twice equals standardizing once, so the first one needs no inverse.

@@ -313,10 +313,10 @@ def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
         return "it is of two classes"
     if data.validation is None:
         return "there are no validation rows"
-    if not n_view_rows and len(np.unique(data.validation.y)) < 2:
-        return "the validation rows are of one class"
     if not data.train.all_on_device:
         return "it takes all validation rows in one memory"
+    if not n_view_rows and len(np.unique(data.validation.y)) < 2:
+        return "the validation rows are of one class"
     rows = max(len(data.validation), n_view_rows)
     if rows > MAX_RANKED_ROWS:
         return f"{rows:,} rows are more than {MAX_RANKED_ROWS:,}, which are sorted at each evaluation"

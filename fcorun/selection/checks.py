@@ -1,9 +1,10 @@
 """Checks of an experiment and its data before ``fcorun select`` or ``fcorun stability`` divides the rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
@@ -24,7 +25,6 @@ def check_subsets(
         UserError: a subset lacks a class, events, or weight; it has too few clients for a cohort or for the edges of a
             tree; or an option names clients by their number, and the subset has only some of them.
     """
-    cohort_size = experiment.settings.clients_per_round or 0
     if by == "clients":
         for name in experiment.reg.per_client or {}:
             raise UserError(
@@ -40,24 +40,55 @@ def check_subsets(
         check_classes(data, subset.train)
         if data.task == "survival":
             _check_events(data, name, subset)
-        _check_weights(data, name, subset)
-        sizes = data.train.sum_by_client(subset.train.astype(int))
-        n_clients = int((sizes > 0).sum())
-        if by == "rows" and n_clients < len(sizes):
-            _refuse_absent_client(experiment, data.client_names[int((sizes == 0).argmax())])
-        if cohort_size > n_clients and isinstance(experiment.algo, Algorithm):
-            raise UserError(
-                f"clients_per_round={cohort_size} is more than the {n_clients} clients that by=clients leaves: lower "
-                "it, or set it to null for all of them"
+        held_out = data.train.sum_by_client(subset.validation.astype(int))
+        sizes, weights = data.train.sum_by_client(subset.train.astype(int)), None
+        if data.train.weight is not None:
+            weights = (
+                data.train.sum_by_client(subset.train * data.train.weight),
+                data.train.sum_by_client(subset.validation * data.train.weight),
             )
-        if by == "clients":
-            clients = [client for client, size in zip(data.client_names, sizes, strict=True) if size]
-            try:
-                experiment.topology.connect(clients)
-            except UserError as error:
-                raise UserError(
-                    f"{error} (by=clients leaves {n_clients} of {len(sizes)} clients; by=rows leaves all)"
-                ) from error
+        check_subset_clients(experiment, data.client_names, name, by, sizes, held_out, weights)
+
+
+def check_subset_clients(
+    experiment: PreparedExperiment,
+    names: Sequence[str],
+    subset: str,
+    by: str,
+    sizes: Int[np.ndarray, " M"],
+    held_out: Int[np.ndarray, " M"],
+    weights: tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]] | None,
+) -> None:
+    """Refuse a subset with too few clients, or too little weight, from the numbers of rows of each client alone.
+
+    Args:
+        names: the names of the clients.
+        subset: the name of the subset.
+        sizes, held_out: the numbers of rows that each client trains on, and that it holds out.
+        weights: the sums of the weights of these rows; None: rows have no weights.
+
+    Raises:
+        UserError: as ``check_subsets``.
+    """
+    if weights is not None:
+        _check_weights(names, subset, sizes, held_out, weights)
+    n_clients = int((sizes > 0).sum())
+    cohort_size = experiment.settings.clients_per_round or 0
+    if by == "rows" and n_clients < len(sizes):
+        _refuse_absent_client(experiment, names[int((sizes == 0).argmax())])
+    if cohort_size > n_clients and isinstance(experiment.algo, Algorithm):
+        raise UserError(
+            f"clients_per_round={cohort_size} is more than the {n_clients} clients that by=clients leaves: lower "
+            "it, or set it to null for all of them"
+        )
+    if by == "clients":
+        clients = [client for client, size in zip(names, sizes, strict=True) if size]
+        try:
+            experiment.topology.connect(clients)
+        except UserError as error:
+            raise UserError(
+                f"{error} (by=clients leaves {n_clients} of {len(sizes)} clients; by=rows leaves all)"
+            ) from error
 
 
 def _refuse_absent_client(experiment: PreparedExperiment, client: str) -> None:
@@ -80,21 +111,24 @@ def _refuse_absent_client(experiment: PreparedExperiment, client: str) -> None:
             )
 
 
-def _check_weights(data: FederatedData, name: str, subset: SubsetMasks) -> None:
+def _check_weights(
+    names: Sequence[str],
+    subset: str,
+    sizes: Int[np.ndarray, " M"],
+    held_out: Int[np.ndarray, " M"],
+    weights: tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]],
+) -> None:
     """Raise UserError if the training rows of a client weigh nothing in a subset, or the rows that a fold holds out."""
-    if data.train.weight is None:
-        return
-    sizes = data.train.sum_by_client(subset.train.astype(int))
-    client_weights = data.train.sum_by_client(subset.train * data.train.weight)
-    weightless = np.flatnonzero((sizes > 0) & (client_weights <= 0))
+    train_weights, held_out_weights = weights
+    weightless = np.flatnonzero((sizes > 0) & (train_weights <= 0))
     if len(weightless):
         raise UserError(
-            f"client {data.client_names[weightless[0]]}: all its rows that are left in a fold or a half have weight "
-            "0: give by=clients, or leave its rows of weight 0 out of the data"
+            f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: give "
+            "by=clients, or leave its rows of weight 0 out of the data"
         )
-    if subset.validation.any() and not data.train.weight[subset.validation].any():
+    if held_out.any() and not held_out_weights.any():
         raise UserError(
-            f"fold {name.removeprefix('fold')}: all rows that it holds out have weight 0: give fewer folds, or leave "
+            f"fold {subset.removeprefix('fold')}: all rows that it holds out have weight 0: give fewer folds, or leave "
             "rows of weight 0 out of the data"
         )
 

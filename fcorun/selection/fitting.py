@@ -26,6 +26,7 @@ from fcorun.engine.arrays import SubsetView, targets_to_device, to_device
 from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot
 from fcorun.engine.estimates import estimate_traffic, message_bytes, program_key, subset_bytes
 from fcorun.engine.evaluate import objective_weights
+from fcorun.engine.federation import Numbers
 from fcorun.experiment import build
 from fcorun.experiment.convergence import measure_remaining_descent
 from fcorun.experiment.experiment import PreparedExperiment
@@ -193,14 +194,7 @@ class PathFitter:
         results = []
         for start in range(0, len(points), width):
             batch = points[start : start + width]
-            runs = _BatchHistory(experiment, engine, len(batch), predict)
-            padding = batch[-1:] * (width - len(batch))
-            for snapshot in engine.run(batch + padding):
-                if self.stop_requested.is_set():
-                    raise KeyboardInterrupt
-                if not runs.add_snapshot(snapshot):
-                    break
-            results += runs.results()
+            results += _run_batch(experiment, engine, batch, width, self.stop_requested, predict)
         return results
 
     def _held_out_predictor(self, experiment: PreparedExperiment, data: FederatedData) -> _PredictHeldOut:
@@ -222,9 +216,9 @@ class PathFitter:
 
         return predict
 
-    def _point(self, experiment: PreparedExperiment, data: FederatedData, value: float) -> dict:
+    def _point(self, experiment: PreparedExperiment, data: FederatedData, value: float) -> Numbers:
         """Return the numbers of the run with this value of the path."""
-        point = experiment.numbers() | {"reg": numeric_fields(experiment.reg.with_value(self.param_name, value))}
+        point = point_at(experiment, self.param_name, value)
         if experiment.algo.curvature_alternatives:
             least, most = build.compute_curvature_bounds(experiment, data)
             point["curvature"] = {"least": least, "most": most}
@@ -276,6 +270,35 @@ class PathFitter:
                 start = iterate.w
             results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
         return results
+
+
+def point_at(experiment: PreparedExperiment, param_name: str, value: float) -> Numbers:
+    """Return the numbers of the run at a value of a path, for an experiment whose "auto" fields are resolved."""
+    return experiment.numbers() | {"reg": numeric_fields(experiment.reg.with_value(param_name, value))}
+
+
+def fit_batch(experiment: PreparedExperiment, engine: Engine, points: Sequence[Numbers]) -> PathFit:
+    """Run all points of a path as one batch, without outputs for held-out rows."""
+    return _stack_runs(_run_batch(experiment, engine, points, len(points), threading.Event(), lambda w, models: {}))
+
+
+def _run_batch(
+    experiment: PreparedExperiment,
+    engine: Engine,
+    points: Sequence[Numbers],
+    width: int,
+    stop_requested: threading.Event,
+    predict: _PredictHeldOut,
+) -> list[_RunResult]:
+    """Run points as a batch, which copies of the last one fill up to ``width`` runs."""
+    runs = _BatchHistory(experiment, engine, len(points), predict)
+    padding = [points[-1]] * (width - len(points))
+    for snapshot in engine.run([*points, *padding]):
+        if stop_requested.is_set():
+            raise KeyboardInterrupt
+        if not runs.add_snapshot(snapshot):
+            break
+    return runs.results()
 
 
 class _BatchHistory:

@@ -1,6 +1,6 @@
 """Folds for cross-validation, halves for stability selection, and counts of the rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import comb
 from typing import NamedTuple
 
@@ -36,15 +36,8 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, seed: int) -> Int[n
     """
     if data.train.fold is not None:
         return np.searchsorted(list_marked_folds(data), data.train.fold)
-    n_clients = len(data.train.sizes)
     if by == "clients":
-        if n_folds > n_clients:
-            raise UserError(
-                f"folds={n_folds} is more than the {n_clients} clients that by=clients assigns: give "
-                f"at most {n_clients}"
-            )
-        fold_of_client = random_stream(seed, *_FOLDS).permutation(np.arange(n_clients) % n_folds)
-        return np.repeat(fold_of_client, data.train.sizes)
+        return np.repeat(assign_clients(len(data.train.sizes), n_folds, seed), data.train.sizes)
     if data.train.group is not None:
         uniforms = draw_uniform_per_group(data.train.group, random_stream(seed, *_FOLDS))
         fold = np.floor(uniforms * n_folds).astype(np.int64)
@@ -69,6 +62,15 @@ def assign_folds(data: FederatedData, n_folds: int, by: str, seed: int) -> Int[n
         first_fold = rng.integers(n_folds)  # else the remainders of all clients would be in the first folds
         fold[rows] = (first_fold + np.arange(len(rows))) % n_folds
     return fold
+
+
+def assign_clients(n_clients: int, n_folds: int, seed: int) -> Int[np.ndarray, " M"]:
+    """Return the fold, from 0, that holds out each client, (M,). Raises UserError for fewer clients than folds."""
+    if n_folds > n_clients:
+        raise UserError(
+            f"folds={n_folds} is more than the {n_clients} clients that by=clients assigns: give at most {n_clients}"
+        )
+    return random_stream(seed, *_FOLDS).permutation(np.arange(n_clients) % n_folds)
 
 
 def list_marked_folds(data: FederatedData) -> list[str]:
@@ -101,8 +103,11 @@ def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_ro
 
 def list_held_out_clients(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
-    fold_of_client = fold[data.train.offsets[:-1]]
-    names = data.client_names
+    return name_held_out_clients(data.client_names, fold[data.train.offsets[:-1]])
+
+
+def name_held_out_clients(names: Sequence[str], fold_of_client: Int[np.ndarray, " M"]) -> dict[str, list[str]]:
+    """Return the names of the clients that each fold (fold1, fold2, ...) holds out."""
     held_out = {}
     for k in range(fold_of_client.max() + 1):
         held_out[f"fold{k + 1}"] = [names[m] for m in np.flatnonzero(fold_of_client == k)]
@@ -192,7 +197,7 @@ def _shuffle_rows_of_client(data: FederatedData, m: int, rng: np.random.Generato
 def count_rows(data: FederatedData) -> dict[str, int]:
     """Return the numbers of training, validation and test rows."""
     splits = {"training": data.train, "validation": data.validation, "test": data.test}
-    return {name: 0 if rows is None else len(rows) for name, rows in splits.items()}
+    return {name: 0 if rows is None else rows.n_rows for name, rows in splits.items()}
 
 
 def describe_rows(experiment: PreparedExperiment, data: FederatedData, use: str) -> str:
@@ -206,7 +211,8 @@ def describe_rows(experiment: PreparedExperiment, data: FederatedData, use: str)
             left_aside.append(f"{rows[name]:,} rows{origin}")
     sentence = f"{rows['training']:,} training rows"
     if data.train.group is not None:
-        sentence += f" in {len(np.unique(data.train.group)):,} groups (data.group), whose rows stay together"
+        groups = "groups" if data.train.stays_at_sites else f"{len(np.unique(data.train.group)):,} groups"
+        sentence += f" in {groups} (data.group), whose rows stay together"
     if left_aside:
         sentence += f"; {' and '.join(left_aside)} are left aside and {use}"
     return sentence

@@ -11,7 +11,7 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,6 +50,21 @@ def prepare_study(experiment: PreparedExperiment, command: str) -> tuple[Prepare
         UserError: the rows cannot be divided, or the machine has fewer devices than the experiment wants.
     """
     check_devices([experiment])
+    parameter = check_study(experiment, command)
+    data = load_data(experiment)
+    reason = data.train.why_not_in_memory
+    if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
+        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} {reason}")
+    identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
+    experiment = bind_objective(experiment, data)
+    return experiment.with_resolved(settings=replace(experiment.settings, reference=False)), data, identity
+
+
+def check_study(experiment: PreparedExperiment, command: str) -> str:
+    """Return the field of the regularizer that a study varies.
+
+    Raises UserError for an experiment of which no rows can be held out.
+    """
     settings = experiment.settings
     parameter = find_path_parameter(experiment)
     if settings.start:
@@ -65,13 +80,7 @@ def prepare_study(experiment: PreparedExperiment, command: str) -> tuple[Prepare
             f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
             "give stop={change:1e-5}, or null"
         )
-    data = load_data(experiment)
-    reason = data.train.why_not_in_memory
-    if reason:
-        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} {reason}")
-    identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
-    experiment = bind_objective(experiment, data)
-    return experiment.with_resolved(settings=replace(settings, reference=False)), data, identity
+    return parameter
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ class Study:
         n_fits = len(self.subsets)
         n_existing = 0
         if read_json(self.folder / self.study_file).get("identity") == self.identity:
-            n_existing = len(self._load_fits())
+            n_existing = len(self.load_fits())
         return f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({self.folder})"
 
     @contextmanager
@@ -196,7 +205,7 @@ class Study:
         ``reduce_fit`` takes the name of a subset and its fit, and returns the fit without the arrays that are not
         needed later.
         """
-        fits = self._load_fits()
+        fits = self.load_fits()
         n_fits = len(self.subsets)
         if fits:
             log(f"{len(fits)} of {n_fits} fits exist: reused (force=true recomputes)")
@@ -205,21 +214,28 @@ class Study:
         def on_fit(i: int, fit: PathFit) -> None:
             name = missing[i]
             fits[name] = reduce_fit(name, fit)
-            fits[name].save(self._fit_file(name))
+            fits[name].save(self.fit_file(name))
             if len(missing) <= 10 or (i + 1) % (len(missing) // 10) == 0:
                 log(f"{i + 1} of {len(missing)} fits of {len(self.path.values)} runs each")
 
         if missing:
-            path = self.path
-            first_rows = self.data.train.offsets[:-1]  # of each client
-            row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
-            fitter = PathFitter(self.experiment, self.data, path.param_name, path.values, int(np.max(row_counts)))
             try:
-                fitter.fit([partial(self.take_subset, name) for name in missing], on_fit)
+                self.fit_subsets(missing, on_fit)
             except KeyboardInterrupt:
                 log(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; the same command resumes")
                 raise
         return {name: fits[name] for name in self.subsets}
+
+    def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
+        """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit."""
+        path = self.path
+        first_rows = self.data.train.offsets[:-1]  # of each client
+        row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
+        fitter = PathFitter(self.experiment, self.data, path.param_name, path.values, int(np.max(row_counts)))
+        fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
+
+    def begin_refit(self) -> None:
+        """Tell those who have the rows that a run on all of them begins; rows in memory need no word."""
 
     def take_subset(self, name: str) -> RowSubset:
         """Take the rows of a subset.
@@ -232,16 +248,17 @@ class Study:
         restandardize = not has_given_scaling and not subset.train.all()
         return take_subset(self.data, subset.train, subset.validation, restandardize)
 
-    def _load_fits(self) -> dict[str, PathFit]:
+    def load_fits(self) -> dict[str, PathFit]:
         """Read the fits that exist, by the name of their subset, but for those that lack predictions."""
         fits = {}
         for name, subset in self.subsets.items():
-            fit = PathFit.load(self._fit_file(name))
+            fit = PathFit.load(self.fit_file(name))
             if fit is not None and (fit.held_out or not (self.keeps_held_out and subset.validation.any())):
                 fits[name] = fit
         return fits
 
-    def _fit_file(self, name: str) -> Path:
+    def fit_file(self, name: str) -> Path:
+        """Return the file of the fit of a subset."""
         return self.folder / FITS / f"{name}.npz"
 
 

@@ -13,7 +13,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
-from fcorun.engine.remote.programs import RemotePrograms
+from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Batch
@@ -51,7 +51,7 @@ class SiteBatch:
 
     def __post_init__(self):
         self.next_exchange = (self._next_round(0), 0)
-        self.clients = self.engine.initial_state(self.points, [self.seed] * len(self.points))["clients"]
+        self.clients = self.engine.initial_state(self._sent_points, [self.seed] * self.n_sent_runs)["clients"]
 
     @property
     def federation(self) -> Federation:
@@ -71,14 +71,27 @@ class SiteBatch:
         weights = self.federation.schedule.averaging_weights
         return float(weights[self.rows.has_client].sum() / weights.sum())
 
+    @property
+    def n_sent_runs(self) -> int:
+        """The number of runs whose messages the site computes: the first one where all runs have one upload."""
+        return count_sent_runs(self.federation.algorithm, len(self.points))
+
+    @property
+    def _sent_points(self) -> Sequence[Numbers]:
+        return self.points[: self.n_sent_runs]
+
     @cached_property
     def _numbers(self) -> Any:
         return self.federation.stack_numbers(self.points)
 
     @cached_property
+    def _sent_numbers(self) -> Any:
+        return self.federation.stack_numbers(self._sent_points)
+
+    @cached_property
     def _answer_programs(self) -> list:
         programs = [
-            RemotePrograms(self.federation, len(self.points), exchange)
+            RemotePrograms(self.federation, self.n_sent_runs, exchange)
             for exchange in range(len(self.federation.shapes.uploads))
         ]
         return [jax.jit(lambda *arguments, p=p: p.answer(*arguments)) for p in programs]
@@ -89,10 +102,10 @@ class SiteBatch:
         return jax.jit(lambda *arguments: programs.solution_sums(*arguments))
 
     def _next_round(self, start: int) -> int:
-        """Return the first round from ``start`` on whose cohort has a client of the site; the end where none has."""
-        schedule = self.federation.schedule.with_seed(self.seed)
+        """Return the first round from ``start`` on whose cohort asks a client of the site; the end where none does."""
+        schedule, algorithm = self.federation.schedule.with_seed(self.seed), self.federation.algorithm
         for number in range(start, self.engine.rounds):
-            if self.rows.has_client[schedule.draw_cohort(number)].any():
+            if algorithm.sends_in_round(number) and self.rows.has_client[schedule.draw_cohort(number)].any():
                 return number
         return self.engine.rounds
 
@@ -107,17 +120,17 @@ class SiteBatch:
         """Compute the site's clients in an exchange of the round ``number``.
 
         Returns:
-            The leaves of the mean of the clients' messages, and the numbers of example gradients and of proxes, (G, 2).
-            Raises ValueError for what no server of this plan sends.
+            The leaves of the mean of the clients' messages, and the numbers of example gradients and of proxes, (G, 2),
+            of the runs that are sent. Raises ValueError for what no server of this plan sends.
         """
         federation = self.federation
         self.check_order(number, exchange)
         schedule = federation.schedule.with_seed(self.seed)
-        broadcast = restore_leaves(received, federation.shapes.broadcasts[exchange], len(self.points))
+        broadcast = restore_leaves(received, federation.shapes.broadcasts[exchange], self.n_sent_runs)
         rounds = schedule.draw_rounds(number, 1, among=self.rows.has_client)
         draws = jax.tree.map(lambda v: v[0], rounds)
         rows, _ = federation.arrays
-        arguments = (self._numbers, self.clients, rows, draws, broadcast)
+        arguments = (self._sent_numbers, self.clients, rows, draws, broadcast)
         mean, self.clients, work = self._answer_programs[exchange](*arguments)
         is_last = exchange + 1 == len(federation.shapes.uploads)
         self.next_exchange = (self._next_round(number + 1), 0) if is_last else (number, exchange + 1)

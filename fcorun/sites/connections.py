@@ -23,10 +23,17 @@ class Connections(Protocol):
 
     Attributes:
         sites: the names of the sites, sorted.
+        next_number: the number of the next request.
     """
 
     @property
     def sites(self) -> tuple[str, ...]: ...
+
+    @property
+    def next_number(self) -> int: ...
+
+    @next_number.setter
+    def next_number(self, number: int) -> None: ...
 
     def ask(
         self,

@@ -22,11 +22,9 @@ class NumberedConnections(Connections, Protocol):
 
     Attributes:
         run: the identity of the run.
-        next_number: the number of the next request.
     """
 
     run: str
-    next_number: int
 
 
 @dataclass
@@ -50,6 +48,14 @@ class JournaledConnections:
     @property
     def sites(self) -> tuple[str, ...]:
         return self.connections.sites
+
+    @property
+    def next_number(self) -> int:
+        return self.connections.next_number
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self.connections.next_number = number
 
     def ask(
         self,

@@ -14,7 +14,7 @@ from fcorun.sites.delivery import check_site_names
 from fcorun.sites.journal import JournaledConnections
 from fcorun.sites.nvflare import CollabServer, CollabSite
 from fcorun.sites.plan import Plan, digest_of_text
-from fcorun.sites.study import run_plan
+from fcorun.sites.study import record_folder_of, run_plan
 from fcorun.sites.submission import export_job, submit_job
 from fcorun.system.machine import set_up_jax
 
@@ -79,4 +79,4 @@ def submit_plan(
         result = submit_job(job, kit, wait_seconds, on_status)
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(result / _RECORD, folder, dirs_exist_ok=True)
-    return FittedRecord(folder)
+    return FittedRecord(record_folder_of(plan, folder))

@@ -174,7 +174,7 @@ def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return dict(about)
 
 
-@dataclass(frozen=True)
+@dataclass
 class MaskedConnections:
     """Connections to sites whose answers are masked. Their sum stands for the answer of one site, ``ALL_SITES``.
 
@@ -197,6 +197,14 @@ class MaskedConnections:
     @property
     def sites(self) -> tuple[str, ...]:
         return self.connections.sites
+
+    @property
+    def next_number(self) -> int:
+        return self.connections.next_number
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self.connections.next_number = number
 
     def ask(
         self,

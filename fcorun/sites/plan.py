@@ -13,50 +13,30 @@ from yaml import YAMLError
 from fcorun.algorithms.base import Algorithm
 from fcorun.communication.identity import Identity
 from fcorun.communication.star import Star
-from fcorun.config import AUTO, IDENTITY_SECTIONS, identity_fields, keys_outside_identity
+from fcorun.config import AUTO, IDENTITY_SECTIONS, build, identity_fields, keys_outside_identity
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare
-from fcorun.experiment.row_requirements import needs_curvature_bounds
-from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
-from fcorun.models.auc_interval import N_BINS
-from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
+from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.objectives.base import is_linear_model
 from fcorun.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.problem.problem import Problem
 from fcorun.records.formats import parse_yaml, read_text, yaml_text
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.path import find_path_parameter
+from fcorun.sites.planned_selection import PlannedSelection
+from fcorun.sites.quantities import Quantity, list_quantities
 from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
 
 FORMAT = 1
 _FEATURES, _CLASSES = 2, {"regression": 0, "binary": 2, "multiclass": 3}  # of a model whose shapes tell its outputs
 _ONE_OUTPUT = "a linear model of one output with psi on its weights"
-_GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
-_KEYS = {"format", "fcorun", "experiment", "secure", "quantities", "digest"}
+_KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}
 _HEADER = """\
 # A plan of fcorun. It says what is computed at every site, and what leaves a site; nothing else does.
 # Its digest is what the owner of a site accepts: fcorun site accept {name} --kit KIT
 """
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A kind of number that leaves a site.
-
-    Attributes:
-        message: the name of the message.
-        numbers: the size, as a formula in d (features), p (parameters), and the like.
-        times: how often it is sent.
-        content: what the numbers are.
-        purpose: why they are needed.
-    """
-
-    message: str
-    numbers: str
-    times: str
-    content: str
-    purpose: str
 
 
 _KEYS_QUANTITY = Quantity(
@@ -76,35 +56,52 @@ class Plan:
         config: the configuration of the experiment as plain values, without keys that change no number.
         fcorun: the version of fcorun that made the plan, which all sites must have.
         secure: the bound on the numbers of each masked message, by its name; None: no message is masked.
+        select: the selection of a strength or a radius; None: the plan is one run.
     """
 
     config: dict[str, Any]
     fcorun: str
     secure: dict[str, float] | None = None
+    select: PlannedSelection | None = None
 
     @classmethod
-    def from_experiment(cls, experiment: PreparedExperiment, bounds: dict[str, float] | None = None) -> "Plan":
+    def from_experiment(
+        cls,
+        experiment: PreparedExperiment,
+        bounds: dict[str, float] | None = None,
+        options: SelectOptions | None = None,
+        metric: str | None = None,
+    ) -> "Plan":
         """Return the plan of an experiment. Raises UserError for what cannot be computed at sites.
 
         Args:
             bounds: for secure sums, the bounds of messages that differ from the default; None: no message is masked.
+            options: the options of a selection, for which ``experiment`` has no metric; None: the plan is one run.
+            metric: the metric that chooses; None: the loss.
         """
+        select = None
+        if options is not None:
+            experiment = _at_any_strength(experiment)
         check_experiment(experiment)
-        secure = None
-        if bounds is not None:
-            check_secure(experiment)
-            secure = choose_bounds((quantity.message for quantity in list_quantities(experiment)), bounds)
+        if options is not None:
+            select = PlannedSelection.of(options, experiment, metric, bounds is not None)
+            _check_path_start(experiment, select)
         without = keys_outside_identity()
         config = {key: value for key, value in experiment.config.items() if key not in without}
-        plan = cls(json.loads(json.dumps(config)), version("fcorun"), secure)
+        plan = cls(json.loads(json.dumps(config)), version("fcorun"), None, select)
         check_classes(plan.config, "a plan for sites")
+        if bounds is not None:
+            check_secure(experiment)
+            plan = replace(plan, secure=choose_bounds((quantity.message for quantity in plan.quantities), bounds))
         assert plan.experiment.identity == experiment.identity
         return plan
 
     @cached_property
     def experiment(self) -> PreparedExperiment:
-        """The experiment of the plan."""
-        return prepare(self.config)
+        """The experiment of the plan; of a selection, that of a run at any strength."""
+        if self.select is None:
+            return prepare(self.config)
+        return _at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
 
     @property
     def shared_options(self) -> Sites:
@@ -117,28 +114,50 @@ class Plan:
     def quantities(self) -> list[Quantity]:
         """Everything that leaves a site."""
         quantities = list_quantities(self.experiment)
+        if self.select is not None:
+            quantities = self.select.list_quantities(quantities, self.experiment)
         if self.secure is None:
             return quantities
         described = [_KEYS_QUANTITY]
         for quantity in quantities:
             seen = describe_bound(self.secure.get(quantity.message))
-            numbers = "2 d" if quantity.message == "sums" else quantity.numbers  # of all clients together
+            sums = quantity.message in ("sums", "fold_sums")
+            numbers = "2 d" if sums else quantity.numbers  # of all clients together
             described.append(replace(quantity, numbers=numbers, content=f"{quantity.content}; {seen}"))
         return described
 
     def _content(self) -> dict[str, Any]:
         quantities = [asdict(quantity) for quantity in self.quantities]
         content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config}
-        return content | {"secure": self.secure, "quantities": quantities}
+        select = None if self.select is None else self.select.to_dict()
+        return content | {"select": select, "secure": self.secure, "quantities": quantities}
+
+    @property
+    def n_rounds(self) -> int:
+        """The number of rounds of all runs together."""
+        if self.select is None:
+            return self.experiment.settings.rounds
+        return self.select.count_rounds(self.experiment)
 
     @cached_property
     def digest(self) -> str:
         """The hash of everything in the plan, 64 hex digits."""
         return _hash(self._content())
 
+    def config_of(self, numbers: dict[str, dict[str, float]]) -> dict[str, Any]:
+        """Return the configuration of a run of the plan with these numbers; of a selection, with the chosen value."""
+        if self.select is None:
+            return self.config
+        parameter = find_path_parameter(self.experiment)
+        relative = {"relative": None} if "relative" in self.config["reg"] else {}
+        return {**self.config, "reg": {**self.config["reg"], **relative, parameter: numbers["reg"][parameter]}}
+
     def describe(self) -> list[str]:
         """Return the plan as lines to read: the experiment, and everything that leaves a site."""
-        lines = [f"plan {self.digest}", f"  {self.experiment.label}", "what leaves each site:"]
+        lines = [f"plan {self.digest}", f"  {self.experiment.label}"]
+        if self.select is not None:
+            lines.append(f"  {self.select.describe(find_path_parameter(self.experiment))}")
+        lines.append("what leaves each site:")
         for quantity in self.quantities:
             lines.append(f"  {quantity.message}: {quantity.content}")
             lines.append(f"    {quantity.numbers}; {quantity.times}; for {quantity.purpose}")
@@ -165,9 +184,17 @@ class Plan:
         if content["fcorun"] != own_version:
             raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
                             "sites and the server need the same version")  # fmt: skip
-        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where))
+        select = content["select"]
+        if select is not None:
+            if not isinstance(select, dict):
+                raise UserError(f"{where} is no plan of fcorun: 'select' lists no options")
+            select = build(PlannedSelection, select, "select.")
+        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select)
         check_classes(plan.config, where)
         check_experiment(plan.experiment)
+        if plan.select is not None:
+            plan.select.check(plan.experiment, plan.secure is not None)
+            _check_path_start(plan.experiment, plan.select)
         if plan.secure is not None:
             check_secure(plan.experiment)
             listed = choose_bounds((quantity.message for quantity in plan.quantities), plan.secure)
@@ -281,6 +308,20 @@ def check_experiment(experiment: PreparedExperiment) -> None:
             raise UserError(f"a plan for sites: {sentence}")
 
 
+def _at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
+    """Return the experiment of a selection without a strength relative to the largest one, which its path replaces."""
+    if experiment.reg.relative_or_none is None:
+        return experiment
+    return replace_plugins(experiment, experiment.settings, reg=experiment.reg.with_value("strength", 1.0))
+
+
+def _check_path_start(experiment: PreparedExperiment, select: PlannedSelection) -> None:
+    """Raise UserError if sums cannot tell the largest strength of a path without a range."""
+    if select.range is None and not _has_one_output(experiment):
+        raise UserError(f"a selection over sites: the largest strength takes sums of {_ONE_OUTPUT}, which objective="
+                        f"{experiment.names['objective']} is not here: give range=[LOW,HIGH]")  # fmt: skip
+
+
 def _has_one_output(experiment: PreparedExperiment) -> bool:
     """Return whether the model is linear, of one output, with psi on its weights, so that rows have one residual."""
     objective, data = experiment.objective, experiment.data
@@ -295,83 +336,3 @@ def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
     objective, reg = experiment.objective, experiment.reg
     has_gap = _has_one_output(experiment) and not explain_missing_conjugate(objective, reg)
     return has_gap and objective.has_curvature_bound
-
-
-def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
-    """Return everything that leaves a site in an experiment."""
-    algo, settings, data = experiment.algo, experiment.settings, experiment.data
-    assert isinstance(algo, Algorithm)
-    assert isinstance(data, Sites)
-    rounds = settings.rounds
-    evaluations = -(-rounds // settings.eval_every) + 1
-    quantities = [
-        Quantity(
-            "describe",
-            "clients, columns, levels, classes",
-            "once",
-            "names of clients, numbers of their rows, kinds of columns, counts of levels and classes",
-            "the clients' weights, and one encoding for all sites",
-        )
-    ]
-    if data.missing != "refuse":
-        content = "sums or histograms of columns, and counts of values"
-        quantities.append(Quantity("describe", "columns", "once", content, f"data.missing={data.missing} fills gaps"))
-    if data.standardize == "pooled":
-        content = "sums of features, and of their squares around the mean"
-        quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
-    if needs_curvature_bounds(experiment) or settings.reference:
-        content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
-        purpose = "reference=true"
-        if needs_curvature_bounds(experiment):
-            purpose = f"fields of algo={experiment.names['algo']} that are auto"
-        quantities.append(Quantity("curvature", "5", "once", content, purpose))
-    if experiment.reg.relative_or_none is not None:
-        content = "sums of losses, residuals, and their products with the features, of the model without features"
-        quantities.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "reg.relative"))
-    if settings.reference:
-        content = "sums of losses, residuals, and their products with the features, of models on the way to the optimum"
-        times = f"at most {MAX_STEPS} times, and a few times more for intercepts"
-        quantities.append(Quantity("residuals", "d + 4, or 4", times, content, "reference=true"))
-        content, times = "the sum of the conjugates of the losses at the scaled residuals", f"{MAX_CERTIFICATES} times"
-        quantities.append(Quantity("conjugates", "1", f"at most {times}", content, "reference=true"))
-    size = "the size of the model for each array of an upload"
-    if algo.traits.hessian:
-        size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
-    elif algo.traits.local_fits:
-        size = "2 p + 1 for each client of the study, of which a client fills its own"
-    sending_rounds = rounds if algo.sending_rounds is None else min(algo.sending_rounds, rounds)
-    content = "the weighted mean of what the site's clients upload, and counts of gradients"
-    quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
-    content = "sums of losses and scores of the model over the training rows and the validation rows"
-    quantities.append(Quantity("evaluate", "a few for each split", f"{evaluations} times", content, "metrics.csv"))
-    if settings.gap:
-        content = "sums of losses, residuals, and their products with the features, at the model's best intercept"
-        times = f"{evaluations} times, and a few times more for the intercept"
-        quantities.append(Quantity("residuals", "d + 4, or 4", times, content, _GAP_PURPOSE))
-        content = "the sum of the conjugates of the losses at the scaled residuals"
-        quantities.append(Quantity("conjugates", "1", f"{evaluations} times", content, _GAP_PURPOSE))
-    return quantities + _list_scores(experiment)
-
-
-def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
-    """Return what leaves a site for scores.csv, if rows are held out."""
-    data = experiment.data
-    assert isinstance(data, Sites)
-    purpose = "scores.csv, of all sites together"
-    if data.by_site:
-        purpose = "scores.csv, of all sites together and of each site by itself"
-    content, size = "sums of losses and scores of the last model over the rows of each split", "a few for each split"
-    if data.task == "multiclass":
-        size = "3 for each class and a few more for each split"
-    if data.task == "binary":
-        content += ", and counts of its scores in bins, by class"
-        size = f"{2 * N_BINS} counts and a few sums for each split"
-    quantities = [Quantity("scores", size, "once", content, purpose)]
-    if data.task == "regression":
-        content = "sums of squares of the targets and of the predictions of the last model, around their means"
-        quantities.append(Quantity("calibration", "3 for each split", "once", content, purpose))
-    elif data.task == "binary":
-        content = "sums of losses and their derivatives of a line through the scores of the last model"
-        times = f"at most {MAX_REQUESTS} times"
-        quantities.append(Quantity("calibration", f"{2 * N_SUMS} for each split", times, content, purpose))
-    return quantities

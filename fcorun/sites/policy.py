@@ -26,7 +26,7 @@ class Policy:
         alone: whether a Hessian of fewer than three rows for each feature may leave the site.
         by_site: whether results of the rows of this site alone may be in the record.
         columns: the columns of the file that may be used; None: all.
-        max_rounds: the largest number of rounds of a plan.
+        max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
         max_runs: the largest number of runs of a plan that the site begins.
         keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
             entered ("pinned"), or "any" that the server sends.
@@ -62,7 +62,11 @@ class Policy:
         if plan.shared_options.by_site and self.by_site == "refuse":
             raise UserError("the plan has data.by_site=true, results of the rows of each site alone, which "
                             "policy.by_site of this site refuses: its owner may write by_site: allow")  # fmt: skip
-        rounds = settings.rounds + (MAX_STEPS if settings.reference else 0)
+        if plan.select is not None and plan.select.by == "clients" and self.by_site == "refuse":
+            raise UserError("the plan has by=clients, where a fold may hold out this site alone, and policy.by_site of "
+                            "this site refuses results of its rows alone: its owner may allow them, by_site: allow, or "
+                            "the plan takes by=rows")  # fmt: skip
+        rounds = plan.n_rounds + (MAX_STEPS if settings.reference else 0)
         if rounds > self.max_rounds:
             of_reference = f", {MAX_STEPS} of them for reference=true" if settings.reference else ""
             raise UserError(f"the plan has {rounds} rounds{of_reference}, and policy.max_rounds of this site allows "

@@ -16,11 +16,14 @@ import numpy as np
 from fcorun.config import AUTO
 from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN
 from fcorun.errors import UserError
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
 from fcorun.models.site_calibration import MAX_REQUESTS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
+from fcorun.selection.path import find_path_parameter
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
+from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.sites.table_description import Description
 
 _GRADIENT, _LOSSES = "residuals with gradients", "residuals"
@@ -29,7 +32,7 @@ _OPTIMUM = " of the optimum"  # ends the names of the same messages on the way t
 
 @dataclass
 class RequestCounts:
-    """The numbers of requests of one run that a site has answered, by message.
+    """The numbers of requests of one run that a site has answered, by message, and in a selection by subset.
 
     Attributes:
         plan: the plan, which limits them.
@@ -39,48 +42,89 @@ class RequestCounts:
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
+    def subset(self) -> str | None:
+        """The subset of a selection whose runs the server asks for; None before the first one, and without any."""
+        if self.plan.select is None or not self.counts["subset"]:
+            return None
+        return self.plan.select.subsets[self.counts["subset"] - 1]
+
     def limits(self) -> dict[str, int]:
-        """The largest number of requests of each message in a run of the plan; rounds are counted by their order."""
-        settings, data = self.plan.experiment.settings, self.plan.shared_options
+        """Return the largest number of requests of each message; rounds are counted by their order.
+
+        In a selection, those of runs are the limits of the present subset.
+        """
+        experiment, select = self.plan.experiment, self.plan.select
+        pooled_sums = 2 if self.plan.shared_options.standardize == "pooled" else 0
+        limits = {"describe": 1, "sums": pooled_sums, "load": 1, "end": 1}
+        if select is None:
+            return limits | self._limits_of_runs(null_models=int(experiment.reg.relative_or_none is not None))
+        limits |= {"folds": 1, "fold_sums": pooled_sums, "subset": len(select.subsets)}
+        of_runs = self._limits_of_runs(null_models=0)
+        if self.subset is None:
+            null_model = _limits_of_residuals(int(select.range is None))
+            return limits | dict.fromkeys(of_runs, 0) | null_model
+        if self.subset != REFIT:
+            of_runs |= dict.fromkeys(("scores", "calibration", "result"), 0)
+        return limits | of_runs
+
+    def _limits_of_runs(self, null_models: int) -> dict[str, int]:
+        """Return the limits of the messages of runs that differ in numbers, and of some models without features."""
+        settings = self.plan.experiment.settings
         evaluations = -(-settings.rounds // settings.eval_every) + 1
-        null_models = int(self.plan.experiment.reg.relative_or_none is not None)
-        models = null_models + (evaluations if settings.gap else 0)
+        certificates = evaluations if settings.gap else 0
         return {
-            "describe": 1,
-            "sums": 2 if data.standardize == "pooled" else 0,
-            "load": 1,
             "curvature": 1,
             "start": 1,
             "evaluate": evaluations,
-            _GRADIENT: 2 * models,
-            _LOSSES: MAX_INTERCEPT_STEPS * models,
-            "conjugates": evaluations if settings.gap else 0,
+            **_limits_of_residuals(null_models + certificates),
+            "conjugates": certificates,
             _GRADIENT + _OPTIMUM: settings.reference * (MAX_STEPS + 2 * MAX_CERTIFICATES),
             _LOSSES + _OPTIMUM: settings.reference * MAX_INTERCEPT_STEPS * MAX_CERTIFICATES,
             "conjugates" + _OPTIMUM: settings.reference * MAX_CERTIFICATES,
             "scores": 1,
-            "calibration": 1 if data.task == "regression" else MAX_REQUESTS,
+            "calibration": 1 if self.plan.shared_options.task == "regression" else MAX_REQUESTS,
             "result": 1,
-            "end": 1,
         }
 
     def count(self, request: Message) -> None:
-        """Count a request. Raises UserError if the plan does not have so many."""
+        """Count a request. Raises UserError if the plan does not have so many, or has subsets in another order."""
         name = request.name
         if name == "residuals" and request.about.get("gradient"):
             name = _GRADIENT
         if request.about.get("models") == REFERENCE:
             name += _OPTIMUM
-        limit = self.limits.get(name)
+        limit = self.limits().get(name)
         if limit is None:
             return
-        if self.counts[name] >= limit:
+        key = name
+        if name in ("subset", "fold_sums"):
+            next_subset = self._check_next_subset(request)
+            key = name if name == "subset" else f"{name} of {next_subset}"
+        elif self.subset is not None and name in self._limits_of_runs(0):
+            key = f"{name} of {self.subset}"
+        if self.counts[key] >= limit:
             raise UserError(f"the server asked for '{name}' more often than the plan says, {limit} times in a run")
-        self.counts[name] += 1
+        self.counts[key] += 1
+
+    def _check_next_subset(self, request: Message) -> str:
+        """Return the next subset of the plan. Raises UserError for a request that names another one."""
+        assert self.plan.select is not None
+        name, subsets = request.about.get("subset"), self.plan.select.subsets
+        answered = self.counts["subset"]
+        next_subset = subsets[answered] if answered < len(subsets) else "none"
+        if name != next_subset:
+            raise UserError(f"the server asked for the subset '{str(name)[:50]}', and the next one of this site is "
+                            f"'{next_subset}': each is asked for once, in the order of the plan")  # fmt: skip
+        return next_subset
 
 
-def check_clients(request: Message, description: Description) -> tuple[list[str], int]:
-    """Return the names of all clients, and how many of them have training rows.
+def _limits_of_residuals(models: int) -> dict[str, int]:
+    """Return the limits of requests for residuals at so many models, and for those of their best intercepts."""
+    return {_GRADIENT: 2 * models, _LOSSES: MAX_INTERCEPT_STEPS * models}
+
+
+def check_clients(request: Message, description: Description) -> list[str]:
+    """Return the names of all clients, those with training rows first.
 
     Raises UserError unless the request says of the site's own clients what the site has described.
     """
@@ -101,33 +145,71 @@ def check_clients(request: Message, description: Description) -> tuple[list[str]
     if len(set(names)) != len(names) or not is_ordered or not same_rows or not same_weights:
         raise UserError("the server says of this site's clients other numbers of rows than the site described: begin "
                         "the run anew")  # fmt: skip
-    return list(names), n_clients
+    return list(names)
 
 
-def check_numbers(request: Message, plan: Plan) -> list[dict[str, dict[str, float]]]:
-    """Return the numbers of the run. Raises UserError unless they are those of the plan, wherever it has numbers."""
+def check_numbers(
+    request: Message, plan: Plan, subset: str | None = None, first: Message | None = None
+) -> list[dict[str, dict[str, float]]]:
+    """Return the numbers of the runs. Raises UserError unless they are those of the plan, wherever it has numbers.
+
+    Args:
+        subset: the subset of a selection on which the runs are; None: the plan is one run.
+        first: the request that began the first runs, whose values those of a selection repeat; None: it is this one.
+    """
     runs, experiment = request.about["numbers"], plan.experiment
-    if len(runs) != 1 or request.about["seed"] != experiment.settings.seed:
+    n_runs = 1 if plan.select is None else plan.select.count_runs(str(subset))
+    if len(runs) != n_runs or request.about["seed"] != experiment.settings.seed:
         raise UserError("the server started other runs than that of the plan, or with another seed")
+    varied = None if plan.select is None else ("reg", find_path_parameter(experiment))
+    for run in runs:
+        _check_run(run, runs[0], plan, varied)
+    if plan.select is not None:
+        _check_values(runs, plan.select, experiment, subset, first)
+    return runs
+
+
+def _check_values(
+    runs: Any, select: PlannedSelection, experiment: PreparedExperiment, subset: str | None, first: Message | None
+) -> None:
+    """Raise UserError unless the runs of a selection have the values of its path, or the refit one of them."""
+    parameter = find_path_parameter(experiment)
+    values = [run["reg"][parameter] for run in runs]
+    if first is None:
+        select.check_path(values, experiment)
+        return
+    path = [run["reg"][parameter] for run in first.about["numbers"]]
+    if (values[0] not in path) if subset == REFIT else (values != path):
+        raise UserError(f"the server started runs with other values of reg.{parameter} than those of the first fit")
+
+
+def _check_run(run: Any, first: Any, plan: Plan, varied: tuple[str, str] | None) -> None:
+    """Raise UserError unless numbers of a run, but for ``varied``, are those of the plan and of the first run."""
+    experiment = plan.experiment
     precision = experiment.settings.precision
-    for section, fields in runs[0].items():
+    if {section: set(fields) for section, fields in run.items()} != {name: set(first[name]) for name in first}:
+        raise ValueError("runs have other numbers")
+    for section, fields in run.items():
         plugin = getattr(experiment, section)
         for name, value in fields.items():
             planned = getattr(plugin, name)
             if type(value) is not float or not math.isfinite(value):
                 raise ValueError(f"{section}.{name} is no number")
             is_relative = (section, name) == ("reg", "strength") and plugin.relative_or_none is not None
-            if planned != AUTO and not is_relative and np.asarray(planned, precision) != np.asarray(value, precision):
+            if (section, name) == varied or is_relative:
+                continue
+            differs = np.asarray(planned, precision) != np.asarray(value, precision) if planned != AUTO else False
+            if differs or value != first[section][name]:
                 raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says {planned}")
-    return runs
 
 
-def check_certified_models(models: Any, plan: Plan) -> None:
-    """Raise UserError unless the plan lists sums of a certificate at such models."""
+def check_certified_models(models: Any, plan: Plan, subset: str | None = None) -> None:
+    """Raise UserError unless the plan lists sums of a certificate at such models, on a subset of a selection."""
     settings = plan.experiment.settings
+    begins_path = plan.select is not None and plan.select.range is None and subset is None
     listed = {
         RUN: settings.gap,
-        NULL: plan.experiment.reg.relative_or_none is not None,
+        NULL: plan.experiment.reg.relative_or_none is not None or begins_path,
         REFERENCE: settings.reference,
     }
     if not isinstance(models, str) or not listed.get(models, False):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import jax
@@ -21,9 +20,8 @@ from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.reference import gather_site_rows
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
-from fcorun.rows.rows import Rows
-from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.batch import SiteBatch, resolve_numbers
+from fcorun.sites.fold_counts import place_rows
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
@@ -37,6 +35,7 @@ from fcorun.sites.request_checks import (
 )
 from fcorun.sites.results import read_result, write_result
 from fcorun.sites.score_sums import ScoreSums
+from fcorun.sites.site_folds import SiteFolds, check_fold_sizes
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import Description, describe_table
@@ -46,8 +45,9 @@ from fcorun.tables.client_sums import add_clients
 
 _DIGITS = 2  # of bounds that leave a site
 _COUNTS = "counts"  # of requests
-_KEPT_REQUESTS = ("load", "start", "evaluate", "scores")  # whose last ones later requests build on
+_KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores")  # whose last ones later requests build on
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
+_FIRST_START = "first start"  # the request that began the first runs, whose values those of a selection repeat
 _CLIENTS = "clients/"  # begins the names of the states of clients
 
 
@@ -96,13 +96,16 @@ class Site:
     def __post_init__(self):
         self.policy.check_plan(self.plan)
         self._counts = RequestCounts(self.plan)
+        self._folds: SiteFolds | None = None
 
     @cached_property
     def table(self) -> SiteTable:
         """The site's table. Raises UserError where it does not fit the plan or the policy."""
         columns = None if self.policy.columns is None else tuple(self.policy.columns)
         policy = TablePolicy(self.policy.min_rows, self.policy.min_cell, columns)
-        return read_site_table(self.plan.shared_options, self.options, policy)
+        table = read_site_table(self.plan.shared_options, self.options, policy)
+        check_fold_sizes(self.plan, self.policy, table.clients, table.n_rows[:, 0].tolist())
+        return table
 
     def read_table(self) -> None:
         """Read the table. Raises UserError with the whole sentence for its owner where it does not fit the plan."""
@@ -119,6 +122,9 @@ class Site:
             "describe": self._describe,
             "sums": self._sum_features,
             "load": self._load,
+            "folds": lambda request: self._drawn_folds.describe(),
+            "fold_sums": lambda request: self._drawn_folds.sum_features(request),
+            "subset": self._begin_subset,
             "curvature": self._bound_curvature,
             "start": self._start,
             "round": self._compute_round,
@@ -131,6 +137,8 @@ class Site:
             "end": self._end,
         }
         allowed = {quantity.message for quantity in self.plan.quantities} | {"load", "start", "result", "end"}
+        if self.plan.select is not None:
+            allowed.add("subset")
         if request.name not in answers or request.name not in allowed:
             raise UserError(f"the server asked for '{request.name}', which the plan does not list")
         self._counts.count(request)
@@ -144,6 +152,8 @@ class Site:
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
         if request.name in _KEPT_REQUESTS:
             self._requests[request.name] = request
+        if request.name == "start":
+            self._requests.setdefault(_FIRST_START, request)
         return answer
 
     @property
@@ -193,34 +203,30 @@ class Site:
         own = load_site_data(encode_table(self.table, agreement), agreement)
         self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
         description = Description.from_message(self._description, "this site")
-        names, n_clients = check_clients(request, description)
-        number = np.array([names.index(name) for name in (*own.clients, *own.held_out_clients)])
-        all_rows, all_weights = request.arrays["all_rows"], request.arrays["all_weights"]
-
-        def at_site(rows: Rows, split: int) -> SiteRows:
-            assert rows.client is not None
-            columns: Any = {name: getattr(rows, name) for name in Rows.__dataclass_fields__}
-            known = n_clients if split == 0 else len(names)
-            return SiteRows(
-                **columns | {"client": number[rows.client]},
-                all_sizes=all_rows[:known, split],
-                all_weights=None if rows.weight is None else all_weights[:known, split],
-            )
-
-        self._own_data, self._pooled_sums = own, None
-        self._data = replace(
-            own,
-            train=at_site(own.train, 0),
-            validation=None if own.validation is None else at_site(own.validation, 1),
-            test=None,
-            clients=tuple(names[:n_clients]),
-            held_out_clients=tuple(names[n_clients:]),
-        )
+        names = check_clients(request, description)
+        self._own_data, self._pooled_sums, self._folds = own, None, None
+        self._data = place_rows(own, names, request.arrays["all_rows"], request.arrays["all_weights"])
         self._experiment = self.plan.experiment
         with for_owner_alone(f"its targets do not fit objective={self._experiment.names['objective']}"):
             build.check_targets(self._experiment, self._data)
         build.check_data(self._experiment, self._data)
         return Message("load")
+
+    # -- the subsets of a selection
+
+    @property
+    def _drawn_folds(self) -> SiteFolds:
+        if self._folds is None:
+            self._folds = SiteFolds.draw(self.plan, self.policy, self.own_data, self.data)
+        return self._folds
+
+    def _begin_subset(self, request: Message) -> Message:
+        """Begin the runs on a subset of the rows."""
+        self._own_data, self._data = self._drawn_folds.take(request)
+        self._batch = self._pooled_sums = None
+        for name in ("start", "evaluate", "scores"):
+            self._requests.pop(name, None)
+        return Message("subset")
 
     # -- runs
 
@@ -240,7 +246,7 @@ class Site:
     def _start(self, request: Message) -> Message:
         """Begin the runs of a batch, with the numbers that the server has resolved."""
         experiment, data = self._loaded()
-        numbers = check_numbers(request, self.plan)
+        numbers = check_numbers(request, self.plan, self._counts.subset, self._requests.get(_FIRST_START))
         curvature = request.about["curvature"]
         if curvature:
             data = replace(data, train=replace(data.train, curvature=curvature))  # type: ignore[type-var]
@@ -267,7 +273,7 @@ class Site:
         the way to the reference optimum.
         """
         with_gradient, models = bool(request.about["gradient"]), request.about["models"]
-        check_certified_models(models, self.plan)
+        check_certified_models(models, self.plan, self._counts.subset)
         if models == RUN:
             return Message("residuals", {}, self._started().sum_residuals(request.arrays, with_gradient))
         with jax.enable_x64(True):
@@ -278,7 +284,7 @@ class Site:
             return Message("residuals", {}, certificate.residuals(model, with_gradient))
 
     def _sum_conjugates(self, request: Message) -> Message:
-        check_certified_models(request.about["models"], self.plan)
+        check_certified_models(request.about["models"], self.plan, self._counts.subset)
         if request.about["models"] == RUN:
             return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
         with jax.enable_x64(True):
@@ -323,13 +329,13 @@ class Site:
         contents, model = read_result(request.arrays)
         self._check_last_model(model)
         if self.result_folder is not None:
-            write_result(self.result_folder, contents, self.plan.config)
+            write_result(self.result_folder, contents, self.plan.config_of(self.points[0]))
         return Message("result")
 
     def _end(self, request: Message) -> Message:
         """End the runs."""
         self._batch = None
-        for name in ("start", "evaluate", "scores"):
+        for name in ("subset", "start", _FIRST_START, "evaluate", "scores"):
             self._requests.pop(name, None)
         return Message("end")
 
@@ -361,14 +367,16 @@ class Site:
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
         self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
-        self._pooled_sums = None
+        self._pooled_sums = self._folds = None
         counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
         self._counts = RequestCounts(self.plan, Counter(counts))
-        computations = {"load": self._load, "start": self._start}
+        if _FIRST_START in arrays:
+            self._requests[_FIRST_START] = _read_request(arrays[_FIRST_START])
+        computations = {"load": self._load, "subset": self._begin_subset, "start": self._start}
         with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
             for name in _KEPT_REQUESTS:
                 if name in arrays:
-                    request = Message.from_bytes(arrays[name].tobytes(), "the site's own folder")
+                    request = _read_request(arrays[name])
                     if name in computations:
                         computations[name](request)
                     self._requests[name] = request
@@ -378,3 +386,8 @@ class Site:
                 self._batch.clients = jax.tree.unflatten(structure, stored)
                 number, exchange = arrays["next_exchange"].tolist()
                 self._batch.next_exchange = number, exchange
+
+
+def _read_request(content: np.ndarray) -> Message:
+    """Return a request that the site has kept."""
+    return Message.from_bytes(content.tobytes(), "the site's own folder")

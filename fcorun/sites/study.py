@@ -13,14 +13,18 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine
 from fcorun.models.fitted_record import FittedRecord
+from fcorun.records.record import REFIT_FOLDER
 from fcorun.rows.rows import Rows
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
+from fcorun.selection.cross_validation.terminal import describe_selection
+from fcorun.selection.study import Log
 from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.connections import Connections
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.results import pack_result
+from fcorun.sites.selection import plan_site_selection
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
 
@@ -30,10 +34,17 @@ if TYPE_CHECKING:
 _END_MARK = "sites_ended"  # a file of a record all of whose sites have been told the end of the run
 
 
-def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Watcher | None = None) -> FittedRecord:
+def run_plan(
+    plan: Plan,
+    connections: Connections,
+    folder: str | Path,
+    watch: Watcher | None = None,
+    log: Log = lambda line: None,
+) -> FittedRecord:
     """Compute the experiment of a plan with connected sites, and return its record in ``folder``.
 
-    Raises UserError, which names the site, if a site refuses or is lost, and for a folder that holds another run.
+    The record of a selection is that of its refit, and ``log`` is called with lines about the choice. Raises UserError,
+    which names the site, if a site refuses or is lost, and for a folder that holds another run.
     """
     if not connections.sites:
         raise UserError("no site is connected: give the tables of the sites, or a kit")
@@ -44,19 +55,34 @@ def run_plan(plan: Plan, connections: Connections, folder: str | Path, watch: Wa
     server = Server(plan, connections)
     data = server.load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
-    experiment, mark = replace(plan.experiment, data=dataset), Path(folder) / _END_MARK
-    if not (Path(folder) / "status.json").exists() or not FittedRecord(Path(folder)).finished:
+    experiment = replace(plan.experiment, data=dataset)
+    mark, record_folder = Path(folder) / _END_MARK, record_folder_of(plan, folder)
+    was_finished = (record_folder / "status.json").exists() and FittedRecord(record_folder).finished
+    if not was_finished:
         mark.unlink(missing_ok=True)
-    elif not mark.exists():  # after a kill between the record's end and the mark: the run's requests come before "end"
+    if plan.select is not None:
+        planned = plan_site_selection(plan.select, experiment, connections, Path(folder))
+        for line in planned.messages:
+            log(line)
+        selection = planned.run(log, watch)
+        experiment = planned.apply(selection)
+        for line in describe_selection(selection):
+            log(line)
+    if was_finished and not mark.exists():  # after a kill before the mark: the requests of the run come before "end"
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
-    (record,) = run_experiments([experiment], [folder], watch)
+    (record,) = run_experiments([experiment], [record_folder], watch)
     if not mark.exists():
         if record.status["status"] == "done":
             connections.ask("result", pack_result(record))
         connections.ask("end")
         mark.touch()
     return record
+
+
+def record_folder_of(plan: Plan, folder: str | Path) -> Path:
+    """Return the folder of the record of a plan that is computed in ``folder``."""
+    return Path(folder) if plan.select is None else Path(folder) / REFIT_FOLDER
 
 
 @dataclass(frozen=True)

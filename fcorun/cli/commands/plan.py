@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -11,12 +12,17 @@ from fcorun.configuration.search_path import use_config_dir, warn_overridden
 from fcorun.errors import UserError
 from fcorun.system.files import write_atomically
 
+_SELECT = "select"  # the first word of a plan of a selection
+
 
 def run(argv: Sequence[str]) -> int:
     """Write the plan of an experiment on data=sites: what is computed at each site, and what leaves it. The owner of
-    each site reads the plan and accepts its digest; nothing is computed at a site before."""
+    each site reads the plan and accepts its digest; nothing is computed at a site before. After the word select, the
+    plan is the choice of a strength by cross-validation, with the keys of fcorun select."""
     parser = CommandParser("plan", run.__doc__, folders=False)
-    parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help="those of a run; data=sites data.target=...")
+    parser.add_argument(
+        "overrides", nargs="+", metavar="[select] KEY=VALUE", help="those of a run; data=sites data.target=..."
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of the plan (.yaml)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument(
@@ -28,9 +34,15 @@ def run(argv: Sequence[str]) -> int:
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
+    options, metric, overrides = None, None, arguments.overrides
+    selects = overrides[0] == _SELECT
     with use_config_dir(arguments.config_dir):
         warn_overridden()
-        config = compose(arguments.overrides)
+        if selects:
+            options, overrides = _read_options(overrides[1:])
+        config = compose(overrides)
+    if selects:
+        metric, config = config.get("metric"), {**config, "metric": None}
     from fcorun.experiment.prepare import prepare
     from fcorun.sites.plan import Plan
     from fcorun.sites.secure_sums import read_bounds
@@ -38,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
     bounds = read_bounds(arguments.bound)
     if bounds and not arguments.secure:
         raise UserError("--bound is for secure sums: give --secure, too")
-    plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None)
+    plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None, options, metric)
     write_atomically(arguments.out, plan.to_text(arguments.out.name))
     console = make_console()
     for line in plan.describe():
@@ -46,3 +58,14 @@ def run(argv: Sequence[str]) -> int:
     console.print(escape(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:"))
     console.print(escape(f"  fcorun site check {arguments.out} data.path=FILE"))
     return 0
+
+
+def _read_options(overrides: Sequence[str]) -> tuple[Any, list[str]]:
+    """Return the options of a selection, and the overrides of its configuration. Raises UserError for ``out``."""
+    from fcorun.cli.commands.study import split_options
+    from fcorun.selection.cross_validation.options import SelectOptions
+
+    options, rest, out = split_options(SelectOptions, overrides)
+    if out is not None:
+        raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here --out FILE")
+    return options, rest

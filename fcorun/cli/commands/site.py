@@ -124,9 +124,19 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
         options, policy = _read_site_keys([*keys, f"data.path={file}"])
         sites[name] = Site(plan, options, policy)
         sites[name].read_table()
-    record, comparison = try_plan(plan, sites, _output_folder(plan, arguments))
-    for line in (*comparison.describe(), str(record.folder)):
+    folder = _output_folder(plan, arguments)
+
+    def show(line: str) -> None:
         console.print(escape(line))
+
+    if plan.select is None:
+        _, comparison = try_plan(plan, sites, folder)
+    else:
+        from fcorun.sites.selection_trial import try_selection
+
+        _, comparison = try_selection(plan, sites, folder, log=show)
+    for line in (*comparison.describe(), str(folder)):
+        show(line)
     return 0
 
 
@@ -168,7 +178,7 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
 
         show_missing = _WaitingNotice(console)
         connections = FolderConnections(arguments.folder, names, plan.digest[:16], arguments.wait, show_missing)
-        run_plan(plan, connections, folder)
+        run_plan(plan, connections, folder, log=lambda line: console.print(escape(line)))
     console.print(escape(str(folder)))
     return 0
 

@@ -14,7 +14,7 @@ from fcorun.communication.rounds import RoundDraws, RoundState
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.gap import RemoteGap
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
-from fcorun.engine.remote.programs import RemotePrograms
+from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.run_loop import RunLoop
 from fcorun.engine.segments.segment import Segment
@@ -63,6 +63,11 @@ class RemoteLoop(RunLoop):
     def n_runs(self) -> int:
         """The number of runs, G."""
         return len(self.segments.seeds)
+
+    @property
+    def n_sent_runs(self) -> int:
+        """The number of runs whose messages are sent: the first one where all runs have one upload."""
+        return count_sent_runs(self.federation.algorithm, self.n_runs)
 
     def run_to_evaluation(
         self, state: PyTree, segment: Segment | None, work: np.ndarray, rounds_done: int
@@ -220,9 +225,16 @@ class SiteExchange:
     def compute_clients(
         self, sender: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array, sender_of: jax.Array | None = None
     ) -> tuple[PyTree, PyTree, np.ndarray]:
-        """Send the broadcast to the sites, and return the mean of their answers, and their clients' work, (G, 2)."""
+        """Send the broadcast to the sites, and return the mean of their answers, and their clients' work, (G, 2).
+
+        Where all runs have one upload, that of the first run stands for all.
+        """
         loop, sites = self.round.loop, self.round.sites
-        broadcast = self.programs.broadcast(loop.numbers, sender)
+        if not loop.federation.algorithm.sends_in_round(self.round.number):
+            shape = loop.federation.shapes.uploads[self.programs.number]
+            nothing = jax.tree.map(lambda leaf: jnp.zeros((loop.n_runs, *leaf.shape), leaf.dtype), shape)
+            return nothing, clients, np.zeros((loop.n_runs, 2), np.int64)
+        broadcast = jax.tree.map(lambda v: v[: loop.n_sent_runs], self.programs.broadcast(loop.numbers, sender))
         answers = loop.site_rows.request(
             "round",
             arrays=name_leaves(broadcast),
@@ -231,21 +243,26 @@ class SiteExchange:
         )
         uploads, work = self._read(answers)
         if len(sites) == 1 or not jax.tree.leaves(uploads):
-            return jax.tree.map(lambda v: jnp.asarray(v[:, 0]), uploads), clients, work
-        return self.programs.average(uploads, shares), clients, work
+            mean = jax.tree.map(lambda v: jnp.asarray(v[:, 0]), uploads)
+        else:
+            mean = self.programs.average(uploads, shares)
+        if loop.n_sent_runs < loop.n_runs:
+            mean = jax.tree.map(lambda v: jnp.broadcast_to(v, (loop.n_runs, *v.shape[1:])), mean)
+            work = np.broadcast_to(work, (loop.n_runs, 2))
+        return mean, clients, work
 
     def _read(self, answers: Mapping[str, Any]) -> tuple[PyTree, np.ndarray]:
-        """Return the sites' means, stacked along an axis after that of runs, and the sum of their work, (G, 2)."""
+        """Return the sites' means, stacked along an axis after that of the sent runs, and the sum of their work."""
         loop = self.round.loop
         shape = loop.federation.shapes.uploads[self.programs.number]
-        uploads, work = [], np.zeros((loop.n_runs, 2), np.int64)
+        uploads, work = [], np.zeros((loop.n_sent_runs, 2), np.int64)
         for site in self.round.sites:
             arrays = dict(answers[site].arrays)
             try:
                 of_site = arrays.pop("work")
                 if of_site.shape != work.shape or of_site.dtype != np.int64:
                     raise ValueError(f"work of the shape {of_site.shape}")
-                uploads.append(restore_leaves(arrays, shape, loop.n_runs))
+                uploads.append(restore_leaves(arrays, shape, loop.n_sent_runs))
             except (ValueError, KeyError) as error:
                 problem = f"site '{site}' sent what is no answer to a round ({first_line(error)})"
                 raise UserError(f"{problem}: use the same version of fcorun at the server and all sites") from error

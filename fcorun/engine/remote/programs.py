@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import PyTree
+from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.communication.rounds import RoundState
 from fcorun.engine.arrays import DeviceRows, gather_whole_data
 from fcorun.engine.clients import chunked
@@ -18,6 +18,11 @@ from fcorun.engine.devices import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.round import commit
 from fcorun.problem.vector import Vector
+
+
+def count_sent_runs(algorithm: Algorithm, n_runs: int) -> int:
+    """Return the number of runs whose messages of a round are sent: one where all runs have one upload."""
+    return 1 if algorithm.traits.common_uploads else n_runs
 
 
 @dataclass(frozen=True)

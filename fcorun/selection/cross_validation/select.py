@@ -73,6 +73,7 @@ class SelectionPlan:
         with study.claim():
             selection = self.select_value(log)
             files.write(selection)
+            study.begin_refit()
             record = refit(self.apply(selection), study.folder, watch)
             if record.status.get("status") == "done":
                 refit_warnings = warn_unfinished_refit(study.experiment, study.data, record.summary)

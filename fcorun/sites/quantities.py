@@ -1,0 +1,112 @@
+"""The kinds of numbers that leave a site, as a plan lists them."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.datasets.sites import Sites
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.row_requirements import needs_curvature_bounds
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
+from fcorun.models.auc_interval import N_BINS
+from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
+
+_GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A kind of number that leaves a site.
+
+    Attributes:
+        message: the name of the message.
+        numbers: the size, as a formula in d (features), p (parameters), and the like.
+        times: how often it is sent.
+        content: what the numbers are.
+        purpose: why they are needed.
+    """
+
+    message: str
+    numbers: str
+    times: str
+    content: str
+    purpose: str
+
+
+def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
+    """Return everything that leaves a site in an experiment."""
+    algo, settings, data = experiment.algo, experiment.settings, experiment.data
+    assert isinstance(algo, Algorithm)
+    assert isinstance(data, Sites)
+    rounds = settings.rounds
+    evaluations = -(-rounds // settings.eval_every) + 1
+    quantities = [
+        Quantity(
+            "describe",
+            "clients, columns, levels, classes",
+            "once",
+            "names of clients, numbers of their rows, kinds of columns, counts of levels and classes",
+            "the clients' weights, and one encoding for all sites",
+        )
+    ]
+    if data.missing != "refuse":
+        content = "sums or histograms of columns, and counts of values"
+        quantities.append(Quantity("describe", "columns", "once", content, f"data.missing={data.missing} fills gaps"))
+    if data.standardize == "pooled":
+        content = "sums of features, and of their squares around the mean"
+        quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
+    if needs_curvature_bounds(experiment) or settings.reference:
+        content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
+        purpose = "reference=true"
+        if needs_curvature_bounds(experiment):
+            purpose = f"fields of algo={experiment.names['algo']} that are auto"
+        quantities.append(Quantity("curvature", "5", "once", content, purpose))
+    if experiment.reg.relative_or_none is not None:
+        content = "sums of losses, residuals, and their products with the features, of the model without features"
+        quantities.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "reg.relative"))
+    if settings.reference:
+        content = "sums of losses, residuals, and their products with the features, of models on the way to the optimum"
+        times = f"at most {MAX_STEPS} times, and a few times more for intercepts"
+        quantities.append(Quantity("residuals", "d + 4, or 4", times, content, "reference=true"))
+        content, times = "the sum of the conjugates of the losses at the scaled residuals", f"{MAX_CERTIFICATES} times"
+        quantities.append(Quantity("conjugates", "1", f"at most {times}", content, "reference=true"))
+    size = "the size of the model for each array of an upload"
+    if algo.traits.hessian:
+        size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
+    elif algo.traits.local_fits:
+        size = "2 p + 1 for each client of the study, of which a client fills its own"
+    sending_rounds = rounds if algo.sending_rounds is None else min(algo.sending_rounds, rounds)
+    content = "the weighted mean of what the site's clients upload, and counts of gradients"
+    quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
+    content = "sums of losses and scores of the model over the training rows and the validation rows"
+    quantities.append(Quantity("evaluate", "a few for each split", f"{evaluations} times", content, "metrics.csv"))
+    if settings.gap:
+        content = "sums of losses, residuals, and their products with the features, at the model's best intercept"
+        times = f"{evaluations} times, and a few times more for the intercept"
+        quantities.append(Quantity("residuals", "d + 4, or 4", times, content, _GAP_PURPOSE))
+        content = "the sum of the conjugates of the losses at the scaled residuals"
+        quantities.append(Quantity("conjugates", "1", f"{evaluations} times", content, _GAP_PURPOSE))
+    return quantities + _list_scores(experiment)
+
+
+def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
+    """Return what leaves a site for scores.csv, if rows are held out."""
+    data = experiment.data
+    assert isinstance(data, Sites)
+    purpose = "scores.csv, of all sites together"
+    if data.by_site:
+        purpose = "scores.csv, of all sites together and of each site by itself"
+    content, size = "sums of losses and scores of the last model over the rows of each split", "a few for each split"
+    if data.task == "multiclass":
+        size = "3 for each class and a few more for each split"
+    if data.task == "binary":
+        content += ", and counts of its scores in bins, by class"
+        size = f"{2 * N_BINS} counts and a few sums for each split"
+    quantities = [Quantity("scores", size, "once", content, purpose)]
+    if data.task == "regression":
+        content = "sums of squares of the targets and of the predictions of the last model, around their means"
+        quantities.append(Quantity("calibration", "3 for each split", "once", content, purpose))
+    elif data.task == "binary":
+        content = "sums of losses and their derivatives of a line through the scores of the last model"
+        times = f"at most {MAX_REQUESTS} times"
+        quantities.append(Quantity("calibration", f"{2 * N_SUMS} for each split", times, content, purpose))
+    return quantities

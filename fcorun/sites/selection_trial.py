@@ -1,0 +1,127 @@
+"""The trial of a selection: all sites in this process, compared with the selection on the rows in one place."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.experiment.build import build_engine
+from fcorun.models.fitted_record import FittedRecord
+from fcorun.records.formats import read_json
+from fcorun.records.record import SELECTION_FILE
+from fcorun.runs.job import Watcher
+from fcorun.selection.cross_validation.options import ALL_ROWS
+from fcorun.selection.cross_validation.select import SelectionPlan, plan_selection
+from fcorun.selection.fitting import PathFit, fit_batch
+from fcorun.selection.path import find_path_parameter
+from fcorun.selection.study import FITS, Log
+from fcorun.sites.batch import resolve_numbers
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.plan import Plan
+from fcorun.sites.site import Site
+from fcorun.sites.study import mask_sites, pool_rows, run_plan
+
+
+@dataclass(frozen=True)
+class SelectionComparison:
+    """The comparison of a trial with the same selection on the rows of all sites in one place.
+
+    Attributes:
+        same_choice: whether both choose the same value of the path.
+        curve: the largest difference of a mean score, relative to the largest score.
+        coefficients: the largest difference of a coefficient on the path, relative to the largest coefficient.
+        bytes_sent: the bytes that each site sent.
+    """
+
+    same_choice: bool
+    curve: float
+    coefficients: float
+    bytes_sent: dict[str, int]
+
+    def describe(self) -> list[str]:
+        """Return the comparison as sentences."""
+        choice = "the same choice" if self.same_choice else "another choice"
+        sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
+        return [
+            f"compared with the selection on all rows in one place: {choice}; scores equal but for {self.curve:.1g} of "
+            f"the largest, coefficients but for {self.coefficients:.1g}",
+            f"sent by each site: {sent}",
+        ]
+
+
+def try_selection(
+    plan: Plan,
+    sites: Mapping[str, Site],
+    folder: str | Path,
+    watch: Watcher | None = None,
+    log: Log = lambda line: None,
+) -> tuple[FittedRecord, SelectionComparison]:
+    """Compute a plan with all sites in this process, and compare the selection with that of the pooled rows."""
+    folder = Path(folder)
+    if read_json(folder / SELECTION_FILE).get("status") == "done":
+        raise UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
+    for path in (folder / FITS).glob("*"):  # of an interrupted trial, whose sites are gone
+        path.unlink()
+    starts = RecordedStarts(sites if plan.secure is None else mask_sites(sites))
+    record = run_plan(plan, starts, folder, watch, log)
+    return record, _compare(plan, sites, starts, folder)
+
+
+class RecordedStarts(InProcessConnections):
+    """Connections that keep the numbers of the runs that the server began on each subset."""
+
+    def __init__(self, by_name: Mapping[str, Any]):
+        super().__init__(by_name)
+        self.points: dict[str, list[dict]] = {}
+        self._subset = ""
+
+    def ask(self, name, arrays=None, about=None, of=None):
+        if name == "subset":
+            self._subset = (about or {})["subset"]
+        if name == "start":
+            self.points[self._subset] = (about or {})["numbers"]
+        return super().ask(name, arrays, about, of)
+
+
+def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, folder: Path) -> SelectionComparison:
+    """Compute the selection on the rows in one place with the numbers of the trial, and compare the two."""
+    assert plan.select is not None
+    parameter = find_path_parameter(plan.experiment)
+    path = [point["reg"][parameter] for point in starts.points[ALL_ROWS]]
+    first = next(iter(sites.values()))
+    data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
+    dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest="pooled")
+    options = replace(plan.select, range=[min(path), max(path)])
+    with tempfile.TemporaryDirectory() as scratch:
+        pooled = plan_selection(replace(plan.experiment, data=dataset), options, scratch, plan.select.metric)
+    fits = {name: _fit_pooled(pooled, name, starts.points[name]) for name in pooled.study.subsets}
+    choice = pooled.choose_value(fits).choice
+    over_sites = {name: PathFit.load(folder / FITS / f"{name}.npz") for name in fits}
+    pairs = [(fit, other) for name, fit in fits.items() if (other := over_sites[name]) is not None]
+    chosen = np.abs(np.array(path) - read_json(folder / SELECTION_FILE)["chosen"]).argmin()
+    curves = [[fit.metrics[pooled.metric] for fit in side[1:]] for side in zip(*pairs, strict=True)]
+    return SelectionComparison(
+        same_choice=bool(chosen == choice.chosen_index),
+        curve=_difference(*(np.mean(scores, axis=0) for scores in curves)),
+        coefficients=max(
+            _difference(pairs[0][0].solution[name], pairs[0][1].solution[name]) for name in pairs[0][0].solution
+        ),
+        bytes_sent=starts.bytes_sent,
+    )
+
+
+def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit:
+    """Run the path on a subset of the rows in one place, with the numbers of the runs over sites."""
+    experiment = resolve_numbers(pooled.study.experiment, points[0])
+    with jax.enable_x64(experiment.settings.precision == "float64"):
+        return fit_batch(experiment, build_engine(experiment, pooled.study.take_subset(name).data), points)
+
+
+def _difference(one: np.ndarray, two: np.ndarray) -> float:
+    """Return the largest difference of two arrays, relative to the largest number."""
+    return float(np.nanmax(np.abs(one - two)) / max(np.nanmax(np.abs(one)), 1e-300))

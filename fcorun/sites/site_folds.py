@@ -1,0 +1,182 @@
+"""The folds of a selection at a site: drawn from its own rows, checked by its policy, and taken one by one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.subset import restandardize_rows, take_subset
+from fcorun.errors import UserError
+from fcorun.selection.cross_validation.options import ALL_ROWS
+from fcorun.selection.folds import assign_clients, assign_folds, check_groups_within_clients
+from fcorun.sites.fold_counts import FoldCounts, place_rows
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.planned_selection import REFIT
+from fcorun.sites.policy import Policy
+from fcorun.sites.table_options import OwnTableError
+from fcorun.tables.client_sums import add_clients, sum_by_client, sum_squares_by_client
+from fcorun.tables.scaling import Scaling, reciprocal_or_zero
+
+
+@dataclass(frozen=True)
+class SiteFolds:
+    """The folds of a site's training rows.
+
+    Attributes:
+        plan: the plan, which has a selection.
+        policy: the policy of the owner.
+        own: the site's rows by themselves.
+        data: the site's rows among the clients of all sites.
+        fold: the fold, from 0, that holds out each training row, (N,).
+    """
+
+    plan: Plan
+    policy: Policy
+    own: FederatedData
+    data: FederatedData
+    fold: np.ndarray
+
+    @classmethod
+    def draw(cls, plan: Plan, policy: Policy, own: FederatedData, data: FederatedData) -> "SiteFolds":
+        """Draw the folds of a site's rows as ``fcorun select`` does. Raises UserError for few rows of a fold."""
+        selection, seed = plan.select, plan.experiment.settings.seed
+        assert selection is not None
+        assert data.train.client is not None
+        if selection.by == "clients":
+            check_groups_within_clients(own)
+            fold = assign_clients(data.n_clients, selection.n_folds, seed)[data.train.client]
+        elif len(own.train):
+            fold = assign_folds(own, selection.n_folds, selection.by, seed)
+        else:
+            fold = np.empty(0, np.int64)
+        folds = cls(plan, policy, own, data, fold)
+        folds._check()
+        return folds
+
+    @property
+    def _n_folds(self) -> int:
+        assert self.plan.select is not None
+        return self.plan.select.n_folds
+
+    @cached_property
+    def counts(self) -> FoldCounts:
+        """The rows of the site's own clients in each fold."""
+        return FoldCounts.count(self.own.train, self.fold, self._n_folds, len(self.own.clients))
+
+    @cached_property
+    def _class_counts(self) -> np.ndarray:
+        """The number of rows of each class that each fold holds out, (K, C)."""
+        counts = np.zeros((self._n_folds, len(self.own.classes)), int)
+        if self.own.classes:
+            np.add.at(counts, (self.fold, self.own.train.y), 1)
+        return counts
+
+    def _check(self) -> None:
+        """Raise UserError where a fold, or the rows that it leaves, are fewer than the policy allows.
+
+        The rows of a fold are the difference of two subsets that are summed, so that all rules hold for them too.
+        """
+        assert self.plan.select is not None
+        min_rows, min_cell = self.policy.min_rows, self.policy.min_cell
+        if self.plan.select.by == "rows":
+            for name, held_out, rest in zip(self.own.clients, self.counts.held_out, self.counts.train, strict=True):
+                if min(held_out.min(), rest.min()) < min_rows:
+                    raise UserError(f"client '{name}' has fewer than {min_rows} training rows in a fold, the least "
+                                    "that policy.min_rows of this site allows: plan fewer folds, or leave the client "
+                                    "out")  # fmt: skip
+        counts = self._class_counts
+        for cells in (counts, counts.sum(axis=0) - counts):
+            few = np.argwhere((cells > 0) & (cells < min_cell))
+            if len(few):
+                target = self.plan.shared_options.target
+                sentence = (f"a class of '{target}' has fewer than {min_cell} training rows in a fold, or in all "
+                            "others, the least that policy.min_cell of this site allows: plan fewer folds"
+                            )  # fmt: skip
+                raise OwnTableError(f"{sentence} (class '{self.own.classes[few[0][1]]}')", sentence)
+        features = self.own.train.x.shape[1]
+        for n_rows in (*self.counts.held_out.sum(axis=0).tolist(), *self.counts.train.sum(axis=0).tolist()):
+            if n_rows:
+                self.policy.check_rows(self.plan, n_rows, features)
+
+    def describe(self) -> Message:
+        """Return the counts of the folds as an answer."""
+        return Message("folds", arrays={**self.counts.to_arrays(), "classes": self._class_counts > 0})
+
+    def sum_features(self, request: Message) -> Message:
+        """Return the sums of the features over the rows of each client that a fold trains on, or of their squares."""
+        _, k = self._find(request)
+        selected = self.fold != k
+        x, client = self.own.train.x[selected], self.own.train.client[selected]  # type: ignore[index]
+        client = np.unique(client, return_inverse=True)[1]
+        mean = request.arrays.get("around")
+        if mean is None:
+            sums = sum_by_client(x, client)
+        else:
+            _check_vector(mean, x.shape[1])
+            sums = sum_squares_by_client(x, client, mean)
+        return Message("fold_sums", arrays={"sums": sums if self.plan.secure is None else add_clients(sums)[None]})
+
+    def take(self, request: Message) -> tuple[FederatedData, FederatedData]:
+        """Return the rows of the subset that a request names: by themselves, and among those of all sites."""
+        name, k = self._find(request)
+        if k is None:
+            keeps = name == REFIT
+            none = {"validation": None, "test": None}
+            return (self.own, self.data) if keeps else (replace(self.own, **none), replace(self.data, **none))
+        counts = self._read_counts(request)
+        train = self.fold != k
+        own = replace(self.own, train=replace(self.own.train, x=self._standardize(request, train)))
+        own = take_subset(own, train, ~train, restandardize=False).data
+        order, rows, weights = counts.split(k)
+        return own, place_rows(own, [self.data.clients[m] for m in order], rows, weights)
+
+    def _find(self, request: Message) -> tuple[str, int | None]:
+        """Return the name of the subset of a request, and the number of its fold; None where no fold is left out."""
+        assert self.plan.select is not None
+        name = request.about["subset"]
+        if name not in (ALL_ROWS, REFIT) and name not in self.plan.select.folds_by_name:
+            raise ValueError("there is no such subset")
+        return name, self.plan.select.folds_by_name.get(name)
+
+    def _read_counts(self, request: Message) -> FoldCounts:
+        """Return the counts of the clients of all sites. Raises UserError unless they have those of the site's own."""
+        counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self._n_folds)
+        own = [self.data.clients.index(name) for name in self.own.clients]
+        if not counts.take(own).equals(self.counts):
+            raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
+                            "described: begin the run anew")  # fmt: skip
+        return counts
+
+    def _standardize(self, request: Message, train: np.ndarray) -> np.ndarray:
+        """Return the features of all rows, standardized anew by the training rows of a subset."""
+        rows, by = self.own.train, self.plan.shared_options.standardize
+        if by == "per_client" and len(rows):
+            return restandardize_rows(self.own, train)
+        if by != "pooled":
+            return rows.x
+        mean, deviation = request.arrays["mean"], request.arrays["deviation"]
+        for values in (mean, deviation):
+            _check_vector(values, rows.x.shape[1])
+        return Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(rows.x)
+
+
+def _check_vector(values: np.ndarray, length: int) -> None:
+    if values.shape != (length,) or values.dtype != np.float64 or not np.isfinite(values).all():
+        raise ValueError("numbers of other features")
+
+
+def check_fold_sizes(plan: Plan, policy: Policy, names: Sequence[str], rows: Sequence[int]) -> None:
+    """Raise UserError for a client whose training rows, so many of each, are too few for the folds of a plan.
+
+    The sentence comes before a site talks to anybody; ``SiteFolds`` counts the rows of each fold.
+    """
+    if plan.select is None or plan.select.by == "clients":
+        return
+    for name, n_rows in zip(names, rows, strict=True):
+        if 0 < n_rows < policy.min_rows * plan.select.n_folds:
+            raise UserError(f"client '{name}' has {n_rows} training rows, of which {plan.select.n_folds} folds would "
+                            f"hold out fewer than {policy.min_rows}, the least that policy.min_rows of this site "
+                            "allows: plan fewer folds, or leave the client out")  # fmt: skip

@@ -1,0 +1,259 @@
+"""Selections over sites in this process: the numbers of fcorun select, refusals, a kill in the middle."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from three_sites import NAMES, sites_of, write_tables
+
+from fcorun.errors import UserError
+from fcorun.experiment.prepare import prepare
+from fcorun.records.formats import read_json
+from fcorun.reports.page import write as html_report
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection
+from fcorun.selection.fitting import PathFit
+from fcorun.sites.durable import DurableSite
+from fcorun.sites.folder import FolderConnections, FolderSite
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.selection_trial import try_selection
+from fcorun.sites.study import run_plan
+
+OPTIONS = SelectOptions(folds=2, points=3)
+TABLE = ("data.target=cost", "data.standardize=pooled", "precision=float64", "rounds=3", "eval_every=3")
+BINARY = ("data.target=high", "data.task=binary", "data.positive=yes", "data.ignore=[cost]", "objective=logistic")
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tables()
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        rows.assign(high=np.where(rows["cost"] > -10, "yes", "no")).to_csv(f"{name}.csv", index=False)
+
+
+def selection_of(*overrides, options=OPTIONS, metric=None, bounds=None) -> Plan:
+    features = () if BINARY[0] in overrides else ("data.ignore=[high]",)
+    experiment = prepare(composed("data=sites", *TABLE, *features, *overrides))
+    return Plan.from_experiment(experiment, bounds, options, metric)
+
+
+def select_pooled(*overrides, options=OPTIONS, metric=None):
+    """Return the selection of fcorun select, without its refit, on the rows of all sites in one file."""
+    pd.concat([pd.read_csv(f"{name}.csv").assign(site=name) for name in NAMES]).to_csv("all.csv", index=False)
+    features = () if BINARY[0] in overrides else ("data.ignore=[high]",)
+    data = ("data=table", "data.path=all.csv", "data.client=site", *TABLE, *features)
+    planned = plan_selection(composed(*data, *overrides) | {"metric": None}, options, "pooled", metric)
+    with planned.study.claim():
+        return planned.select_value()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "metric"),
+    [
+        (("algo=gram",), OPTIONS, None),
+        (("algo=newton", *BINARY), replace(OPTIONS, rule="one_se"), "accuracy"),
+        (("algo=feddualavg", "algo.client_lr=0.1", "algo.server_lr=1", "batch_size=16", *BINARY), OPTIONS, None),
+        (("algo=gram", "data.standardize=none"), replace(OPTIONS, folds=3, by="clients", range=[0.01, 1.0]), None),
+    ],
+)
+def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, metric):
+    plan = selection_of(*overrides, options=options, metric=metric)
+    run_plan(plan, InProcessConnections(sites_of(plan, Policy(by_site="allow", alone="allow"))), "sites")
+    pooled = select_pooled(*overrides, options=options, metric=metric)
+    about, curve = read_json("sites/selection.json"), pd.read_csv("sites/curve.csv")
+    assert about["chosen"] == pytest.approx(pooled.path.values[pooled.choice.chosen_index], rel=1e-12)
+    assert about["weight_of_fold"] == {f"fold{k + 1}": weight for k, weight in enumerate(pooled.fold_weights)}
+    np.testing.assert_allclose(curve.iloc[:, 0], pooled.path.values, rtol=1e-12)
+    np.testing.assert_allclose(curve.iloc[:, 1], pooled.choice.mean, rtol=1e-12)
+    np.testing.assert_allclose(curve.iloc[:, 2], pooled.choice.standard_error, rtol=1e-9)
+    over_sites = PathFit.load(Path("sites/fits/all.npz"))
+    for name, values in pooled.fits["all"].solution.items():
+        np.testing.assert_allclose(over_sites.solution[name], values, rtol=1e-12, atol=1e-12)
+
+
+def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
+    plan = selection_of("algo=newton", bounds={})
+    record, comparison = try_selection(plan, sites_of(plan), "trial")
+    assert comparison.same_choice
+    assert max(comparison.curve, comparison.coefficients) < 1e-8
+    assert record.status["status"] == "done"
+    assert Path("trial/refit/scores.csv").exists()
+    assert html_report.write_report(Path("trial"))
+    assert len(record.predict(pd.read_csv("a.csv"))) == 60
+    with fails("holds this trial already"):
+        try_selection(plan, sites_of(plan), "trial")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "bounds", "words"),
+    [
+        ((), replace(OPTIONS, by="clients"), {}, "--secure and by=clients"),
+        (("data.fold=ward",), OPTIONS, None, "data.fold=ward marks folds"),
+        (("reg=l1_ball",), OPTIONS, None, "range=[LOW,HIGH]"),
+        (("reg.factors={age: 0}",), OPTIONS, None, "range=[LOW,HIGH]"),
+        (("stop={val_loss: 1}",), OPTIONS, None, "stop.val_loss"),
+        (("objective=mlp", "algo=fedavg", "algo.client_lr=0.1"), OPTIONS, None, "range=[LOW,HIGH]"),
+    ],
+)
+def test_what_sites_cannot_select_is_no_plan(overrides, options, bounds, words):
+    algo = () if "objective=mlp" in overrides else ("algo=newton",)
+    with fails(words):
+        selection_of(*algo, *overrides, options=options, bounds=bounds)
+
+
+def test_a_metric_that_sites_cannot_measure_is_no_plan():
+    with fails("metric=val_auc"):
+        selection_of("algo=newton", *BINARY, metric="auc")
+    with fails("metric=nothing"):
+        selection_of("algo=newton", metric="nothing")
+
+
+def test_a_plan_of_a_selection_reads_as_it_was_written_and_says_what_leaves():
+    plan = selection_of("algo=newton")
+    text = plan.to_text()
+    assert Plan.from_text(text, "a plan").digest == plan.digest
+    with fails("was changed after it was made"):
+        Plan.from_text(text.replace("points: 3", "points: 4"), "a plan")
+    rounds = [quantity for quantity in plan.quantities if quantity.message == "round"]
+    assert rounds[0].numbers.startswith("3 times (")
+    assert rounds[0].times.startswith("3 rounds in each of 3 fits")
+    assert rounds[1].times == "3 rounds in the refit"
+    assert plan.n_rounds == 3 * (3 * 3 + 1)
+    gram = selection_of("algo=gram")
+    assert next(q for q in gram.quantities if q.message == "round").numbers.startswith("p (p + 1) / 2 + p")
+    assert gram.n_rounds == 3 * 4
+
+
+def test_a_policy_refuses_folds_that_its_owner_does_not_allow():
+    plan = selection_of("algo=newton")
+    with fails("has 30 rounds", "allows 29"):
+        sites_of(plan, Policy(max_rounds=29))
+    with fails("client 'a' has 48 training rows", "policy.min_rows"):
+        sites_of(plan, Policy(min_rows=25))["a"].read_table()
+    by_clients = selection_of("algo=newton", options=replace(OPTIONS, folds=3, by="clients"))
+    with fails("by_site: allow"):
+        sites_of(by_clients)
+    wide = selection_of("algo=newton", options=replace(OPTIONS, folds=4))
+    with fails("site 'a'", "policy.alone=allow"):  # 12 rows a fold, and 5 features
+        run_plan(wide, InProcessConnections(sites_of(wide)), "wide")
+    rare = pd.read_csv("b.csv")
+    rare["high"] = ["yes"] * 6 + ["no"] * 64
+    rare.to_csv("b.csv", index=False)
+    binary = selection_of("algo=newton", *BINARY)
+    with pytest.raises(
+        UserError, match=r"site 'b': a class of 'high' has fewer than 3 training rows in a fold, [^']*$"
+    ):
+        run_plan(binary, InProcessConnections(sites_of(binary, Policy(alone="allow"))), "rare")
+
+
+class Requests(InProcessConnections):
+    """Connections that keep all requests."""
+
+    def ask(self, name, arrays=None, about=None, of=None):
+        self.sent.append(Message(name, dict(about or {}), dict(arrays or {})))
+        return super().ask(name, arrays, about, of)
+
+
+def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path(tmp_path):
+    plan = selection_of("algo=gram")
+    connections = Requests(sites_of(plan, Policy(alone="allow")))
+    connections.sent = []
+    run_plan(plan, connections, tmp_path / "out")
+    requests = connections.sent
+    names = [request.about.get("subset", "") for request in requests if request.name == "subset"]
+    assert names == ["all", "fold1", "fold2", "refit"]
+    load = next(request for request in requests if request.name == "load" and "a" in request.about["all_clients"])
+    subsets = {request.about["subset"]: request for request in requests if request.name == "subset"}
+    starts = [request for request in requests if request.name == "start"]
+
+    def site():
+        fresh = sites_of(plan, Policy(alone="allow"))["a"]
+        fresh.answer(load)
+        return fresh
+
+    for request, words in (
+        (subsets["fold1"], "the next one of this site is 'all'"),
+        (starts[0], "more often than the plan says, 0 times"),
+        (Message("fold_sums", {"subset": "fold1"}), "the next one of this site is 'all'"),
+    ):
+        with fails(words):
+            site().answer(request)
+    forged = {"numbers": [{**run, "reg": {"strength": 1.0 + k}} for k, run in enumerate(starts[0].about["numbers"])]}
+    begun = site()
+    begun.answer(subsets["all"])
+    with fails("than the path of the plan"):
+        begun.answer(replace(starts[0], about=starts[0].about | forged))
+    begun = site()
+    for request in (subsets["all"], starts[0], subsets["fold1"]):
+        begun.answer(request)
+    with fails("the next one of this site is 'fold2'"):
+        begun.answer(subsets["fold1"])
+    scaled = [{**run, "reg": {"strength": run["reg"]["strength"] * 2}} for run in starts[0].about["numbers"]]
+    with fails("than those of the first fit"):
+        begun.answer(replace(starts[1], about=starts[1].about | {"numbers": scaled}))
+    with fails("'scores' more often than the plan says, 0 times"):
+        begun.answer(Message("scores"))
+    counts = subsets["fold2"].arrays
+    for k, name in ((1, "held_out"), (-1, "held_out_weights")):
+        changed = counts[name].copy()
+        changed[0, 0] += k
+        with fails("'subset' does not fit the plan" if k == 1 else "other numbers of rows in folds"):
+            begun._counts.counts["subset"] = 2
+            begun.answer(replace(subsets["fold2"], arrays=counts | {name: changed}))
+
+
+class Killed(Exception):
+    """Stands for the end of the server's process."""
+
+
+def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
+    plan, shared = selection_of("algo=gram"), tmp_path / "shared"
+    answered = []
+
+    class KilledInFold(FolderConnections):
+        def ask(self, name, *arguments, **options):
+            answered.append(name)
+            if answered.count("start") == 3 and name == "round" and "killed" not in answered:
+                answered.append("killed")
+                raise Killed
+            return super().ask(name, *arguments, **options)
+
+    def open_sites(folder):
+        sites = sites_of(plan, Policy(alone="allow")).items()
+        return {name: DurableSite(site, tmp_path / folder / name) for name, site in sites}
+
+    def command(folder, out):
+        sites = open_sites(folder)
+
+        def answer(waiting) -> None:
+            for name, site in sites.items():
+                FolderSite(shared / folder, name, site).answer_pending()
+
+        try:
+            return run_plan(plan, KilledInFold(shared / folder, NAMES, "run", 30, answer), tmp_path / out)
+        finally:
+            for site in sites.values():
+                site.close()
+
+    with pytest.raises(Killed):
+        command("one", "one")
+    assert sorted(path.name for path in (tmp_path / "one" / "fits").iterdir()) == [
+        "all.npz",
+        "fold1.npz",
+        "requests.json",
+    ]
+    before = answered.count("start")
+    assert command("one", "one").finished
+    assert answered.count("start") - before == 2  # of the second fold, and of the refit
+    command("two", "two")
+    for name in ("curve.csv", "path.csv", "refit/weights.csv"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert command("one", "one").finished
