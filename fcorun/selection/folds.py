@@ -1,6 +1,6 @@
 """Folds for cross-validation, halves for stability selection, and counts of the rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import comb
 from typing import NamedTuple
 
@@ -103,10 +103,10 @@ def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_ro
 
 def list_held_out_clients(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
-    return name_held_out_clients(data.client_names, fold[data.train.offsets[:-1]])
+    return name_held_out_clients(list(data.client_names), fold[data.train.offsets[:-1]])
 
 
-def name_held_out_clients(names: Sequence[str], fold_of_client: Int[np.ndarray, " M"]) -> dict[str, list[str]]:
+def name_held_out_clients(names: list[str], fold_of_client: Int[np.ndarray, " M"]) -> dict[str, list[str]]:
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out."""
     held_out = {}
     for k in range(fold_of_client.max() + 1):

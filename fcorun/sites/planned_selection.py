@@ -42,8 +42,8 @@ class PlannedSelection(SelectOptions):
     ) -> "PlannedSelection":
         """Return the selection of a plan. Raises UserError for what cannot be chosen, or divided, over sites."""
         values: dict[str, Any] = {option.name: getattr(options, option.name) for option in fields(SelectOptions)}
-        tail_rounds = experiment.settings.tail_rounds
-        selection = cls(**values | {"folds": options.folds or DEFAULT_FOLDS}, tail_rounds=tail_rounds)
+        values |= {"folds": options.folds or DEFAULT_FOLDS, "tail_rounds": experiment.settings.tail_rounds}
+        selection = cls(**values)
         selection.check(experiment, secure)
         return replace(selection, metric=choose_metric(metric, experiment, _unknown_rows(experiment), options.by))
 

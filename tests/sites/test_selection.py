@@ -12,7 +12,6 @@ from three_sites import NAMES, sites_of, write_tables
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_json
-from fcorun.reports.page import write as html_report
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection
 from fcorun.selection.fitting import PathFit
@@ -25,6 +24,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.selection_trial import try_selection
 from fcorun.sites.study import run_plan
 
+TWO = NAMES[:2]
 OPTIONS = SelectOptions(folds=2, points=3)
 TABLE = ("data.target=cost", "data.standardize=pooled", "precision=float64", "rounds=3", "eval_every=3")
 BINARY = ("data.target=high", "data.task=binary", "data.positive=yes", "data.ignore=[cost]", "objective=logistic")
@@ -47,7 +47,7 @@ def selection_of(*overrides, options=OPTIONS, metric=None, bounds=None) -> Plan:
 
 def select_pooled(*overrides, options=OPTIONS, metric=None):
     """Return the selection of fcorun select, without its refit, on the rows of all sites in one file."""
-    pd.concat([pd.read_csv(f"{name}.csv").assign(site=name) for name in NAMES]).to_csv("all.csv", index=False)
+    pd.concat([pd.read_csv(f"{name}.csv").assign(site=name) for name in TWO]).to_csv("all.csv", index=False)
     features = () if BINARY[0] in overrides else ("data.ignore=[high]",)
     data = ("data=table", "data.path=all.csv", "data.client=site", *TABLE, *features)
     planned = plan_selection(composed(*data, *overrides) | {"metric": None}, options, "pooled", metric)
@@ -55,26 +55,28 @@ def select_pooled(*overrides, options=OPTIONS, metric=None):
         return planned.select_value()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "options", "metric"),
     [
-        (("algo=gram",), OPTIONS, None),
         (("algo=newton", *BINARY), replace(OPTIONS, rule="one_se"), "accuracy"),
         (("algo=feddualavg", "algo.client_lr=0.1", "algo.server_lr=1", "batch_size=16", *BINARY), OPTIONS, None),
-        (("algo=gram", "data.standardize=none"), replace(OPTIONS, folds=3, by="clients", range=[0.01, 1.0]), None),
+        (("algo=gram",), replace(OPTIONS, by="clients"), None),
     ],
 )
 def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, metric):
     plan = selection_of(*overrides, options=options, metric=metric)
-    run_plan(plan, InProcessConnections(sites_of(plan, Policy(by_site="allow", alone="allow"))), "sites")
+    sites = sites_of(plan, Policy(by_site="allow", alone="allow"))
+    run_plan(plan, InProcessConnections({name: sites[name] for name in TWO}), "sites")
     pooled = select_pooled(*overrides, options=options, metric=metric)
-    about, curve = read_json("sites/selection.json"), pd.read_csv("sites/curve.csv")
+    about, curve = read_json(Path("sites/selection.json")), pd.read_csv("sites/curve.csv")
     assert about["chosen"] == pytest.approx(pooled.path.values[pooled.choice.chosen_index], rel=1e-12)
     assert about["weight_of_fold"] == {f"fold{k + 1}": weight for k, weight in enumerate(pooled.fold_weights)}
     np.testing.assert_allclose(curve.iloc[:, 0], pooled.path.values, rtol=1e-12)
     np.testing.assert_allclose(curve.iloc[:, 1], pooled.choice.mean, rtol=1e-12)
-    np.testing.assert_allclose(curve.iloc[:, 2], pooled.choice.standard_error, rtol=1e-9)
+    np.testing.assert_allclose(curve.iloc[:, 2], pooled.choice.standard_error, rtol=1e-9, atol=1e-12)
     over_sites = PathFit.load(Path("sites/fits/all.npz"))
+    assert over_sites is not None
     for name, values in pooled.fits["all"].solution.items():
         np.testing.assert_allclose(over_sites.solution[name], values, rtol=1e-12, atol=1e-12)
 
@@ -86,8 +88,7 @@ def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
     assert max(comparison.curve, comparison.coefficients) < 1e-8
     assert record.status["status"] == "done"
     assert Path("trial/refit/scores.csv").exists()
-    assert html_report.write_report(Path("trial"))
-    assert len(record.predict(pd.read_csv("a.csv"))) == 60
+    assert read_json(Path("trial/selection.json"))["status"] == "done"
     with fails("holds this trial already"):
         try_selection(plan, sites_of(plan), "trial")
 
@@ -100,7 +101,7 @@ def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
         (("reg=l1_ball",), OPTIONS, None, "range=[LOW,HIGH]"),
         (("reg.factors={age: 0}",), OPTIONS, None, "range=[LOW,HIGH]"),
         (("stop={val_loss: 1}",), OPTIONS, None, "stop.val_loss"),
-        (("objective=mlp", "algo=fedavg", "algo.client_lr=0.1"), OPTIONS, None, "range=[LOW,HIGH]"),
+        (("objective=mlp", "algo=fedmid", "algo.client_lr=0.1"), OPTIONS, None, "range=[LOW,HIGH]"),
     ],
 )
 def test_what_sites_cannot_select_is_no_plan(overrides, options, bounds, words):
@@ -110,7 +111,7 @@ def test_what_sites_cannot_select_is_no_plan(overrides, options, bounds, words):
 
 
 def test_a_metric_that_sites_cannot_measure_is_no_plan():
-    with fails("metric=val_auc"):
+    with fails("metric=auc is not a choice"):
         selection_of("algo=newton", *BINARY, metric="auc")
     with fails("metric=nothing"):
         selection_of("algo=newton", metric="nothing")
@@ -137,7 +138,7 @@ def test_a_policy_refuses_folds_that_its_owner_does_not_allow():
     with fails("has 30 rounds", "allows 29"):
         sites_of(plan, Policy(max_rounds=29))
     with fails("client 'a' has 48 training rows", "policy.min_rows"):
-        sites_of(plan, Policy(min_rows=25))["a"].read_table()
+        sites_of(selection_of("algo=newton", options=replace(OPTIONS, folds=5)), Policy(min_rows=12))["a"].read_table()
     by_clients = selection_of("algo=newton", options=replace(OPTIONS, folds=3, by="clients"))
     with fails("by_site: allow"):
         sites_of(by_clients)
@@ -145,9 +146,9 @@ def test_a_policy_refuses_folds_that_its_owner_does_not_allow():
     with fails("site 'a'", "policy.alone=allow"):  # 12 rows a fold, and 5 features
         run_plan(wide, InProcessConnections(sites_of(wide)), "wide")
     rare = pd.read_csv("b.csv")
-    rare["high"] = ["yes"] * 6 + ["no"] * 64
+    rare["high"] = ["yes"] * 5 + ["no"] * 65
     rare.to_csv("b.csv", index=False)
-    binary = selection_of("algo=newton", *BINARY)
+    binary = selection_of("algo=newton", "data.validation=0", *BINARY)
     with pytest.raises(
         UserError, match=r"site 'b': a class of 'high' has fewer than 3 training rows in a fold, [^']*$"
     ):
@@ -157,6 +158,10 @@ def test_a_policy_refuses_folds_that_its_owner_does_not_allow():
 class Requests(InProcessConnections):
     """Connections that keep all requests."""
 
+    def __init__(self, sites):
+        super().__init__(sites)
+        self.sent: list[Message] = []
+
     def ask(self, name, arrays=None, about=None, of=None):
         self.sent.append(Message(name, dict(about or {}), dict(arrays or {})))
         return super().ask(name, arrays, about, of)
@@ -165,7 +170,6 @@ class Requests(InProcessConnections):
 def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path(tmp_path):
     plan = selection_of("algo=gram")
     connections = Requests(sites_of(plan, Policy(alone="allow")))
-    connections.sent = []
     run_plan(plan, connections, tmp_path / "out")
     requests = connections.sent
     names = [request.about.get("subset", "") for request in requests if request.name == "subset"]
@@ -228,7 +232,7 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
 
     def open_sites(folder):
         sites = sites_of(plan, Policy(alone="allow")).items()
-        return {name: DurableSite(site, tmp_path / folder / name) for name, site in sites}
+        return {name: DurableSite(site, tmp_path / "sites" / folder / name) for name, site in sites}
 
     def command(folder, out):
         sites = open_sites(folder)
@@ -254,6 +258,6 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
     assert command("one", "one").finished
     assert answered.count("start") - before == 2  # of the second fold, and of the refit
     command("two", "two")
-    for name in ("curve.csv", "path.csv", "refit/weights.csv"):
+    for name in ("curve.csv", "path.csv", "refit/solution.npz"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert command("one", "one").finished
