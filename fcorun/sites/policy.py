@@ -75,8 +75,8 @@ class Policy:
             raise UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "
                             f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
 
-    def check_rows(self, plan: Plan, rows: int, features: int) -> None:
-        """Raise UserError if the Hessian of so few rows may not leave the site; a masked one always may."""
+    def check_rows(self, plan: Plan, rows: int, features: int, where: str = "") -> None:
+        """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may."""
         algo = plan.experiment.algo
         assert isinstance(algo, Algorithm)
         if not algo.traits.hessian or self.alone == "allow" or plan.secure is not None:
@@ -84,5 +84,5 @@ class Policy:
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:
             raise UserError(f"algo={plan.experiment.names['algo']} sends a Hessian of {features} features, and this "
-                            f"site has {rows} training rows, fewer than {needed}: its owner may allow it by "
+                            f"site has {rows} training rows{where}, fewer than {needed}: its owner may allow it by "
                             "policy.alone=allow, or the plan takes an algorithm that sends gradients")  # fmt: skip

@@ -48,8 +48,8 @@ class SelectionComparison:
         choice = "the same choice" if self.same_choice else "another choice"
         sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
         return [
-            f"compared with the selection on all rows in one place: {choice}; scores equal but for {self.curve:.1g} of "
-            f"the largest, coefficients but for {self.coefficients:.1g}",
+            f"compared with the selection on all rows in one place: {choice}",
+            f"scores equal but for {self.curve:.1g} of the largest, coefficients but for {self.coefficients:.1g}",
             f"sent by each site: {sent}",
         ]
 

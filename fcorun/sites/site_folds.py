@@ -99,7 +99,7 @@ class SiteFolds:
         features = self.own.train.x.shape[1]
         for n_rows in (*self.counts.held_out.sum(axis=0).tolist(), *self.counts.train.sum(axis=0).tolist()):
             if n_rows:
-                self.policy.check_rows(self.plan, n_rows, features)
+                self.policy.check_rows(self.plan, n_rows, features, " in a fold, or in all others")
 
     def describe(self) -> Message:
         """Return the counts of the folds as an answer."""
