@@ -47,13 +47,16 @@ def check_subsets(
                 data.train.sum_by_client(subset.train * data.train.weight),
                 data.train.sum_by_client(subset.validation * data.train.weight),
             )
-        check_subset_clients(experiment, data.client_names, name, by, sizes, held_out, weights)
+        check_subset_clients(
+            experiment, data.client_names, name, by=by, sizes=sizes, held_out=held_out, weights=weights
+        )
 
 
 def check_subset_clients(
     experiment: PreparedExperiment,
     names: Sequence[str],
     subset: str,
+    *,
     by: str,
     sizes: Int[np.ndarray, " M"],
     held_out: Int[np.ndarray, " M"],

@@ -194,7 +194,7 @@ class PathFitter:
         results = []
         for start in range(0, len(points), width):
             batch = points[start : start + width]
-            results += _run_batch(experiment, engine, batch, width, self.stop_requested, predict)
+            results += _run_batch(experiment, engine, batch, width, stop_requested=self.stop_requested, predict=predict)
         return results
 
     def _held_out_predictor(self, experiment: PreparedExperiment, data: FederatedData) -> _PredictHeldOut:
@@ -279,7 +279,8 @@ def point_at(experiment: PreparedExperiment, param_name: str, value: float) -> N
 
 def fit_batch(experiment: PreparedExperiment, engine: Engine, points: Sequence[Numbers]) -> PathFit:
     """Run all points of a path as one batch, without outputs for held-out rows."""
-    return _stack_runs(_run_batch(experiment, engine, points, len(points), threading.Event(), lambda w, models: {}))
+    options = {"stop_requested": threading.Event(), "predict": lambda solution, models: {}}
+    return _stack_runs(_run_batch(experiment, engine, points, len(points), **options))
 
 
 def _run_batch(
@@ -287,6 +288,7 @@ def _run_batch(
     engine: Engine,
     points: Sequence[Numbers],
     width: int,
+    *,
     stop_requested: threading.Event,
     predict: _PredictHeldOut,
 ) -> list[_RunResult]:

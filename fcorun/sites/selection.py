@@ -182,7 +182,9 @@ def plan_site_selection(
         if data.train.weight is not None:
             weights = counts.train_weights[:, k], counts.held_out_weights[:, k]
         sizes, held_out = counts.train[:, k], counts.held_out[:, k]
-        check_subset_clients(experiment, data.client_names, name, select.by, sizes, held_out, weights)
+        check_subset_clients(
+            experiment, data.client_names, name, by=select.by, sizes=sizes, held_out=held_out, weights=weights
+        )
     study = Study.create(
         "select",
         experiment,
