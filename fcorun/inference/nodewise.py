@@ -9,8 +9,8 @@ from fcorun.inference.penalized_columns import minimize_columns
 
 N_STRENGTHS = 25
 SMALLEST_STRENGTH = 1e-3  # of the nodewise lasso, relative to the largest useful one
-EXTRA_NOISE = 0.25  # kappa_0 of Zhang and Zhang (2014): the standard error that a smaller bias may cost
-_EXTRA_BIAS = 0.5  # kappa_1, of features whose bias factor exceeds the bound at all strengths
+EXTRA_NOISE = 0.25  # the share of the standard error that a smaller bias may cost
+_EXTRA_BIAS = 0.5  # of features whose bias factor exceeds the bound at all strengths
 _TOLERANCE = 1e-4  # of nodewise solutions; bias factors are those of the rows as computed
 _MAX_SWEEPS = 100
 _REGULAR = 1e-8  # the smallest eigenvalue, of a Hessian with ones on its diagonal, that is inverted
@@ -35,7 +35,7 @@ def approximate_inverse(hessian: np.ndarray, effective_rows: float, has_intercep
 
     Row j is (1, -gamma) / tau^2 with gamma = argmin gamma' H gamma / 2 - H_j gamma + strength |gamma|_1 over the other
     features (van de Geer, Buehlmann, Ritov and Dezeure, Ann. Stat. 2014), in units in which the diagonal of H is 1. The
-    strength of each feature follows the rule of Zhang and Zhang (J. R. Stat. Soc. B 2014, table 1): of all strengths
+    strength of each feature follows the rule of Zhang and Zhang (J. R. Stat. Soc. B 2014): of all strengths
     whose standard error is at most a quarter above that at the largest strength with bias factor sqrt(2 log p), the one
     with the smallest bias factor. Strength 0, the inverse, is among the strengths if H is regular. An intercept, the
     last parameter, has no penalty.
@@ -136,7 +136,7 @@ class _Choice:
         return np.stack([self.candidates[i][j] for j, i in enumerate(chosen)]), bias[chosen, features]
 
     def _reference(self) -> np.ndarray:
-        """Return the noise factor at the largest strength within the bound (p,); -inf without such a strength yet."""
+        """Return the noise factor at the largest strength within the bound (p,); NaN without such a strength yet."""
         bias, noise = np.stack(self.bias), np.stack(self.noise)
         within = bias <= self.bound
         reference = noise[within.argmax(axis=0), np.arange(bias.shape[1])]
