@@ -19,6 +19,7 @@ from .feddyn import FedDyn
 from .fedgd import FedGD
 from .fedmid import FedMiD
 from .fedmid_osp import FedMiDOSP
+from .fednova import FedNova
 from .fedopt import FedOpt
 from .fedpd import FedPD
 from .fedprox import FedProx
@@ -64,6 +65,7 @@ __all__ = [
     "FedGD",
     "FedMiD",
     "FedMiDOSP",
+    "FedNova",
     "FedOpt",
     "FedPD",
     "FedProx",

@@ -50,7 +50,7 @@ class Traits:
         exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
             (psi = 0), "composite" (any psi) or "" (none).
         exact_with_one_step: the same, for rounds of one step of all clients with all their data.
-        robust_to_uneven_steps: True if unequal numbers of local steps do not move the fixed point.
+        robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
         decays_to_zero: True if the output of a long run goes to 0.
         shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
             measured, unless ``start`` gives the model.

@@ -1,10 +1,11 @@
 """Federated proximal point."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import AUTO, AutoPositive, Fraction
+from fcorun.config import AUTO, AutoPositive, Fraction, Positive
 from fcorun.errors import UserError
 
 
@@ -19,12 +20,15 @@ class FedProx(ProximalAlgorithm):
         mu: the weight of the proximal term mu / 2 ||u - x||^2; "auto" is sqrt(l L).
         gamma: the inexactness of a client, definition 2: the inner solver stops as soon as the norm of the gradient of
             f + mu / 2 ||. - x||^2 is gamma times the norm at x.
+        extrapolation: the multiple of the mean move that the server makes: 1 is FedProx, more is FedExProx with a
+            constant parameter (Li, Acharya and Richtarik 2024, arXiv 2405.13766), which has the same fixed point.
     """
 
     source = "algorithm 2 of @li2020"
 
     mu: AutoPositive = AUTO
     gamma: Fraction = 0.0
+    extrapolation: Annotated[Positive, "default outside identity"] = 1.0
 
     traits = Traits(psi_sides=(), proximal=True, deterministic=True)
 
@@ -44,7 +48,7 @@ class FedProx(ProximalAlgorithm):
         return x - server, client
 
     def server(self, problem, server, mean):
-        return server + mean  # line 7
+        return server + self.extrapolation * mean  # line 7, if the extrapolation is 1
 
     def output(self, problem, server):
         return server
