@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 # the public names of each package, which are imported when they are first used
 _NAMES = {
     "algorithms": """
-        APFL Algorithm Baseline Centralized DANE Ditto EDSL FastFedDA FedADMM FedAvg FedAvgSubgradient FedComposite
-        FedDR FedDualAvg FedDualAvgOSP FedDualOpt FedDyn FedGD FedMiD FedMiDOSP FedOpt FedPD FedProx
-        FedSplit Gram Local LocalData Mixture Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PersonalAlgorithm
+        ADAP APFL Algorithm Baseline Centralized DANE DLSA Ditto EDSL FastFedDA FedADMM FedAvg FedAvgSubgradient FedComposite
+        FedDR FedDualAvg FedDualAvgOSP FedDualOpt FedDyn FedGD FedMiD FedMiDOSP FedNova FedOpt FedPD FedProx
+        FedSplit Gram Local LocalData MetaAnalysis Mixture Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PersonalAlgorithm
         ProblemConstants ProxSkip ProximalAlgorithm RunConditions Scaffold
         ShiftedAlgorithm Traits
     """,
@@ -77,7 +77,8 @@ _NAMES = {
         Cox Gamma Huber LeastSquares LinearModel Logistic MLP Objective OneVsRest Poisson Quantile
     """,
     "communication": """
-        Channel Identity Star Topology Tree
+        Channel Compressor HalfPrecision Identity NaturalCompression QSGD RandomK ScaledSign Sparsifier Star TopK
+        Topology Tree
     """,
     "datasets": """
         Dataset Features FederatedData Rows
