@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 # the public names of each package, which are imported when they are first used
 _NAMES = {
     "algorithms": """
-        ADAP APFL Algorithm Baseline Centralized DANE DLSA Ditto EDSL FastFedDA FedADMM FedAvg FedAvgSubgradient FedComposite
-        FedDR FedDualAvg FedDualAvgOSP FedDualOpt FedDyn FedGD FedMiD FedMiDOSP FedNova FedOpt FedPD FedProx
-        FedSplit Gram Local LocalData MetaAnalysis Mixture Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PersonalAlgorithm
-        ProblemConstants ProxSkip ProximalAlgorithm RunConditions Scaffold
-        ShiftedAlgorithm Traits
+        ADAP APFL Algorithm Baseline Centralized DANE DLSA Ditto EDSL FastFedDA FedADMM FedAvg
+        FedAvgSubgradient FedComposite FedDR FedDualAvg FedDualAvgOSP FedDualOpt FedDyn FedGD FedMiD FedMiDOSP
+        FedNova FedOpt FedPD FedProx FedSplit Gram Local LocalData MetaAnalysis Mixture Newton OneClient
+        PFedMac PFedMacS PFedMacSH PFedMe PersonalAlgorithm ProblemConstants ProxSkip ProximalAlgorithm
+        RunConditions Scaffold ShiftedAlgorithm Traits
     """,
     "regularizers": """
         Affine Box Budget Constraint ElasticNet FusedLasso GraphNet GroupLasso Halfspace L1 L1Ball L1Box
