@@ -280,6 +280,7 @@ class Experiment:
         by: Literal["rows", "clients"] = "rows",
         threshold: float = 0.75,
         max_errors: float = 1.0,
+        assumption: Literal["none", "unimodal", "r_concave"] = "none",
         range: Sequence[float] | None = None,
     ) -> StabilityResult:
         """Select features by stability on halves of the rows, as ``fcorun stability`` does. Raises UserError."""
@@ -289,6 +290,7 @@ class Experiment:
             "by": by,
             "threshold": threshold,
             "max_errors": max_errors,
+            "assumption": assumption,
             "range": to_plain_value(range),
         }
         check_folder(folder)

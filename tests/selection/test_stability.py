@@ -21,6 +21,7 @@ from fcorun.reports.pictures.style import STYLES
 from fcorun.rows.rows import Rows
 from fcorun.selection.folds import draw_halves
 from fcorun.selection.stability import picture
+from fcorun.selection.stability.bound_statement import state_bound
 from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.scores import compute_jaccard, score_features
 from fcorun.selection.stability.select import plan_stability, select_stable_features, warn_about_region
@@ -116,6 +117,35 @@ def test_files_of_a_stability_selection(monkeypatch):
     more = select_stable_features(slides, StabilityOptions(subsamples=10, points=6, max_errors=9, threshold=0.9), "out")
     assert check_pdf("out/stability.pdf") == pytest.approx(STYLES["slides"].page_width, rel=0.02)
     assert more.scores.region_length >= result.scores.region_length
+
+
+def test_the_assumption_of_the_bound_is_said():
+    given = {"subsamples": 4, "points": 3}
+    said = {}
+    for assumption in ("none", "unimodal", "r_concave"):
+        options = StabilityOptions(**given, assumption=assumption)
+        result = select_stable_features(config("algo=centralized"), options, "out")
+        said[assumption] = json.loads(Path("out/stability.json").read_text())
+        assert said[assumption]["assumption"] == assumption
+        assert said[assumption]["halves_of"] == "rows"
+        sentences = state_bound(result)
+        assert len(sentences) == (2 if assumption == "none" else 3)
+        assert assumption == "none" or f"assumption={assumption} is assumed, not tested" in sentences[2]
+    assert len({summary["identity"] for summary in said.values()}) == 1  # no fit depends on the assumption
+
+
+def test_halves_of_groups_are_said():
+    rows = pd.DataFrame(X, columns=NAMES).assign(site=OWNER, y=Y, patient=np.arange(len(Y)) // 2)
+    settings = config("algo=centralized", "data.group=patient", "data.group_across=keep")
+    rows.to_csv("rows.csv", index=False)
+    result = select_stable_features(settings, StabilityOptions(subsamples=2, points=2), "out")
+    assert "groups of rows (data.group) are drawn independently (Shah" in "\n".join(describe_stability(result))
+    assert json.loads(Path("out/stability.json").read_text())["halves_of"] == "groups"
+    halves = [subset.train for subset in result.study.subsets.values()]
+    assert (halves[0] != halves[1]).all()
+    patient = result.data.train.group
+    assert patient is not None
+    assert not set(patient[halves[0]]) & set(patient[halves[1]])
 
 
 @pytest.mark.slow

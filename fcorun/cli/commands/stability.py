@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fcorun.cli.commands.study import run_study
 
-_KEYS = "subsamples=100, points=20, by=rows|clients, threshold=0.75, max_errors=1"
+_KEYS = "subsamples=100, points=20, by=rows|clients, threshold=0.75, max_errors=1, assumption=none|unimodal|r_concave"
 
 
 def run(argv: Sequence[str]) -> int:

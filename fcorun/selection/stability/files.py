@@ -6,6 +6,7 @@ import numpy as np
 
 from fcorun.records.formats import frame_csv
 from fcorun.selection.result import write_study_file
+from fcorun.selection.stability.bound_statement import list_unpenalised, name_halves, state_bound
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.picture import draw_stability
 from fcorun.system.files import write_atomically
@@ -35,9 +36,11 @@ def write_summary(result: StabilityResult, seconds: float | None = None) -> None
         "threshold": result.options.threshold,
         "subsamples": result.options.subsamples,
         "by": result.options.by,
+        "halves_of": name_halves(result),
         "features": int((~scores.unpenalised).sum()),
         "unpenalised": list_unpenalised(result),
         "q": float(scores.q[last]),
+        "assumption": result.options.assumption,
         "bound": float(scores.bound[last]),
         "bound_statement": state_bound(result),
         "stable": [name for name, stable in zip(result.features, scores.stable, strict=True) if stable],
@@ -46,36 +49,12 @@ def write_summary(result: StabilityResult, seconds: float | None = None) -> None
     write_study_file(result, content, result.warnings, seconds)
 
 
-def list_unpenalised(result: StabilityResult) -> list[str]:
-    """Return the names of the features that are not penalised."""
-    return [name for name, free in zip(result.features, result.scores.unpenalised, strict=True) if free]
-
-
 def average_similarity(similarity: np.ndarray | None) -> float | None:
     """Return the mean similarity of two clients; None if no two clients have one."""
     if similarity is None:
         return None
     pairs = similarity[np.triu_indices(len(similarity), 1)]
     return float(np.nanmean(pairs)) if np.isfinite(pairs).any() else None
-
-
-def state_bound(result: StabilityResult) -> list[str]:
-    """Return two sentences: the bound on false selections, and its assumptions."""
-    scores, options, path = result.scores, result.options, result.path
-    last = scores.region_length - 1
-    q, bound = scores.q[last], scores.bound[last]
-    units = "rows" if result.data.train.group is None or options.by == "clients" else "groups of rows"
-    strata = "within each client" if options.by == "rows" else "among the clients"
-    excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
-    return [
-        f"bound: q^2 / ((2 threshold - 1) d) = {bound:.3g}{excess}, with q = {q:.3g} of "
-        f"d = {int((~scores.unpenalised).sum())} features chosen on a half, for {path.param_name} from "
-        f"{path.values[0]:.4g} to {path.values[last]:.4g}",
-        f"so many stable features are expected at most whose chance on a half is q / d or less, if {units} are drawn "
-        f"independently {strata} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise features "
-        "are exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); q was "
-        "estimated from these rows, and the path's end chosen by it",
-    ]
 
 
 def _tabulate_features(result: StabilityResult) -> Any:

@@ -9,6 +9,7 @@ from fcorun.config import Count, Positive
 from fcorun.errors import UserError
 from fcorun.models.coefficients import feature_names
 from fcorun.selection.result import StudyResult
+from fcorun.selection.stability.bounds import Assumption
 from fcorun.selection.stability.scores import StabilityScores
 
 
@@ -22,6 +23,8 @@ class StabilityOptions:
         by: "rows" halves the rows of each client, "clients" the clients.
         threshold: the share of the halves on which a stable feature is chosen, over 1/2.
         max_errors: the largest expected number of false selections; the path is followed as far as this bound holds.
+        assumption: the assumption of the bound on the distribution of the share of pairs, or halves, that choose a
+            feature by chance: "none", "unimodal", or "r_concave" (see ``fcorun.selection.stability.bounds``).
         range: the least and the largest strength or radius; None: computed from the data.
     """
 
@@ -30,6 +33,7 @@ class StabilityOptions:
     by: Literal["rows", "clients"] = "rows"
     threshold: float = 0.75
     max_errors: Positive = 1.0
+    assumption: Assumption = "none"
     range: list[float] | None = None
 
     def __post_init__(self):

@@ -13,6 +13,7 @@ from fcorun.selection.picture import (
     label_curve_ends,
     shorten,
 )
+from fcorun.selection.stability.bound_statement import name_halves
 from fcorun.selection.stability.options import StabilityResult
 
 N_LABELLED = 8  # features with a name in the margin
@@ -25,7 +26,8 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
     """Return the contents of stability.png and stability.pdf."""
     with style_context(result.experiment.settings.style):
         options = result.options
-        title = f"{format_title(result.experiment)}: stability selection on {options.subsamples} halves by {options.by}"
+        halves = f"{options.subsamples} halves by {name_halves(result)}"
+        title = f"{format_title(result.experiment)}: stability selection on {halves}"
         has_clients = result.client_similarity is not None
         n_panels = 2 if has_clients else 1
         names = [shorten(result.features[j]) for j in _most_frequent(result)]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from fcorun.selection.stability.bounds import Assumption, bound_false_selections
+
 
 @dataclass(frozen=True, repr=False)
 class StabilityScores:
@@ -47,23 +49,24 @@ def score_features(
     threshold: float,
     max_errors: float,
     unpenalised: Bool[np.ndarray, " d"] | None = None,
+    assumption: Assumption = "none",
 ) -> StabilityScores:
     """Score features by their selection on S halves at P values, ordered from the simplest solution.
 
     A feature is stable if, at some value of the region, the share of halves that choose it is at least ``threshold``,
-    which must exceed 1/2. The region is the longest beginning of the path for which q^2 / ((2 threshold - 1) d),
-    theorem 1 of Meinshausen and Buehlmann, is at most ``max_errors``; the region has at least one value. By theorem 1
-    of Shah and Samworth the same number bounds, without further assumptions, the expected number of stable features
-    whose probability of being chosen on a half is at most q / d. ``unpenalised`` features always have a coefficient:
-    they are neither chosen nor counted in d and q.
+    which must exceed 1/2. The region is the longest beginning of the path for which the bound on false selections under
+    the ``assumption`` is at most ``max_errors``; the region has at least one value. A half chooses a feature if it
+    chooses the feature anywhere in the region. ``unpenalised`` features always have a coefficient: they are neither
+    chosen nor counted in d and q.
     """
     unpenalised = np.zeros(chosen.shape[2], bool) if unpenalised is None else unpenalised
     n_penalised = int((~unpenalised).sum())
     frequency = np.where(unpenalised, np.nan, chosen.mean(axis=0))
     chosen_so_far = np.logical_or.accumulate(chosen[:, :, ~unpenalised], axis=1)
     q = chosen_so_far.sum(axis=2).mean(axis=0)
-    bound = q**2 / ((2 * threshold - 1) * n_penalised)
-    region_length = max(int((bound <= max_errors).sum()), 1)  # q grows along the path
+    bound = bound_false_selections(q, n_penalised, threshold, len(chosen) // 2, assumption)
+    holds_so_far = np.logical_and.accumulate(bound <= max_errors)
+    region_length = max(int(holds_so_far.sum()), 1)
     max_frequency = frequency[:region_length].max(axis=0)
     return StabilityScores(
         frequency=frequency,

@@ -60,7 +60,7 @@ class StabilityPlan:
         factors = build_problem(experiment, data).regularizer.factors or {}
         unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.train.x.shape[1])])
         max_errors = self.options.max_errors
-        scores = score_features(chosen, self.options.threshold, max_errors, unpenalised)
+        scores = score_features(chosen, self.options.threshold, max_errors, unpenalised, self.options.assumption)
         similarity, client_warnings = _compare_clients(experiment, data, path, scores)
         warnings += client_warnings
         warnings += warn_about_region(path, scores, max_errors)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fcorun.selection.result import format_cost
-from fcorun.selection.stability.files import average_similarity, list_unpenalised, state_bound
+from fcorun.selection.stability.bound_statement import list_unpenalised, state_bound
+from fcorun.selection.stability.files import average_similarity
 from fcorun.selection.stability.options import StabilityResult
 
 _MAX_NAMED_FEATURES = 20  # in a line
