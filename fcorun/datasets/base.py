@@ -31,6 +31,7 @@ class Features:
         encoding: the encoding of a table's columns as these features, or None.
         value_range: the least and the largest value of each feature in the training rows before standardization,
             (2, d), where there is an encoding; else None.
+        gaps: the number of rows without a value, by column that has any, where there is an encoding.
     """
 
     names: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Features:
     standardized: dict | None = None
     encoding: Encoding | None = None
     value_range: np.ndarray | None = None
+    gaps: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")

@@ -235,11 +235,12 @@ class Table(Dataset):
         row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
         columns = {"group": rows.group, "fold": rows.fold, "row": row, "kept": rows.kept, **weight_and_offset}
         all_rows = Rows(x, y, number, **columns)
+        gaps = {} if encoding is None or kinds is None else encoding.count_gaps(rows.frame)
         return FederatedData(
             train=all_rows.take(training),
             validation=all_rows.take(validation),
             test=all_rows.take(test),
-            features=Features(names, standardized=standardized, encoding=encoding, value_range=value_range),
+            features=Features(names, standardized=standardized, encoding=encoding, value_range=value_range, gaps=gaps),
             task=self.target_task,  # type: ignore[arg-type]
             classes=classes,
             clients=tuple(client_names[m] for m in trained),

@@ -33,6 +33,7 @@ from fcorun.experiment.stationarity import can_measure_movement, describe_moveme
 from fcorun.metrics import COUNTERS, GAP_METRICS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.curves import Curves
+from fcorun.models.outcome import summarize_outcome
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.rows.site_rows import SiteRows
@@ -292,6 +293,8 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
         summary["limits"] = data.features.value_range.astype(float).tolist()
         if data.clients:
             summary["client_names"] = list(data.clients)
+    if outcome := summarize_outcome(data):
+        summary |= {"outcome": outcome, "gaps": data.features.gaps}
     return summary
 
 

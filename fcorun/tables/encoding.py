@@ -92,6 +92,11 @@ class Encoding:
                 f"{where}: there is no column {abbreviate(list(map(repr, absent)))} to make features of; {hint}"
             )
 
+    def count_gaps(self, frame: Any) -> dict[str, int]:
+        """Return the number of rows of a pandas.DataFrame without a value, for each column that has such rows."""
+        counts = {column.name: int(is_missing(frame[column.name]).sum()) for column in self.columns}
+        return {name: count for name, count in counts.items() if count}
+
     def apply(
         self,
         frame: Any,

@@ -17,7 +17,7 @@ from fcorun.records.record import SELECTION_FILE, Record
 from fcorun.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.page import curves, models, point_charts, provenance, runs, studies
+from fcorun.reports.page import clinical, curves, models, point_charts, provenance, runs, studies
 from fcorun.reports.page.elements import (
     Page,
     bullet_list,
@@ -25,8 +25,10 @@ from fcorun.reports.page.elements import (
     embed_json,
     from_rich_table,
     paragraph,
+    read_asset,
     render_section,
 )
+from fcorun.reports.page.table_model import TableModel, find_table_model
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import group_by_problem
 from fcorun.reports.run_table import RunTable
@@ -61,6 +63,10 @@ def build_page(
         raise UserError(
             f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, such as outputs"
         )
+    records, left_out = drop_superseded(records) if records else ([], "")
+    model = find_table_model(records, study_folders)
+    if model is not None:
+        return _build_clinical_page(folders, model, metric, tail_rounds, comments=comments or {})
     page = Page()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
@@ -69,9 +75,7 @@ def build_page(
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
     if records:
         run_folders = _run_folders(folders)
-        settings = load_settings(*(path for path in run_folders if (path / SETTINGS_FILE).exists()))
-        settings = settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
-        records, left_out = drop_superseded(records)
+        settings = _load_settings(folders, metric, tail_rounds)
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
         table = build_table(records, settings.tail_rounds, root=root)
@@ -100,6 +104,34 @@ def build_page(
             replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
         ]
     return _render(page, overline, title, [line for line in summary if line])
+
+
+def _build_clinical_page(
+    folders: Sequence[Path],
+    model: TableModel,
+    metric: str | None,
+    tail_rounds: int | None,
+    *,
+    comments: Mapping[str, str],
+) -> str:
+    """Return the page about a model of a user's table, as HTML; the arguments are those of ``build_page``."""
+    page = Page()
+    clinical.add_main_sections(page, model)
+    clinical.add_choice_section(page, model)
+    settings = _load_settings(folders, metric, tail_rounds)
+    table = build_table([model.record], settings.tail_rounds, root=folders[0] if len(folders) == 1 else None)
+    metric = table.resolve_metric(settings.metric or _selection_metric(folders, table))
+    styles = curve_styles_of(table, settings.algos)
+    page.curves = curves.collect_curves([model.record], table, {"": [0]}, styles, metric=metric, best=[0])
+    clinical.add_technical_sections(page, model, table, comments)
+    overline = studies.page_heading(folders)[0]
+    return _render(page, overline, clinical.clinical_title(model), clinical.clinical_summary(model))
+
+
+def _load_settings(folders: Sequence[Path], metric: str | None, tail_rounds: int | None) -> SweepSettings:
+    """Return the settings of the sweeps in these folders, with another metric and tail if they are given."""
+    settings = load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
+    return settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
 
 
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -157,7 +189,7 @@ def _add_runs(
     if page.curves:
         left_out = paragraph(page.curves["left_out"], "small")
         collapsed = is_single_run and has_studies
-        page.add_section("curves", "Curves", _read_asset("curves.html"), left_out, collapsed=collapsed)
+        page.add_section("curves", "Curves", read_asset("curves.html"), left_out, collapsed=collapsed)
     page.add_section("rates", "What was varied", chart_grid(*charts))
     page.add_section("structure", "Structure against quality", chart_grid(*structure_charts))
     if is_single_run:
@@ -172,7 +204,7 @@ def _add_runs(
         page.add_section("run", "Run", runs.run_facts(table))
     else:
         rows = runs.runs_table(table, metric)
-        page.add_section("runs-table", f"All {len(records)} runs", _read_asset("filter.html"), rows, collapsed=True)
+        page.add_section("runs-table", f"All {len(records)} runs", read_asset("filter.html"), rows, collapsed=True)
 
 
 def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> str:
@@ -185,16 +217,16 @@ def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> st
         "NAME": escape(f"{overline}: {title}" if overline else title),
         "OVERLINE": paragraph(overline, "overline"),
         "TITLE": escape(title),
-        "STYLE": _read_asset("page.css"),
+        "STYLE": read_asset("page.css"),
         "LINKS": "".join(links),
         "SUMMARY": "".join(map(paragraph, summary)),
         "BODY": "\n".join(map(render_section, page.sections)),
         "MAKER": escape(f"Made by {provenance.describe_generator()}, {now}."),
         "DATA": embed_json({"charts": page.charts, "curves": page.curves}),
         "LIBRARY": b64encode(_compress_library()).decode(),
-        "SCRIPT": _read_asset("page.js"),
+        "SCRIPT": read_asset("page.js"),
     }
-    html, *pieces = _read_asset("page.html").split("{{")
+    html, *pieces = read_asset("page.html").split("{{")
     for piece in pieces:
         name, text = piece.split("}}", 1)
         html += parts[name] + text
@@ -212,8 +244,3 @@ def _compress_library() -> bytes:
     with suppress(OSError):
         write_atomically(cache_dir("plotly") / _COMPRESSED_LIBRARY, compressed)
     return compressed
-
-
-def _read_asset(name: str) -> str:
-    """Return the content of a file in the folder of this module."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")

@@ -221,6 +221,12 @@ def bullet_list(lines: Iterable[str]) -> str:
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
+def warning_list(lines: Iterable[str]) -> str:
+    """Return warnings in a box, "" without any."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines if line)
+    return f'<div class="warning" role="note"><p>Read the result with care:</p><ul>{items}</ul></div>' if items else ""
+
+
 def paragraph(text: str, css_class: str = "") -> str:
     """Return text as a paragraph, "" without any."""
     if not text:
@@ -286,3 +292,8 @@ def embed_picture(path: Path, caption: str) -> str:
         f'<figure class="picture"><img alt="{text}" src="data:image/png;base64,{data}">'
         f"<figcaption>{text}</figcaption></figure>"
     )
+
+
+def read_asset(name: str) -> str:
+    """Return the content of a file in the folder of this module."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

@@ -20,12 +20,12 @@ _CURVE_CAPTIONS = {
     "calibration": "Calibration: groups of as many rows each, and a smooth line (loess); bars below: the predicted "
     "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
     "decision": "Decision curve: the net benefit, (true positives - false positives t / (1 - t)) / n, of treating the "
-    "rows whose probability is at least the threshold t.",
+    "rows whose probability is at least the threshold t, beside treating all rows and none.",
 }
 _MAX_CLIENT_ROWS = 200  # of scores by client
 
 
-def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]:
+def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
     """Return charts and tables of the largest coefficients of each run that has any, given the runs by name."""
     models = [(name, record, read_csv(record.folder / "coefficients.csv")) for name, record in records]
     models = [model for model in models if model[2]]
@@ -56,8 +56,9 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]]) -> lis
         headers = ["feature", "class", "as trained", "in its own units", *(["hazard ratio"] if has_hazards else [])]
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
-        blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
-        blocks.append(bullet_list(_read_lines(record.folder / INTERVALS_TEXT)))
+        if with_intervals:
+            blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
+            blocks.append(bullet_list(read_lines(record.folder / INTERVALS_TEXT)))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
         blocks.append(paragraph(f"Coefficients of {more} more best runs are in their coefficients.csv."))
@@ -131,7 +132,7 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Return the lines of a text; [] if the file is missing or cannot be read."""
     try:
         return read_text(path).splitlines()

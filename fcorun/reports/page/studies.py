@@ -101,8 +101,27 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / SELECTION_FILE)
     if "metric" not in about:
         return _describe_unfinished(about)
+    page.add_section(
+        f"selection-{len(page.sections)}",
+        f"Selection {name}",
+        *selection_blocks(page, folder),
+        *curve_pictures(folder, "Out of fold. "),
+    )
+    return [describe_selection(about, name)]
+
+
+def describe_selection(about: dict[str, Any], name: str) -> str:
+    """Return a sentence on the folds of a selection, the chosen number and the rule, given its selection.json."""
+    number, metric = str(about.get("param_name")), str(about.get("metric"))
+    text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
+    chosen = f"chosen {parse_float(about.get('chosen')):.4g} by the rule {about.get('rule')}"
+    return f"{text}, {chosen}{_describe_status(str(about.get('status')))}"
+
+
+def selection_blocks(page: Page, folder: Path) -> list[str]:
+    """Return the charts of the scores and the path of a selection, its warnings, and its scores as a table."""
+    about = read_json(folder / SELECTION_FILE)
     number = str(about.get("param_name"))
-    metric = str(about.get("metric"))
     curve = read_csv(folder / "curve.csv")
     charts = []
     if curve:
@@ -117,17 +136,11 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
         )
     )
     scores = collapsible("The held-out scores as a table (curve.csv)", _csv_table(curve)) if curve else ""
-    page.add_section(
-        f"selection-{len(page.sections)}",
-        f"Selection {name}",
+    return [
         chart_grid(*filter(None, charts)),
         bullet_list([str(line) for line in about.get("warnings", ())]),
         scores,
-        *curve_pictures(folder, "Out of fold. "),
-    )
-    text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
-    chosen = f"chosen {parse_float(about.get('chosen')):.4g} by the rule {about.get('rule')}"
-    return [f"{text}, {chosen}{_describe_status(str(about.get('status')))}"]
+    ]
 
 
 def _add_cross_validation_chart(page: Page, about: dict[str, Any], curve: Sequence[dict[str, Any]]) -> str:

@@ -160,7 +160,7 @@ def _write_columns(ax: Any, table: InferenceTable, rows: list[int], positions: n
         for row, y, *numbers in zip(rows, positions, low, middle, high, strict=True):
             text = _REFERENCE
             if table.method[row] != _REFERENCE:
-                text = _format_interval(*numbers, null=1.0 if table.ratio_name else 0.0)
+                text = format_interval(*numbers, null=1.0 if table.ratio_name else 0.0)
             _write(ax, text, (end, y))
     _write(ax, "p", (ends[-1] + _P, None), style="italic")
     for row, y in zip(rows, positions, strict=True):
@@ -177,7 +177,7 @@ def _write(ax: Any, text: str, place: tuple[float, float | None], **options: Any
     ax.annotate(text, (1, 1 if y is None else y), offset, xycoords=coordinates, **options)
 
 
-def _format_interval(low: float, middle: float, high: float, null: float) -> str:
+def format_interval(low: float, middle: float, high: float, null: float) -> str:
     """Return an estimate and its interval, with decimals for its width and the side of ``null`` of its ends."""
     if not np.isfinite([low, middle, high]).all():
         return ""

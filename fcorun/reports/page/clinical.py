@@ -1,0 +1,93 @@
+"""The page of a model of a user's table, in the order in which a clinical reader asks."""
+
+from collections.abc import Mapping
+from html import escape
+
+from fcorun.reports.bibliography import build_bibliography
+from fcorun.reports.page import models, performance, provenance, runs, studies
+from fcorun.reports.page.elements import Page, bullet_list, paragraph, read_asset
+from fcorun.reports.page.findings import finding_blocks, finding_sentence
+from fcorun.reports.page.question import asked_sentence, question_blocks
+from fcorun.reports.page.table_model import TableModel
+from fcorun.reports.page.tripod import tripod_table
+from fcorun.reports.run_table import RunTable
+
+_RULES = {
+    "min": "the value with the best mean",
+    "one_se": "the simplest model whose mean is within one standard error of the best mean",
+}
+_PENALTIES = {"l1": "lasso, l1", "elastic_net": "elastic net", "group_lasso": "group lasso"}
+_METRICS = {"val_loss": "loss on the rows left out", "val_auc": "AUC on the rows left out"}
+
+
+def clinical_title(model: TableModel) -> str:
+    """Return the title of the page: the key ``title`` of the run, else what the model predicts."""
+    return str(model.config.get("title") or f"Prediction of {model.outcome}")
+
+
+def clinical_summary(model: TableModel) -> list[str]:
+    """Return the sentences below the title: the question, the answer, and how well it holds on other rows."""
+    answer = " ".join(filter(None, (finding_sentence(model), performance.performance_sentence(model))))
+    return [asked_sentence(model), answer]
+
+
+def add_main_sections(page: Page, model: TableModel) -> None:
+    """Add what was asked, the result, and the performance on held-out rows."""
+    page.add_section("asked", "What was asked", *question_blocks(model))
+    page.add_section("result", "The result", *finding_blocks(model))
+    page.add_section("performance", "Performance on held-out rows", *performance.performance_blocks(model))
+
+
+def add_choice_section(page: Page, model: TableModel) -> None:
+    """Add how the strength of the penalty was chosen."""
+    blocks = [paragraph(_describe_choice(model))]
+    if model.selection_folder:
+        blocks += studies.selection_blocks(page, model.selection_folder)
+    page.add_section("chosen", "How the model was chosen", *blocks)
+
+
+def _describe_choice(model: TableModel) -> str:
+    """Return a sentence on how the strength of the penalty was chosen."""
+    name = str(model.config.get("reg.name"))
+    penalty = _PENALTIES.get(name, name)
+    strength = models.parse_float(model.summary.get("strength"))
+    about = model.selection
+    if about:
+        rule = _RULES.get(str(about.get("rule")), f"the rule {about.get('rule')}")
+        metric = str(about.get("metric"))
+        scores = f"{_METRICS.get(metric, metric)} over {about.get('folds')} folds of {about.get('by')}"
+        chosen = models.parse_float(about.get("chosen"))
+        return (
+            f"The {about.get('param_name')} of the penalty ({penalty}) was chosen by cross-validation: of all values "
+            f"tried, {rule} of {scores}. Chosen: {chosen:.3g}."
+        )
+    if name == "none":
+        return "The model has no penalty: nothing was chosen, and each feature has a coefficient."
+    value = "" if strength != strength else f", {strength:.3g},"
+    return f"The strength of the penalty ({penalty}){value} was given; this run did not choose it from the rows."
+
+
+def add_technical_sections(page: Page, model: TableModel, table: RunTable, comments: Mapping[str, str]) -> None:
+    """Add the sections that open on demand: coefficients as trained, rounds, configuration, versions, BibTeX, TRIPOD.
+
+    ``comments`` explain keys of the configuration.
+    """
+    record = model.record
+    coefficients = models.coefficient_blocks(page, [(record.folder.name, record)], with_intervals=False)
+    is_multiclass = model.task == "multiclass"
+    page.add_section("coefficients", "Coefficients as trained", *coefficients, collapsed=not is_multiclass)
+    page.add_section("all-scores", "All scores", performance.all_scores(model), collapsed=True)
+    sentences = [runs.describe_runs([record], table)]
+    if model.selection:
+        sentences.append(studies.describe_selection(model.selection, record.folder.name))
+    rounds = [*map(paragraph, sentences), runs.result_table(record, table), runs.run_facts(table)]
+    page.add_section("rounds", "Rounds and convergence", *rounds, collapsed=True)
+    if page.curves:
+        page.add_section("curves", "Curves", read_asset("curves.html"), collapsed=True)
+    configuration = provenance.configuration_table([record], comments)
+    page.add_section("configuration", "Configuration", configuration, collapsed=True)
+    page.add_section("versions", "Versions", bullet_list(provenance.describe_versions([record])), collapsed=True)
+    bibtex = f'<pre tabindex="0">{escape(build_bibliography([record]))}</pre>'
+    page.add_section("cite", "BibTeX of the methods", bibtex, collapsed=True)
+    places = {section.name: section.heading for section in page.sections} | {"main": "title and summary"}
+    page.add_section("tripod", "Where the items of TRIPOD are", tripod_table(places), collapsed=True)

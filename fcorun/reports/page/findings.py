@@ -1,0 +1,202 @@
+"""The second section of the page of a table: the features of the model, with ratios or differences and intervals."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fcorun.inference.methods import INTERVALS_TEXT
+from fcorun.models.inference_table import INTERCEPT, format_p
+from fcorun.reports.page.elements import (
+    bullet_list,
+    collapsible,
+    embed_picture,
+    html_table,
+    paragraph,
+    warning_list,
+)
+from fcorun.reports.page.models import MAX_COEFFICIENTS, parse_float, read_lines
+from fcorun.reports.page.table_model import TableModel, hide_row_numbers
+from fcorun.reports.pictures.forest import format_interval
+
+_WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma"}  # objectives of fcorun infer
+_PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}
+_MAX_ROWS = 40
+
+
+def warnings_of(model: TableModel) -> list[str]:
+    """Return the warnings without which the result would mislead: on convergence, and on a selection's end."""
+    warnings = [str(model.record.status.get("reason") or "")]
+    if model.selection and model.selection.get("status") != "done":
+        warnings.append(f"the selection has not ended ({model.selection.get('status')})")
+    if model.summary.get("ignores_regularizer"):
+        warnings.append("the algorithm does not apply the penalty")
+    return [hide_row_numbers(text[:1].upper() + text[1:]) for text in warnings if text]
+
+
+def selected_features(model: TableModel) -> list[dict[str, Any]]:
+    """Return the rows of coefficients.csv whose coefficient exceeds the cutoff, the largest first."""
+    cutoff = parse_float(model.config.get("cutoff") or 0)
+    rows = [row for row in model.coefficients if row["parameter"] != "bias"]
+    rows = [row for row in rows if abs(parse_float(row["value"])) > cutoff]
+    return sorted(rows, key=lambda row: -abs(parse_float(row["value"])))
+
+
+def finding_sentence(model: TableModel) -> str:
+    """Return one sentence on how many features the model uses, and the largest of them; "" without coefficients."""
+    n_features = len({row["feature"] for row in model.coefficients if row["parameter"] != "bias"})
+    names = list(dict.fromkeys(str(row["feature"]) for row in selected_features(model)))
+    if not n_features:
+        return ""
+    largest = ", ".join(model.labels.get(name, name) for name in names[:3])
+    text = f"The model uses {len(names)} of {n_features} features"
+    return f"{text}; those with the largest coefficients are {largest}." if largest else f"{text}."
+
+
+def finding_blocks(model: TableModel, max_rows: int = _MAX_ROWS) -> list[str]:
+    """Return the warnings, the table of features, the forest plot, and how to read them."""
+    blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
+    if model.task == "multiclass":
+        return blocks  # the section of coefficients has a chart by class
+    if model.intervals:
+        return [*blocks, *_interval_blocks(model, max_rows), _model_table(model, is_open=False)]
+    return [*blocks, _model_table(model, max_rows=max_rows), *_describe_missing_intervals(model)]
+
+
+def reading_sentences(model: TableModel) -> list[str]:
+    """Return sentences that say what a ratio, a difference and a unit mean here."""
+    outcome = f"\N{LEFT DOUBLE QUOTATION MARK}{model.outcome}\N{RIGHT DOUBLE QUOTATION MARK}"
+    meanings = {
+        "odds ratio": f"above 1: {outcome} is more likely where the feature is larger; below 1: less likely",
+        "hazard ratio": f"above 1: {outcome} comes earlier where the feature is larger; below 1: later",
+    }
+    name = model.ratio_name
+    if name:
+        meaning = meanings.get(name, f"above 1: {outcome} is larger where the feature is larger; below 1: smaller")
+        first = f"{name.capitalize()} {meaning}, the other features being equal."
+    else:
+        first = f"Difference of {outcome} between rows that differ in the feature, the other features being equal."
+    sentences = [
+        f"{first} Per unit: for one unit more of the feature, or for a level; per SD: for one "
+        "standard deviation more, so that features can be compared."
+    ]
+    sentences += _describe_references(model)
+    sentences.append("These are associations in these rows; they do not show what a treatment would change.")
+    return sentences
+
+
+def _describe_references(model: TableModel) -> list[str]:
+    """Return sentences that name the reference levels of text columns."""
+    two, several = [], []
+    references = [row["feature"] for row in model.intervals if row.get("method") == "reference"]
+    for column in model.encoding.columns:
+        if column.kind == "levels" and len(column.levels) == 2:
+            two.append(f"{model.label(column.name)}: {column.levels[0]}")
+        elif column.kind == "levels" and not any(f"{column.name}={level}" in references for level in column.levels):
+            several.append(model.label(column.name))
+    two += [model.labels.get(name, name) for name in references]
+    sentences = [f"Levels are compared with the reference level of their column, {', '.join(two)}."] if two else []
+    if several:
+        sentences.append(f"Each level of {', '.join(several)} has a coefficient of its own, without a reference level: "
+                         "compare two levels by the ratio or difference of their numbers.")  # fmt: skip
+    return sentences
+
+
+def _interval_blocks(model: TableModel, max_rows: int) -> list[str]:
+    """Return the table of intervals by feature, the forest plot, and sentences about them."""
+    rows = [row for row in model.intervals if row["feature"] != INTERCEPT]
+    shown = rows
+    if len(rows) > max_rows:
+        smallest = sorted(rows, key=lambda row: (math.isnan(parse_float(row["p_value"])), parse_float(row["p_value"])))
+        kept = {row["feature"] for row in smallest[:max_rows]}
+        shown = [row for row in rows if row["feature"] in kept]
+    sentences = [hide_row_numbers(line) for line in read_lines(model.record.folder / INTERVALS_TEXT)]
+    level = next((line.partition(" intervals")[0].rpartition(", ")[2] for line in sentences), "")
+    name = model.ratio_name or "difference"
+    selected = {row["feature"] for row in selected_features(model)}
+    lines = []
+    for row in shown:
+        cells = [model.labels.get(row["feature"], row["feature"])]
+        if row["method"] == "reference":
+            cells += ["reference", "reference", ""]
+        else:
+            cells += [_interval(model, row, ""), _interval(model, row, "_standardized")]
+            cells.append(format_p(parse_float(row["p_value"])))
+        lines.append([*cells, "yes" if row["feature"] in selected else "no"])
+    headers = ["feature", f"{name} per unit ({level} CI)", f"{name} per SD ({level} CI)", "p", "used by the model"]
+    caption = "p values are not corrected for the number of features."
+    if len(shown) < len(rows):
+        caption += f" The {len(shown)} features with the smallest p values of {len(rows)}; inference.csv has all."
+    caption += " The intervals are of each feature, whether or not the model uses it."
+    warnings = [line for line in sentences if line.startswith("warning: ")]
+    technical = [line for line in sentences if line not in warnings]
+    return [
+        warning_list(line.removeprefix("warning: ") for line in warnings),
+        html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
+        bullet_list([_count_intervals(model, rows, level), *reading_sentences(model)]),
+        embed_picture(model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."),
+        collapsible("How the intervals were computed", bullet_list(technical)) if technical else "",
+    ]
+
+
+def _count_intervals(model: TableModel, rows: Sequence[dict[str, Any]], level: str) -> str:
+    """Return a sentence on how many intervals exclude no effect, alone and corrected for the number of features."""
+    limit = 1 - parse_float(level.removesuffix(" %")) / 100
+    tested = [row for row in rows if row["p_holm"]]
+    alone, corrected = (sum(parse_float(row[key]) < limit for row in tested) for key in ("p_value", "p_holm"))
+    null = 1 if model.ratio_name else 0
+    counted = f"{alone} of {len(tested)} intervals exclude {null}"
+    return f"{counted}; {corrected} features differ from {null} after Holm's correction for {len(tested)} features."
+
+
+def _interval(model: TableModel, row: dict[str, Any], kind: str) -> str:
+    """Return an estimate of a row with its interval: a ratio where the model has one."""
+    numbers = [parse_float(row[f"{name}{kind}"]) for name in ("low", "estimate", "high")]
+    if not model.ratio_name:
+        return format_interval(*numbers, null=0.0)
+    return format_interval(*(_exp(value) for value in numbers), null=1.0)
+
+
+def _model_table(model: TableModel, *, max_rows: int = MAX_COEFFICIENTS, is_open: bool = True) -> str:
+    """Return the coefficients of the model with its intercept: those that predict, without intervals."""
+    name = model.ratio_name or "difference"
+    standardized = model.data.get("standardized") or {}
+    selected = selected_features(model)
+    has_units = any(row["value_original"] for row in selected)
+    has_deviations = bool(standardized) or not has_units
+    lines = []
+    for row in selected[:max_rows]:
+        per_unit, per_deviation = parse_float(row["value_original"]), parse_float(row["value"])
+        cells = [per_unit] * has_units + [per_deviation] * has_deviations
+        numbers = [_exp(value) if model.ratio_name else value for value in cells]
+        lines.append([model.labels.get(row["feature"], row["feature"]), *map(_plain, numbers)])
+    for row in model.coefficients:
+        if row["parameter"] == "bias":
+            value = row["value_original"] or row["value"]
+            lines.append([f"intercept ({'its logarithm' if model.ratio_name else 'in the units of the outcome'})",
+                          *[_plain(parse_float(value))] * has_units, *[""] * has_deviations])  # fmt: skip
+    headers = ["feature", *[f"{name} per unit"] * has_units, *[f"{name} per SD"] * has_deviations]
+    caption = "The coefficients that predict."
+    if str(model.config.get("reg.name")) != "none":
+        caption += f" The penalty pulls {'ratios toward 1' if model.ratio_name else 'differences toward 0'}."
+    if len(selected) > max_rows:
+        caption += f" The {max_rows} largest of {len(selected)}; coefficients.csv has all."
+    table = html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
+    return table if is_open else collapsible("The coefficients of the model, with its intercept", table)
+
+
+def _describe_missing_intervals(model: TableModel) -> list[str]:
+    """Return how to read the numbers, and the sentence on intervals that the record does not have."""
+    objective = str(model.config.get("objective.class")).rpartition(".")[2]
+    sentence = "These numbers have no intervals: fcorun has none for this model."
+    if objective in _WITH_INTERVALS and str(model.config.get("reg.name")) in _PENALTIES_WITH_INTERVALS:
+        sentence = "These numbers have no intervals yet: fcorun infer RECORD adds them."
+    return [paragraph(sentence), bullet_list(reading_sentences(model))]
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+def _plain(value: float) -> str:
+    """Return a number with three digits, "" for nan."""
+    return "" if math.isnan(value) else f"{value:.3g}".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,143 @@
+"""The third section of the page of a table: how well the model does on rows that it was not trained on."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fcorun.reports.page.elements import collapsible, html_table, paragraph
+from fcorun.reports.page.models import curve_pictures, parse_cell, parse_float
+from fcorun.reports.page.table_model import HELD_OUT_SETS, TableModel
+
+_MAX_CLIENTS = 30  # more are in a table that opens on demand
+# scores in the order of the page, with what a reader compares them with
+_SCORES = {
+    "n": "rows",
+    "events": "events",
+    "prevalence": "share with the outcome",
+    "auc": "AUC (0.5: chance, 1: perfect)",
+    "c_index": "C index (0.5: chance, 1: perfect)",
+    "r2": "R\N{SUPERSCRIPT TWO}, share of the variance explained",
+    "rmse": "root mean squared error",
+    "mae": "mean absolute error",
+    "accuracy": "accuracy",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+    "ppv": "positive predictive value",
+    "npv": "negative predictive value",
+    "brier": "Brier score (0: perfect)",
+    "expected_over_observed": "expected / observed events (1: right on average)",
+    "calibration_slope": "calibration slope (1: well calibrated)",
+    "calibration_intercept": "calibration intercept (0: well calibrated)",
+}
+_AT_THRESHOLD = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
+_BY_CLIENT = ("n", "events", "prevalence", "auc", "c_index", "r2", "rmse", "sensitivity", "specificity",
+              "expected_over_observed", "calibration_slope")  # fmt: skip
+_HEADLINES = ("auc", "c_index", "r2", "accuracy")
+_SET_SENTENCES = {
+    "test": "Test rows: neither the training nor any choice has seen them; scored once.",
+    "validation": "Validation rows: the training has not seen them.",
+    "out_of_fold": "Out of fold: each training row is predicted by a model whose training left out the row's fold. "
+    "The strength was chosen on the same folds, so that these scores are slightly optimistic.",
+}
+
+
+def performance_sentence(model: TableModel) -> str:
+    """Return one sentence on the main score on held-out rows; "" without scores."""
+    for row in _rows_of_all(model):
+        for name in _HEADLINES:
+            if score := format_score(row, name):
+                label = _SCORES[name].partition(" (")[0].partition(",")[0]
+                rows = f"{int(parse_float(row['n'])):,} held-out rows ({HELD_OUT_SETS[row['set']]})"
+                return f"On {rows}, the {label} is {score}."
+    return ""
+
+
+def performance_blocks(model: TableModel) -> list[str]:
+    """Return scores on held-out rows of all clients and by client, and the pictures of curves."""
+    rows = _rows_of_all(model)
+    if not rows:
+        return [paragraph("No row was held out, so that the page cannot say how well the model predicts new rows.")]
+    sentences = [_SET_SENTENCES[name] for name in HELD_OUT_SETS if any(row["set"] == name for row in rows)]
+    blocks = [_score_table(model, rows), *(paragraph(text, "small") for text in sentences), _client_scores(model)]
+    blocks += curve_pictures(model.record.folder)
+    if model.selection_folder:
+        pictures = curve_pictures(model.selection_folder, "Out of fold. ")
+        is_only = not any(row["set"] != "out_of_fold" for row in rows)
+        blocks += pictures if is_only else [collapsible("The same curves out of fold", "".join(pictures))]
+    return blocks
+
+
+def format_score(row: dict[str, Any], name: str) -> str:
+    """Return a score of a row, with the interval of its columns NAME_low and NAME_high if the row has them; or "".
+
+    A score without a value, as over sites, lies between the two.
+    """
+    value, low, high = (parse_float(row.get(key)) for key in (name, f"{name}_low", f"{name}_high"))
+    has_interval = not math.isnan(low + high)
+    if name in ("n", "events"):
+        return "" if math.isnan(value) else f"{int(value):,}"
+    if math.isnan(value):
+        return f"between {low:.3f} and {high:.3f}" if has_interval else ""
+    digits = 2 if abs(value) >= 0.01 else 3
+    text = f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.4g}"
+    return f"{text} ({low:.{digits}f} to {high:.{digits}f})" if has_interval else text
+
+
+def _rows_of_all(model: TableModel) -> list[dict[str, Any]]:
+    """Return the scores of all clients together, a row for each set and model."""
+    return [row for row in model.held_out_scores if not row["client"]]
+
+
+def _score_table(model: TableModel, rows: Sequence[dict[str, Any]]) -> str:
+    """Return a row for each score, and a column for each set of held-out rows and each model."""
+    several_models = len({row["model"] for row in rows}) > 1
+    headers = ["score"]
+    for row in rows:
+        headers.append(HELD_OUT_SETS[row["set"]] + (f", {row['model']} models" if several_models else ""))
+    lines = []
+    for name in _names(rows):
+        cells = [format_score(row, name) for row in rows]
+        if any(cells):
+            lines.append([_label(model, name), *cells])
+    return html_table(headers, lines, numbers=range(1, len(headers)))
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the scores of rows in the order of the page; those that the page does not know come last."""
+    given = dict.fromkeys(key for row in rows for key in row if key not in ("set", "model", "client", "positive"))
+    names = [name for name in _SCORES if name in given or f"{name}_low" in given]
+    others = [name for name in given if name not in _SCORES and not name.endswith(("_low", "_high", "loss"))]
+    return [*names, *others]
+
+
+def _label(model: TableModel, name: str) -> str:
+    """Return the label of a score; those that need a threshold between the classes name the threshold."""
+    label = _SCORES.get(name, name.replace("_", " "))
+    shared = (model.summary.get("threshold") or {}).get("shared")
+    if model.task == "binary" and name in _AT_THRESHOLD and isinstance(shared, float):
+        label += f" (at a probability of {shared:.3g} or more)"
+    return label
+
+
+def _client_scores(model: TableModel) -> str:
+    """Return the scores of each client on the first set of held-out rows that has clients."""
+    by_client = [row for row in model.held_out_scores if row["client"]]
+    if not by_client:
+        return ""
+    first = by_client[0]["set"], by_client[0]["model"]
+    rows = [row for row in by_client if (row["set"], row["model"]) == first]
+    names = [name for name in _BY_CLIENT if any(format_score(row, name) for row in rows)]
+    headers = [model.client_word, *(_SCORES[name].partition(" (")[0] for name in names)]
+    lines = [[row["client"], *(format_score(row, name) for name in names)] for row in rows]
+    caption = f"By {model.client_word}, {HELD_OUT_SETS[first[0]]}. Scores of few rows are uncertain."
+    table = html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
+    return collapsible(f"Scores of {len(rows)} clients", table) if len(rows) > _MAX_CLIENTS else table
+
+
+def all_scores(model: TableModel) -> str:
+    """Return all scores as numbers, by set, model and client."""
+    rows = model.held_out_scores
+    if not rows:
+        return ""
+    headers = list(dict.fromkeys(key for row in rows for key in row))
+    return html_table(headers, [[parse_cell(row.get(key) or "") for key in headers] for row in rows], "scores")

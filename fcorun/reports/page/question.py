@@ -1,0 +1,175 @@
+"""The first section of the page of a table: what was asked, of which rows, and how the rows were prepared."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fcorun.reports.page.elements import bullet_list, collapsible, facts_table, format_value, html_table
+from fcorun.reports.page.table_model import TableModel, format_share, hide_row_numbers
+
+_MAX_CLIENTS = 30  # more are in a table that opens on demand
+_SET_NAMES = {"train": "for training", "validation": "for validation", "test": "for the test"}
+_FILLS = {
+    "mean": "the mean of the training rows, text by the most frequent level",
+    "median": "the median of the training rows, text by the most frequent level",
+    "indicator": "the mean of the training rows, and marked by a feature 'not recorded'",
+}
+# warnings that the tables and sentences of the page replace
+_TOLD_ELSEWHERE = ("gaps are filled", "text columns are coded", "of the classes ")
+
+
+def asked_sentence(model: TableModel) -> str:
+    """Return one sentence on what the model estimates, by which columns, and from which rows."""
+    n_columns = len(model.encoding.columns) or len(model.data["feature_names"])
+    total = _add_sets(model.outcome_rows).get("", {})
+    rows = total.get("rows") or model.data.get("examples", 0) + model.data.get("validation_examples", 0)
+    estimated = {"binary": "the probability of", "survival": "the hazard of", "multiclass": "the class of"}
+    text = f"A model that estimates {estimated.get(model.task, 'the value of')} \N{LEFT DOUBLE QUOTATION MARK}"
+    text += f"{model.outcome}\N{RIGHT DOUBLE QUOTATION MARK} from {n_columns} columns of a table: {rows:,} rows "
+    text += f"of {model.data.get('clients')} clients"
+    if model.client_word != "client":
+        text += f" (by {model.client_word})"
+    if "events" in total:
+        text += f"; {total['events']:,} rows ({format_share(total['events'], rows)}) have the outcome"
+    elif "mean" in total:
+        text += f"; the mean of the outcome is {total['mean']:.4g}"
+        text += f" (standard deviation {total['deviation']:.3g})" if total["deviation"] else ""
+    return f"{text}."
+
+
+def question_blocks(model: TableModel) -> list[str]:
+    """Return the rows by client, and facts on the columns, the gaps and the rows that were held out."""
+    notes = []
+    for warning in model.summary.get("warnings") or ():
+        text = hide_row_numbers(str(warning).removeprefix(f"data.path={model.config.get('data.path')}: "))
+        if not text.startswith(_TOLD_ELSEWHERE) or (text.startswith("gaps") and "gaps" not in model.data):
+            notes.append(text[:1].upper() + text[1:] + ".")
+    return [_client_table(model), facts_table(_describe_preparation(model)), _gap_table(model), bullet_list(notes)]
+
+
+def _add_sets(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the counts of each client over all splits, and the mean and deviation of a target; "" is all clients."""
+    totals: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        total = totals.setdefault(str(row["client"]), {"rows": 0})
+        n, n_before = row["rows"], total["rows"]
+        total["rows"] = n + n_before
+        total[row["set"]] = n
+        if "events" in row:
+            total["events"] = total.get("events", 0) + row["events"]
+        if "mean" in row and n:
+            squares = (n - 1) * (row["deviation"] or 0) ** 2 + total.get("squares", 0.0)
+            difference = row["mean"] - total.get("mean", 0.0)
+            total["squares"] = squares + difference**2 * n * n_before / (n + n_before)
+            total["mean"] = total.get("mean", 0.0) + difference * n / (n + n_before)
+            total["deviation"] = math.sqrt(total["squares"] / max(n + n_before - 1, 1))
+    return totals
+
+
+def _client_table(model: TableModel) -> str:
+    """Return a row for each client, the last for all: its rows by split, and its events or the mean of its target."""
+    totals = _add_sets(model.outcome_rows)
+    sets = [name for name in _SET_NAMES if any(name in total for total in totals.values())]
+    has_events = any("events" in total for total in totals.values())
+    has_mean = any("mean" in total for total in totals.values())
+    headers = [model.client_word, "rows", *([_SET_NAMES[name] for name in sets] if len(sets) > 1 else [])]
+    headers += ["with the outcome", "share"] * has_events + ["mean", "standard deviation"] * has_mean
+    clients = [name for name in totals if name]
+    lines = []
+    for client in (*clients, ""):
+        total = totals.get(client)
+        if total is None:
+            continue
+        cells = [client or "all", total["rows"], *([total.get(name, 0) for name in sets] if len(sets) > 1 else [])]
+        if has_events:
+            cells += [total.get("events"), format_share(total.get("events", 0), total["rows"])]
+        if has_mean:
+            cells += [total.get("mean"), total.get("deviation")]
+        lines.append(cells)
+    if not lines:
+        return ""
+    table = html_table(headers, lines, numbers=range(1, len(headers)))
+    return collapsible(f"The rows of {len(clients)} clients", table) if len(clients) > _MAX_CLIENTS else table
+
+
+def _describe_preparation(model: TableModel) -> list[tuple[str, str]]:
+    """Return names and sentences on columns, gaps, held-out rows and scaling."""
+    facts = [("Outcome", f"{model.outcome} (column '{model.config['data.target']}')")]
+    columns = [model.label(column.name) for column in model.encoding.columns]
+    n_features = len(model.data["feature_names"])
+    if columns:
+        text = ", ".join(columns)
+        if n_features != len(columns):
+            text += f": {len(columns)} columns, {n_features} features, since each level of a text is a feature"
+        facts.append(("Candidate features", text))
+    facts.append(("Left out", _describe_left_out(model)))
+    missing = str(model.config.get("data.missing") or "")
+    if model.data.get("gaps"):
+        facts.append(("Gaps", f"filled by {_FILLS.get(missing, 'the values of an earlier record')}; counts below"))
+    elif "gaps" in model.data:
+        facts.append(("Gaps", "none: each row has a value of each feature"))
+    facts.append(("Held out", _describe_held_out(model)))
+    if str(model.config.get("data.standardize")) == "pooled":
+        facts.append(("Scale", "each feature was scaled by its mean and standard deviation in all training rows"))
+    elif str(model.config.get("data.standardize")) == "per_client":
+        facts.append(("Scale", "each client's features were scaled by their mean and standard deviation there"))
+    for option, text in (
+        ("weight", "rows count in training by"),
+        ("offset", "the linear predictor has the added term"),
+        ("group", "rows of one group stay together; a group is a value of"),
+    ):
+        if column := model.config.get(f"data.{option}"):
+            facts.append((option.capitalize(), f"{text} '{model.label(str(column))}'"))
+    return facts
+
+
+def _describe_left_out(model: TableModel) -> str:
+    """Return the columns that are no features, and that no row was left out."""
+    dropped = [*(model.config.get("data.ignore") or ()), *(model.config.get("data.keep") or ())]
+    parts = []
+    if dropped:
+        parts.append(f"the columns {', '.join(model.label(str(name)) for name in dropped)}")
+    if model.config.get("data.only"):
+        parts.append("all columns that are not named above")
+    return "; ".join([*parts, "no row was left out"])
+
+
+def _describe_held_out(model: TableModel) -> str:
+    """Return a sentence on the rows for validation and for the test, and on the folds of a selection."""
+    by_option = {
+        "validation": int(model.data.get("validation_examples") or 0),
+        "test": int(model.data.get("test_examples") or 0),
+    }
+    total = int(model.data.get("examples") or 0) + sum(by_option.values())
+    parts = []
+    for option, count in by_option.items():
+        if not count:
+            continue
+        chosen = model.config.get(f"data.{option}")
+        how = f"drawn at random among each {model.client_word}'s rows"
+        if isinstance(chosen, list):
+            how = f"all rows of {', '.join(map(str, chosen))}"
+        elif model.config.get("data.split"):
+            how = f"as the column '{model.config['data.split']}' marks them"
+        elif model.config.get("data.group"):
+            how = "whole groups, drawn at random"
+        parts.append(f"{count:,} rows ({format_share(count, total)}) for {option}, {how}")
+    if not parts:
+        parts.append("no row for validation or test")
+    if model.selection:
+        folds = f"{model.selection.get('folds')} folds of {model.selection.get('by')}"
+        rows = int(model.data.get("examples") or 0)
+        parts.append(f"the {rows:,} training rows were divided into {folds}, to choose the strength of the penalty")
+    return "; ".join(parts)
+
+
+def _gap_table(model: TableModel) -> str:
+    """Return a row for each column with gaps: their number, their share of all rows, and what filled them."""
+    gaps = model.data.get("gaps") or {}
+    total = _add_sets(model.outcome_rows).get("", {}).get("rows", 0)
+    fills = {column.name: column.fill for column in model.encoding.columns}
+    rows = []
+    for name, count in gaps.items():
+        fill = fills.get(name)
+        rows.append([model.label(name), count, format_share(count, total), "" if fill is None else format_value(fill)])
+    return html_table(["column", "rows without a value", "share", "filled by"], rows, numbers=(1, 2)) if rows else ""

@@ -1,0 +1,166 @@
+"""A model of a user's table, as the page in words of medicine reads it from a record and its selection."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fcorun.inference.methods import INTERVALS_FILE
+from fcorun.records.formats import READ_ERRORS, read_json, read_summary
+from fcorun.records.record import SELECTION_FILE, STABILITY_FILE, Record
+from fcorun.reports.page.models import parse_float, read_csv
+from fcorun.tables.encoding import ENCODING_FILE, Encoding
+from fcorun.tables.labels import label_column, label_features
+
+HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
+_RATIOS = {"Logistic": "odds ratio", "Poisson": "rate ratio", "Gamma": "ratio of means", "Cox": "hazard ratio"}
+_TASKS = ("regression", "binary", "multiclass", "survival")
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """A finished run on a table with named columns, and the folder of the selection that chose its strength, if any."""
+
+    record: Record
+    selection_folder: Path | None = None
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        return read_summary(self.record.folder)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The section on the data in summary.json."""
+        return self.summary["data"]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration with dotted keys, lists as lists."""
+        flat = {}
+        for section, values in self.record.config.items():
+            if isinstance(values, Mapping):
+                flat |= {f"{section}.{key}": value for key, value in values.items()}
+            else:
+                flat[section] = values
+        return flat
+
+    @cached_property
+    def selection(self) -> dict[str, Any]:
+        """The content of selection.json; empty without a selection."""
+        return read_json(self.selection_folder / SELECTION_FILE) if self.selection_folder else {}
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """The columns of the table that are features; without columns if the record does not describe them."""
+        try:
+            return Encoding.from_dict(read_json(self.record.folder / ENCODING_FILE))
+        except (KeyError, TypeError, ValueError):
+            return Encoding(())
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The label of each feature."""
+        return label_features(self.encoding, self.data.get("labels") or {})
+
+    def label(self, column: str, with_unit: bool = True) -> str:
+        """Return the label of a column."""
+        return label_column(column, self.data.get("labels") or {}, with_unit)
+
+    @property
+    def task(self) -> str:
+        """The kind of targets."""
+        return self.data["task"]
+
+    @property
+    def outcome(self) -> str:
+        """The outcome in words: of two classes the target with its positive class, of times the event."""
+        target = self.label(str(self.config["data.target"]), with_unit=self.task == "regression")
+        if self.task == "binary" and len(self.data.get("classes") or ()) == 2:
+            return f"{target}: {self.data['classes'][1]}"
+        event = self.config.get("data.event")
+        return self.label(str(event)) if self.task == "survival" and event else target
+
+    @property
+    def client_word(self) -> str:
+        """The label of the column of clients, else "client"."""
+        column = self.config.get("data.client")
+        return self.label(str(column)) if column else "client"
+
+    @property
+    def ratio_name(self) -> str:
+        """The name of exp(coefficient), or "" of a model whose coefficients are differences."""
+        return _RATIOS.get(str(self.config.get("objective.class")).rpartition(".")[2], "")
+
+    @cached_property
+    def coefficients(self) -> list[dict[str, Any]]:
+        """The rows of coefficients.csv."""
+        return read_csv(self.record.folder / "coefficients.csv")
+
+    @cached_property
+    def intervals(self) -> list[dict[str, Any]]:
+        """The rows of inference.csv."""
+        return read_csv(self.record.folder / INTERVALS_FILE)
+
+    @cached_property
+    def held_out_scores(self) -> list[dict[str, Any]]:
+        """The rows of scores.csv on held-out rows: of the record, then those out of fold of the selection."""
+        rows = read_csv(self.record.folder / "scores.csv")
+        if self.selection_folder:
+            rows += read_csv(self.selection_folder / "scores.csv")
+        return [row for name in HELD_OUT_SETS for row in rows if row.get("set") == name]
+
+    @cached_property
+    def outcome_rows(self) -> list[dict[str, Any]]:
+        """The rows and events, or the mean and deviation of the target, by "set" and "client".
+
+        Older records and those over sites have counts of rows and events alone, by their scores.
+        """
+        if self.data.get("outcome"):
+            return list(self.data["outcome"])
+        rows = []
+        for score in read_csv(self.record.folder / "scores.csv"):
+            counts: dict[str, Any] = {"set": score["set"], "client": score["client"], "rows": int(score.get("n") or 0)}
+            events = parse_float(score.get("events") or counts["rows"] * parse_float(score.get("prevalence")))
+            rows.append(counts if events != events else counts | {"events": round(events)})
+        return list({(row["set"], row["client"]): row for row in rows}.values())
+
+
+def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -> TableModel | None:
+    """Return the model of a table that a page is about; None for a page about something else.
+
+    The page is about one finished run, and at most one study, which is a selection.
+    """
+    if len(records) != 1 or len(study_folders) > 1:
+        return None
+    (record,) = records
+    selection_folder = study_folders[0] if study_folders else None
+    if selection_folder is not None:
+        is_selection = "metric" in read_json(selection_folder / SELECTION_FILE)
+        if not is_selection or (selection_folder / STABILITY_FILE).exists():
+            return None
+    model = TableModel(record, selection_folder)
+    try:
+        is_table = model.data.get("task") in _TASKS and model.data.get("feature_names") and model.config["data.target"]
+    except (*READ_ERRORS, KeyError, AttributeError):
+        return None
+    return model if is_table and record.status.get("status") == "done" else None
+
+
+def hide_row_numbers(text: str) -> str:
+    """Return a sentence without the numbers of single rows.
+
+    >>> hide_row_numbers("'bmi' by 26.6 in 140 rows (941, 942, 943, ...), 'sex' by 'M' in row 7")
+    "'bmi' by 26.6 in 140 rows, 'sex' by 'M' in 1 row"
+    """
+    return re.sub(r"\brow \d+", "1 row", re.sub(r"( rows) \(\d[\d, ]*(\.\.\.)?\)", r"\1", text))
+
+
+def format_share(part: float, whole: float) -> str:
+    """Return a share in percent, "" of nothing."""
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    return f"{percent:.0f} %" if percent >= 10 or not percent else f"{percent:.1f} %"

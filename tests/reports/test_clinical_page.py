@@ -1,0 +1,190 @@
+"""The page of a model of a user's table: its sections, sentences and tables, from files of a record."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fake_records import fake_config, fake_record
+
+from fcorun.records.formats import csv_text
+from fcorun.records.record import load_records
+from fcorun.reports.page import build, clinical
+from fcorun.reports.page.elements import Page, PageSection
+from fcorun.reports.page.studies import find_studies
+from fcorun.reports.page.table_model import TableModel, find_table_model, hide_row_numbers
+
+COLUMNS = [
+    {"name": "age", "kind": "number", "levels": [], "fill": None, "indicator": False},
+    {"name": "sex", "kind": "levels", "levels": ["F", "M"], "fill": "F", "indicator": False},
+    {"name": "ward", "kind": "levels", "levels": ["er", "eye", "icu"], "fill": "er", "indicator": False},
+]
+FEATURES = ["age", "sex=M", "ward=er", "ward=eye", "ward=icu"]
+
+
+def write_model(folder="run", reason="", **data):
+    """Write the record of a logistic model of 100 rows of two hospitals, and return its folder."""
+    table = {"class": "fcorun.datasets.table.Table", "target": "dead", "client": "hospital", "path": "x.csv"}
+    table |= {"ignore": ["patient"], "missing": "median", "standardize": "pooled", "validation": None}
+    logistic = {"name": "logistic", "class": "fcorun.objectives.logistic.Logistic"}
+    settings = fake_config(data="table", objective=logistic)
+    settings["data"] |= table
+    record = fake_record(folder, settings, reason=reason)
+    outcome = []
+    for split, counts in (("train", (50, 30)), ("validation", (10, 10))):
+        outcome.append({"set": split, "client": "", "rows": sum(counts), "events": sum(counts) // 4})
+        for client, n in zip(("Bern", "Lund"), counts, strict=True):
+            outcome.append({"set": split, "client": client, "rows": n, "events": n // 5})
+    summary = json.loads((record.folder / "summary.json").read_text())
+    summary["data"] = {"clients": 2, "examples": 80, "validation_examples": 20, "features": 5, "task": "binary",
+                       "feature_names": FEATURES, "classes": ["no", "yes"], "outcome": outcome, "gaps": {"sex": 7},
+                       "standardized": {"by": "pooled"}} | data  # fmt: skip
+    summary |= {"threshold": {"shared": 0.5}, "strength": 0.1}
+    summary["warnings"] = ["data.path=x.csv: columns that look like dates in 3 rows (4, 8, 17) are text",
+                           "data.path=x.csv: gaps are filled: 'sex' by 'F' in 7 rows (1, 2, 3, ...)"]  # fmt: skip
+    (record.folder / "summary.json").write_text(json.dumps(summary))
+    (record.folder / "encoding.json").write_text(json.dumps({"columns": COLUMNS, "features": FEATURES}))
+    rows = [{"parameter": "weights", "feature": name, "class": "yes", "value": value, "value_original": 2 * value}
+            for name, value in zip(FEATURES, (0.3, 0.0, -0.5, 0.0, 0.1), strict=True)]  # fmt: skip
+    rows.append({"parameter": "bias", "feature": "", "class": "yes", "value": -1.0, "value_original": -2.0})
+    (record.folder / "coefficients.csv").write_text(csv_text(rows))
+    scores = []
+    for split, client, auc in (("train", "", 0.9), ("validation", "", 0.75), ("validation", "Bern", 0.71)):
+        scores.append({"set": split, "model": "shared", "client": client, "positive": "yes", "n": 20, "auc": auc})
+    (record.folder / "scores.csv").write_text(csv_text(scores))
+    return record.folder
+
+
+def write_intervals(folder):
+    """Write inference.csv and inference.txt of the model."""
+    rows = []
+    for name in FEATURES:
+        row = dict.fromkeys(("estimate", "low", "high", "p_value", "p_holm"), "")
+        row |= dict.fromkeys(("estimate_standardized", "low_standardized", "high_standardized"), "")
+        row |= {"feature": name, "method": "reference"}
+        if name != "ward=er":
+            row |= {"estimate": 0.0, "low": -1.0, "high": 1.0, "p_value": 0.04, "p_holm": 0.16, "method": "Wald"}
+            row |= {"estimate_standardized": 0.0, "low_standardized": -0.5, "high_standardized": 0.5}
+        rows.append(row)
+    (folder / "inference.csv").write_text(csv_text(rows))
+    text = "Wald, 95 % intervals, 80 rows, robust standard errors\nwarning: few rows, in row 3\n"
+    (folder / "inference.txt").write_text(text)
+
+
+def read_model(folder) -> TableModel:
+    model = find_table_model(load_records(folder), find_studies([Path(folder)]))
+    assert model is not None
+    return model
+
+
+def main_sections(folder) -> dict[str, PageSection]:
+    page = Page()
+    clinical.add_main_sections(page, read_model(folder))
+    return {section.name: section for section in page.sections}
+
+
+def plain(html: str) -> str:
+    """Return HTML as text, a bar between two cells of a table."""
+    return re.sub(r"<[^>]*>", "", re.sub(r"</t[dh]><t[dh][^>]*>", "|", html))
+
+
+def test_the_sentences_below_the_title():
+    model = read_model(write_model())
+    assert clinical.clinical_title(model) == "Prediction of dead: yes"
+    question, answer = clinical.clinical_summary(model)
+    assert "the probability of “dead: yes” from 3 columns of a table: 100 rows of 2 clients (by hospital)" in question
+    assert "25 rows (25 %) have the outcome" in question
+    assert "The model uses 3 of 5 features; those with the largest coefficients are ward: er, age, ward: icu." in answer
+    assert "On 20 held-out rows (validation rows), the AUC is 0.75." in answer
+
+
+def test_what_was_asked():
+    text = plain(main_sections(write_model())["asked"].content)
+    assert "hospital|rows|for training|for validation|with the outcome|share" in text
+    assert "Bern|60|50|10|12|20 %" in text
+    assert "all|100|80|20|25|25 %" in text
+    assert "the columns patient; no row was left out" in text
+    assert "20 rows (20 %) for validation, drawn at random among each hospital&#x27;s rows" in text
+    assert "sex|7|7.0 %|F" in text
+
+
+def test_no_row_is_named():
+    folder = write_model(reason="a doubt about row 12")
+    write_intervals(folder)
+    text = "".join(plain(section.content) for section in main_sections(folder).values())
+    assert "Columns that look like dates in 3 rows are text." in text
+    assert not re.search(r"\brow \d|rows \(\d", text.replace("rows (20 %)", ""))
+
+
+@pytest.mark.parametrize(("sentence", "without"), [
+    ("'bmi' in 140 rows (941, 942, ...) and row 7", "'bmi' in 140 rows and 1 row"),
+    ("3 rows (20 %) of 2 clients", "3 rows (20 %) of 2 clients"),
+])  # fmt: skip
+def test_numbers_of_rows_are_hidden(sentence, without):
+    assert hide_row_numbers(sentence) == without
+
+
+def test_a_result_without_intervals_says_how_to_get_them():
+    text = plain(main_sections(write_model())["result"].content)
+    assert "feature|odds ratio per unit|odds ratio per SD" in text
+    assert "age|1.82|1.35" in text
+    assert "intercept (its logarithm)|\N{MINUS SIGN}2|" in text
+    assert "fcorun infer RECORD adds them" in text
+    assert "reference level of their column, sex: F." in text
+    assert "Each level of ward has a coefficient of its own" in text
+
+
+def test_a_result_with_intervals():
+    folder = write_model(reason="not finished: more rounds may help")
+    write_intervals(folder)
+    content = main_sections(folder)["result"].content
+    text = plain(content)
+    assert "feature|odds ratio per unit (95 % CI)|odds ratio per SD (95 % CI)|p|used by the model" in text
+    assert "sex: M|1.00 (0.37 to 2.72)|1.00 (0.61 to 1.65)|0.040|no" in text
+    assert "ward: er|reference|reference||yes" in text
+    assert "sex: F, ward: er." in text
+    assert "4 of 4 intervals exclude 1; 0 features differ from 1 after Holm&#x27;s correction" in text
+    assert content.index("Not finished: more rounds may help") < content.index("<table")
+    assert content.index("few rows") < content.index("<table")
+
+
+def test_performance_is_of_held_out_rows():
+    text = plain(main_sections(write_model())["performance"].content)
+    assert "AUC (0.5: chance, 1: perfect)|0.75" in text
+    assert "Bern|20|0.71" in text
+    assert "0.9" not in text
+
+
+def test_scores_have_their_intervals():
+    folder = write_model()
+    row = {"set": "test", "model": "shared", "client": "", "n": 20, "auc": 0.8, "auc_low": 0.6, "auc_high": 0.9}
+    bounds = row | {"model": "sites", "auc": ""}
+    (folder / "scores.csv").write_text(csv_text([row, bounds]))
+    text = plain(main_sections(folder)["performance"].content)
+    assert "0.80 (0.60 to 0.90)|between 0.600 and 0.900" in text
+
+
+def test_a_numeric_target_has_its_mean_and_deviation():
+    outcome = [{"set": "train", "client": "", "rows": 3, "mean": 2.0, "deviation": 1.0},
+               {"set": "test", "client": "", "rows": 1, "mean": 6.0, "deviation": None}]  # fmt: skip
+    folder = write_model(task="regression", classes=[], outcome=outcome)
+    assert "the mean of the outcome is 3 (standard deviation 2.16)" in clinical.clinical_summary(read_model(folder))[0]
+    assert "all|4|3|1|3|2.16" in plain(main_sections(folder)["asked"].content)
+
+
+def test_the_order_of_the_page(monkeypatch):
+    monkeypatch.setattr(build, "_compress_library", lambda: b"")
+    folder = write_model()
+    text = build.build_page([folder], load_records(folder))
+    assert re.findall(r'<section id="([^"]*)"', text)[:4] == ["asked", "result", "performance", "chosen"]
+    assert '<section id="configuration" class="collapsed"' in text
+    assert '<td>8a</td><td>outcome</td><td><a href="#asked">What was asked</a></td>' in text
+    assert "<td>funding</td><td>not on this page</td>" in text
+
+
+def test_pages_of_other_runs_stay_as_they_are():
+    fake_record("simulated/run")
+    assert find_table_model(load_records("simulated"), []) is None
+    write_model("two/a")
+    write_model("two/b")
+    assert find_table_model(load_records("two"), []) is None
