@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.convergence import MIN_EVALUATIONS
@@ -51,10 +53,12 @@ class StudyResult:
 
     @property
     def cost(self) -> dict[str, int]:
-        """The runs, rounds, bytes_up and bytes_down of all fits together."""
+        """The runs, rounds, bytes_up and bytes_down of all fits together; sites may send one upload for all runs."""
         cost = {"runs": sum(len(fit.end_state) for fit in self.fits.values())}
         for name in ("rounds", "bytes_up", "bytes_down"):
-            cost[name] = int(sum(fit.counts[name].sum() for fit in self.fits.values()))
+            shared = name == "bytes_up" and self.experiment.algo.traits.common_uploads
+            add = np.max if shared and self.data.train.stays_at_sites else np.sum
+            cost[name] = int(sum(add(fit.counts[name]) for fit in self.fits.values()))
         return cost
 
 

@@ -56,6 +56,11 @@ class SiteStudy(Study):
     counts: FoldCounts
     programs: dict[str, CompiledPrograms] = field(default_factory=dict)
 
+    @property
+    def keeps_held_out(self) -> bool:
+        """False: outputs for single rows stay at their sites."""
+        return False
+
     def load_fits(self) -> dict[str, PathFit]:
         """Read the fits that exist, up to the first one that does not."""
         fits = super().load_fits()

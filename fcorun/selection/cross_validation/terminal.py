@@ -44,7 +44,7 @@ def describe_selection(selection: Selection) -> Iterator[str]:
     files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else [])]
     if selection.study.keeps_held_out:
         files += [PREDICTIONS_FILE, "scores.csv"]
-    else:
+    elif not selection.data.train.stays_at_sites:
         yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
     yield f"{folder}/ holds {', '.join(files)}, selection.png and .pdf"
     if (folder / "roc.csv").exists():
