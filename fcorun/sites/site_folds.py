@@ -108,6 +108,8 @@ class SiteFolds:
     def sum_features(self, request: Message) -> Message:
         """Return the sums of the features over the rows of each client that a fold trains on, or of their squares."""
         _, k = self._find(request)
+        if k is None:
+            raise ValueError("no fold")
         selected = self.fold != k
         x, client = self.own.train.x[selected], self.own.train.client[selected]  # type: ignore[index]
         client = np.unique(client, return_inverse=True)[1]

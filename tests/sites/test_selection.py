@@ -187,6 +187,7 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
         (subsets["fold1"], "the next one of this site is 'all'"),
         (starts[0], "more often than the plan says, 0 times"),
         (Message("fold_sums", {"subset": "fold1"}), "the next one of this site is 'all'"),
+        (Message("fold_sums", {"subset": "all"}), "'fold_sums' does not fit the plan"),
     ):
         with fails(words):
             site().answer(request)
