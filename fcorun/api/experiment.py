@@ -281,9 +281,13 @@ class Experiment:
         threshold: float = 0.75,
         max_errors: float = 1.0,
         assumption: Literal["none", "unimodal", "r_concave"] = "none",
+        refit: bool = False,
         range: Sequence[float] | None = None,
     ) -> StabilityResult:
-        """Select features by stability on halves of the rows, as ``fcorun stability`` does. Raises UserError."""
+        """Select features by stability on halves of the rows, as ``fcorun stability`` does.
+
+        ``result.record`` is the run of the stable columns without a penalty, if ``refit`` is true. Raises UserError.
+        """
         values = {
             "subsamples": subsamples,
             "points": points,
@@ -291,13 +295,18 @@ class Experiment:
             "threshold": threshold,
             "max_errors": max_errors,
             "assumption": assumption,
+            "refit": refit,
             "range": to_plain_value(range),
         }
         check_folder(folder)
         plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
-        result = plan.run()
+        result = plan.run(watch=follow_by_default() if refit else None)
         names = PythonNames.of_data(self.data)
-        result = replace(result, warnings=names.translate_each(result.warnings))
+        result = replace(
+            result,
+            warnings=names.translate_each(result.warnings),
+            record=RunRecord(result.record.folder) if result.record else None,
+        )
         warn_each([*names.translate_each(plan.study.data.warnings), *result.warnings])
         return result
 

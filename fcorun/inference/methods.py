@@ -9,4 +9,8 @@ SOURCES = {
     "clusters": "standard errors by cluster of @liang1986",
     "holm": "@holm1979",
 }
+AFTER_SELECTION = (
+    "the same rows chose the features, so that intervals on these rows are too narrow and p values too small; for "
+    "valid ones give fcorun infer a record with the penalty (method=debiased or split)"
+)
 METHODS = {"debiased": "debiased lasso", "wald": "Wald", "split": "Wald on the second half"}

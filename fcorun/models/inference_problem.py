@@ -30,7 +30,7 @@ from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.records.formats import READ_ERRORS, yaml
-from fcorun.records.record import Record
+from fcorun.records.record import Record, is_refit_of_stability
 from fcorun.regularizers.elastic_net import ElasticNet
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
@@ -50,6 +50,7 @@ class InferenceProblem:
         penalty: psi and the ridge as penalties of the parameters, of which an intercept is the last one.
         theta: the record's own parameters (p,).
         gap: the duality gap of parameters (p,) with a given objective F + psi, or None if the problem has none.
+        has_chosen_features: whether the record is the refit of a stability selection, whose features its rows chose.
     """
 
     experiment: PreparedExperiment
@@ -59,6 +60,7 @@ class InferenceProblem:
     penalty: Penalty
     theta: np.ndarray
     gap: Callable[[np.ndarray, float], float] | None
+    has_chosen_features: bool = False
 
     @property
     def has_intercept(self) -> bool:
@@ -118,6 +120,7 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
         penalty=penalty,
         theta=_read_parameters(record, problem),
         gap=_make_gap(problem, batch),
+        has_chosen_features=is_refit_of_stability(record),
     )
 
 

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from fcorun.inference.estimates import linearization_errors
+from fcorun.inference.methods import AFTER_SELECTION
 from fcorun.inference.sums import sum_derivatives
 from fcorun.models.inference import Inference
 from fcorun.objectives.log_link import LogLink
@@ -21,6 +22,7 @@ def find_warnings(inference: Inference) -> list[str]:
     covered less than 93 % of the coefficients, or of those that are not 0.
     """
     sentences = [
+        AFTER_SELECTION if inference.problem.has_chosen_features else "",
         _warn_of_clusters(inference),
         _warn_of_ceiling(inference),
         _warn_of_events(inference),

@@ -202,6 +202,11 @@ class Record:
             return {}
 
 
+def is_refit_of_stability(record: Record) -> bool:
+    """Return whether a record is in the refit folder of a stability selection, which chose its features."""
+    return record.folder.name == REFIT_FOLDER and (record.folder.resolve().parent / STABILITY_FILE).exists()
+
+
 def load_records(*roots: str | Path) -> list[Record]:
     """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
     for root in roots:

@@ -14,9 +14,11 @@ from fcorun.config import IDENTITY_SECTIONS, SECTIONS, locate
 from fcorun.errors import UserError
 from fcorun.inference.methods import INTERVALS_FILE, METHODS, SOURCES
 from fcorun.records.formats import read_summary, read_text
-from fcorun.records.record import Record
+from fcorun.records.record import Record, is_refit_of_stability
 from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
 from fcorun.trust import is_free_to_import
+
+STABILITY_SOURCE = "@meinshausen2010, with complementary pairs of halves of @shah2013"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
     return [CitedPlugin(("fcorun infer",), parse_source("; ".join([*sources, SOURCES["clusters"], SOURCES["holm"]])))]
 
 
+def _find_cited_stability(records: Sequence[Record]) -> list[CitedPlugin]:
+    """Return the source of stability selection if a record is the refit of one."""
+    if not any(map(is_refit_of_stability, records)):
+        return []
+    return [CitedPlugin(("fcorun stability",), parse_source(STABILITY_SOURCE))]
+
+
 def build_bibliography(records: Sequence[Record]) -> str:
     """Return a BibTeX file: fcorun, then each entry that plug-ins of the records name, once.
 
@@ -87,7 +96,8 @@ def build_bibliography(records: Sequence[Record]) -> str:
     unread = sum(not _read_config(record) for record in records)
     if unread:
         remaining.append(f"{unread} of {len(records)} records hold no configuration that can be read")
-    for plugin in [*find_cited_plugins(records), *_find_cited_intervals(records)]:
+    studies = [*_find_cited_stability(records), *_find_cited_intervals(records)]
+    for plugin in [*find_cited_plugins(records), *studies]:
         names = ", ".join(plugin.names)
         for entry in plugin.source.entries:
             known = entries.setdefault(entry.key, entry)

@@ -8,7 +8,7 @@ from typing import Any
 from fcorun.cli.commands.common import TABLE_WRITERS, CommandParser, check_output_file
 from fcorun.errors import UserError, escape_controls, suggest_name
 from fcorun.records.formats import frame_csv, read_json, read_summary
-from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, Record, load_records
+from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record, load_records
 from fcorun.system.files import write_atomically
 
 
@@ -90,7 +90,7 @@ def _import_objective(record: Record, config_dir: str | None, trust: str | None)
 
 
 def find_record(folder: Path) -> Record:
-    """Return the record in a folder; in the folder of a selection, the record of its refit.
+    """Return the record in a folder; in that of a selection, or a stability selection, its refit.
 
     Raises UserError for a folder with no record or several, and for a selection without a valid refit.
     """
@@ -102,6 +102,13 @@ def find_record(folder: Path) -> Record:
         if selection.get("status") != "done" or refit.flat_config.get(key) != selection.get("chosen"):
             raise UserError(f"{folder} holds a selection that is not done, or whose refit is not of its choice: give "
                             "the same fcorun select again, which resumes it")  # fmt: skip
+        return refit
+    if stability := read_json(folder / STABILITY_FILE):
+        refit = Record(folder / REFIT_FOLDER)
+        columns = stability.get("refit")
+        if stability.get("status") != "done" or not columns or refit.flat_config.get("data.only") != str(columns):
+            raise UserError(f"{folder} holds a stability selection without a refit of its columns: give the same "
+                            "fcorun stability with refit=true")  # fmt: skip
         return refit
     if not (folder / "status.json").exists():
         advice = "give the folder of one that is done"

@@ -224,7 +224,9 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
     )
     n_stable = len(about.get("stable", ()))
-    text = f"{about.get('label', name)}: {n_stable} of {about.get('features')} features are stable"
+    text = (
+        f"{about.get('label', name)}: {n_stable} of {about.get('features')} {about.get('units', 'features')} are stable"
+    )
     return [f"{text}, chosen on at least {threshold:g} of the halves{_describe_status(str(about.get('status')))}"]
 
 

@@ -25,9 +25,10 @@ def state_bound(result: StabilityResult) -> list[str]:
     n_features = int((~scores.unpenalised).sum())
     excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
     sentences = [
-        f"bound: {_FORMULAS[options.assumption]} = {bound:.3g}{excess}, with q = {q:.3g} of d = {n_features} features "
-        f"chosen on a half, for {path.param_name} from {path.values[0]:.4g} to {path.values[last]:.4g}",
-        "so many stable features are expected at most whose chance on a half is q / d or less, if "
+        f"bound: {_FORMULAS[options.assumption]} = {bound:.3g}{excess}, with q = {q:.3g} of d = {n_features} "
+        f"{result.units.noun} chosen on a half, for {path.param_name} from {path.values[0]:.4g} to "
+        f"{path.values[last]:.4g}",
+        f"so many stable {result.units.noun} are expected at most whose chance on a half is q / d or less, if "
         f"{_state_independence(result)} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise "
         "features are exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); "
         "q was estimated from these rows, and the path's end chosen by it",
@@ -47,8 +48,8 @@ def name_halves(result: StabilityResult) -> str:
 
 
 def list_unpenalised(result: StabilityResult) -> list[str]:
-    """Return the names of the features that are not penalised."""
-    return [name for name, free in zip(result.features, result.scores.unpenalised, strict=True) if free]
+    """Return the names of the units that are not penalised."""
+    return [name for name, free in zip(result.units.names, result.scores.unpenalised, strict=True) if free]
 
 
 def _state_independence(result: StabilityResult) -> str:

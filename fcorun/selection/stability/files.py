@@ -37,13 +37,15 @@ def write_summary(result: StabilityResult, seconds: float | None = None) -> None
         "subsamples": result.options.subsamples,
         "by": result.options.by,
         "halves_of": name_halves(result),
+        "units": result.units.noun,
         "features": int((~scores.unpenalised).sum()),
         "unpenalised": list_unpenalised(result),
         "q": float(scores.q[last]),
         "assumption": result.options.assumption,
         "bound": float(scores.bound[last]),
         "bound_statement": state_bound(result),
-        "stable": [name for name, stable in zip(result.features, scores.stable, strict=True) if stable],
+        "stable": [name for name, stable in zip(result.units.names, scores.stable, strict=True) if stable],
+        "refit": result.refit_columns,
         "jaccard": average_similarity(result.client_similarity),
     }
     write_study_file(result, content, result.warnings, seconds)
@@ -67,7 +69,7 @@ def _tabulate_features(result: StabilityResult) -> Any:
     scores, path = result.scores, result.path
     is_frequent = scores.frequency >= result.options.threshold - 1e-12
     first_value = np.where(is_frequent.any(axis=0), path.values[is_frequent.argmax(axis=0)], np.nan)
-    columns = {"feature": result.features, "stable": scores.stable}
+    columns = {"feature": result.units.names, "stable": scores.stable}
     if scores.unpenalised.any():
         columns["penalised"] = ~scores.unpenalised
     columns |= {"frequency": scores.max_frequency, f"{path.param_name}_reached": first_value}

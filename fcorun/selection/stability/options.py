@@ -6,11 +6,14 @@ from typing import Literal
 import numpy as np
 
 from fcorun.config import Count, Positive
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.models.coefficients import feature_names
+from fcorun.records.record import Record
 from fcorun.selection.result import StudyResult
 from fcorun.selection.stability.bounds import Assumption
 from fcorun.selection.stability.scores import StabilityScores
+from fcorun.selection.stability.units import SelectionUnits
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class StabilityOptions:
         max_errors: the largest expected number of false selections; the path is followed as far as this bound holds.
         assumption: the assumption of the bound on the distribution of the share of pairs, or halves, that choose a
             feature by chance: "none", "unimodal", or "r_concave" (see ``fcorun.selection.stability.bounds``).
+        refit: whether a model without a penalty is fitted to the stable columns of a table.
         range: the least and the largest strength or radius; None: computed from the data.
     """
 
@@ -34,6 +38,7 @@ class StabilityOptions:
     threshold: float = 0.75
     max_errors: Positive = 1.0
     assumption: Assumption = "none"
+    refit: bool = False
     range: list[float] | None = None
 
     def __post_init__(self):
@@ -50,20 +55,28 @@ class StabilityResult(StudyResult):
     """Result of a stability selection.
 
     Attributes:
-        scores: the frequency of each feature, and the stable features.
+        scores: the frequency of each unit, and the stable units.
         client_similarity: the Jaccard indices of the supports of the clients' own solutions at the end of the region,
             (M, M); NaN for a client without a solution; None if no client has a solution of its own.
+        units: the features, or groups of features, that a half chooses or not.
+        refit_columns: the columns of the refit; None without one.
+        record: the refit; None without one, and while it is not computed.
     """
 
     options: StabilityOptions
+    units: SelectionUnits
     scores: StabilityScores
     client_similarity: np.ndarray | None
+    refit_columns: list[str] | None = None
+    record: Record | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the d features."""
-        return feature_names(
-            self.data.features.names,
-            self.data.features.shape or self.data.train.x.shape[1:],
-            self.data.features.voxel_grid,
-        )
+        return name_features(self.data)
+
+
+def name_features(data: FederatedData) -> tuple[str, ...]:
+    """Return the names of the d features of the data."""
+    features = data.features
+    return feature_names(features.names, features.shape or data.train.x.shape[1:], features.voxel_grid)

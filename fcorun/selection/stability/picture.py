@@ -30,7 +30,7 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
         title = f"{format_title(result.experiment)}: stability selection on {halves}"
         has_clients = result.client_similarity is not None
         n_panels = 2 if has_clients else 1
-        names = [shorten(result.features[j]) for j in _most_frequent(result)]
+        names = [shorten(result.units.names[j]) for j in _most_frequent(result)]
         margin = 0.25 + _LETTER_WIDTH * max(map(len, names), default=0)
         gap = margin + 0.15 + _LETTER_WIDTH * max(map(len, _client_labels(result)), default=0)
         figure, axes = make_figure(
@@ -70,7 +70,7 @@ def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
         ylabel=f"share of {options.subsamples} halves\non which a feature is chosen",
     )
     ax.margins(x=0)
-    names = result.features
+    names = result.units.names
     # curves that end at one height keep the order of their frequency
     label_curve_ends(ax, [(scores.frequency[-1, j] - 1e-6 * i, i, shorten(names[j])) for i, j in enumerate(named)])
 

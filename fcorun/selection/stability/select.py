@@ -17,15 +17,19 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import are_convex, prepare
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import STABILITY_FILE
+from fcorun.runs.job import Watcher
 from fcorun.selection.checks import check_global_model, check_subsets
+from fcorun.selection.cross_validation.refit import refit
 from fcorun.selection.fitting import PathFit, find_runs
 from fcorun.selection.folds import SubsetMasks, draw_halves
 from fcorun.selection.path import RegularizationPath, build_path
 from fcorun.selection.result import warn_few_evaluations, warn_unconverged
 from fcorun.selection.stability import files
-from fcorun.selection.stability.options import StabilityOptions, StabilityResult
+from fcorun.selection.stability.options import StabilityOptions, StabilityResult, name_features
 from fcorun.selection.stability.per_client import fit_client_supports
+from fcorun.selection.stability.refit import build_refit, check_refit, explain_no_refit, list_refit_columns
 from fcorun.selection.stability.scores import StabilityScores, compute_jaccard, score_features
+from fcorun.selection.stability.units import SelectionUnits
 from fcorun.selection.study import Log, Study, describe_study, prepare_study
 from fcorun.system.random_streams import random_stream
 
@@ -34,20 +38,33 @@ MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose man
 
 @dataclass(frozen=True)
 class StabilityPlan:
-    """A stability selection that is ready to run; ``messages`` are lines to print before it begins."""
+    """A stability selection that is ready to run.
+
+    Attributes:
+        experiment: the experiment as it was given, of which the refit is made.
+        messages: lines to print before the selection begins.
+    """
 
     options: StabilityOptions
+    experiment: PreparedExperiment
     study: Study
     messages: list[str]
 
-    def run(self, log: Log = lambda line: None) -> StabilityResult:
-        """Compute the missing fits, score the features, and write the files. Raises UserError."""
+    def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> StabilityResult:
+        """Compute the missing fits, score the features, write the files, and fit the stable columns if asked to.
+
+        Raises:
+            UserError: every value diverged on a half, or the folder cannot be used.
+        """
         study = self.study
         began = time.perf_counter()
         with study.claim():
             find_support = partial(_find_support, study.data, study.experiment.settings.cutoff)
             result = self.score_features(study.compute_fits(find_support, log))
             files.write(result)
+            if result.refit_columns is not None:
+                experiment = build_refit(self.experiment, result.refit_columns)
+                result = replace(result, record=refit(experiment, study.folder, watch))
             files.write_summary(result, seconds=time.perf_counter() - began)
         return result
 
@@ -57,15 +74,16 @@ class StabilityPlan:
         path, chosen, warnings = _drop_diverged(study.path, fits)
         falling_advice = f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: "
         warnings += warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE)
-        factors = build_problem(experiment, data).regularizer.factors or {}
-        unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.train.x.shape[1])])
+        units = SelectionUnits.of_regularizer(build_problem(experiment, data).regularizer, name_features(data))
         max_errors = self.options.max_errors
-        scores = score_features(chosen, self.options.threshold, max_errors, unpenalised, self.options.assumption)
-        similarity, client_warnings = _compare_clients(experiment, data, path, scores)
+        scores = score_features(
+            units.merge(chosen), self.options.threshold, max_errors, units.unpenalised, self.options.assumption
+        )
+        similarity, client_warnings = _compare_clients(experiment, data, path, scores, units)
         warnings += client_warnings
         warnings += warn_about_region(path, scores, max_errors)
         warnings += warn_few_evaluations(experiment)
-        return StabilityResult(
+        result = StabilityResult(
             study=study,
             path=path,
             fits=fits,
@@ -73,7 +91,13 @@ class StabilityPlan:
             options=self.options,
             scores=scores,
             client_similarity=similarity,
+            units=units,
         )
+        if not self.options.refit:
+            return result
+        if reason := explain_no_refit(result):
+            return replace(result, warnings=[*warnings, reason])
+        return replace(result, refit_columns=list_refit_columns(result))
 
 
 def select_stable_features(
@@ -82,6 +106,7 @@ def select_stable_features(
     out: str | Path | None = None,
     *,
     log: Log = lambda line: None,
+    watch: Watcher | None = None,
 ) -> StabilityResult:
     """Run a path of strengths on complementary halves of the training rows, and find the features that most choose.
 
@@ -90,14 +115,15 @@ def select_stable_features(
     Raises:
         UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
     """
-    return plan_stability(config, options, out).run(log)
+    return plan_stability(config, options, out).run(log, watch)
 
 
 def plan_stability(
     config: Mapping[str, Any] | PreparedExperiment, options: StabilityOptions, out: str | Path | None = None
 ) -> StabilityPlan:
     """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError."""
-    experiment, data, experiment_identity = prepare_study(prepare(config), "stability")
+    given = prepare(config)
+    experiment, data, experiment_identity = prepare_study(given, "stability")
     if not is_linear_model(type(experiment.objective)):
         raise UserError(
             f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
@@ -110,6 +136,8 @@ def plan_stability(
     halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
     check_subsets(experiment, data, halves, options.by)
     check_global_model(experiment, data, "stability looks at one of all: choose another algo")
+    if options.refit:
+        check_refit(given, data)
     fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
     study = Study.create(
         "stability",
@@ -132,7 +160,7 @@ def plan_stability(
             f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.train.sizes)} clients out"
         )
     messages = describe_study(study, f"{options.subsamples} halves", options.by, "take no part", notes)
-    return StabilityPlan(options, study, messages)
+    return StabilityPlan(options, given, study, messages)
 
 
 def _find_support(data: FederatedData, cutoff: float, _: str, fit: PathFit) -> PathFit:
@@ -162,7 +190,11 @@ def _drop_diverged(
 
 
 def _compare_clients(
-    experiment: PreparedExperiment, data: FederatedData, path: RegularizationPath, scores: StabilityScores
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    path: RegularizationPath,
+    scores: StabilityScores,
+    units: SelectionUnits,
 ) -> tuple[np.ndarray | None, list[str]]:
     """Return the similarity of the clients' own supports at the end of the region, (M, M), and warnings about it."""
     if len(data.train.sizes) < 2:
@@ -171,7 +203,7 @@ def _compare_clients(
         return None, ["clients' own solutions are not known: the problem is not convex, or not declared to be"]
     value = path.values[scores.region_length - 1]
     supports, is_valid = fit_client_supports(experiment, data, path.param_name, value)
-    supports = supports[:, ~scores.unpenalised]
+    supports = units.merge(supports)[:, ~units.unpenalised]
     similarity = compute_jaccard(supports)
     similarity[~is_valid] = np.nan
     similarity[:, ~is_valid] = np.nan

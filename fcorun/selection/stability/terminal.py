@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fcorun.inference.methods import AFTER_SELECTION
 from fcorun.selection.result import format_cost
 from fcorun.selection.stability.bound_statement import list_unpenalised, state_bound
 from fcorun.selection.stability.files import average_similarity
@@ -14,7 +15,7 @@ _MAX_NAMED_FEATURES = 20  # in a line
 
 def describe_stability(result: StabilityResult) -> Iterator[str]:
     """Yield the stable features, the bound and its assumptions, clients, warnings, the cost, and the files."""
-    scores, names, path = result.scores, result.features, result.path
+    scores, names, path = result.scores, result.units.names, result.path
     order = np.argsort(-scores.max_frequency, kind="stable")
     stable = [f"{names[j]} ({scores.max_frequency[j]:.2f})" for j in order if scores.stable[j]]
     listing = ", ".join(stable[:_MAX_NAMED_FEATURES]) or "none"
@@ -22,9 +23,11 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
         listing += f", and {len(stable) - _MAX_NAMED_FEATURES} more"
     unpenalised = list_unpenalised(result)
     yield (
-        f"{len(stable)} of {len(names) - len(unpenalised)} features are stable, chosen on at least "
+        f"{len(stable)} of {len(names) - len(unpenalised)} {result.units.noun} are stable, chosen on at least "
         f"{result.options.threshold:g} of the halves: {listing}"
     )
+    if result.units.are_groups:
+        yield "a group, such as a column with its levels, is chosen if any of its features is, and counts once"
     if unpenalised:
         yield f"not penalised (reg.factors), so neither chosen nor counted: {', '.join(unpenalised)}"
     yield from state_bound(result)
@@ -36,6 +39,14 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
         )
     yield from result.warnings
     yield f"this cost {format_cost(result.cost)}"
+    if result.record is not None and result.refit_columns is not None:
+        status = result.record.status
+        end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+        yield (
+            f"{result.record.folder}: all training rows, without a penalty, columns "
+            f"{', '.join(result.refit_columns)}: {end}"
+        )
+        yield f"{result.record.folder}: {AFTER_SELECTION}"
     files = ["stability.csv", "stability.png and .pdf"]
     if result.client_similarity is not None:
         files.insert(1, "clients.csv")

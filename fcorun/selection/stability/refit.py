@@ -1,0 +1,68 @@
+"""The refit: one run on all training rows with the stable columns alone, and no penalty."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fcorun.config import SECTIONS
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.table import Table
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare_plugins
+from fcorun.regularizers.none import NoRegularizer
+from fcorun.selection.stability.options import StabilityResult
+
+
+def check_refit(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Raise UserError if the data have no columns to leave out, or the experiment needs a penalty."""
+    if not isinstance(experiment.data, Table) or data.features.encoding is None:
+        raise UserError(
+            f"refit=true leaves out columns by their names, and data={experiment.names['data']} has none here: leave "
+            "refit out, or give a table with named columns"
+        )
+    for option in ("encoding", "scaling"):
+        if getattr(experiment.data, option) is not None:
+            raise UserError(f"refit=true has other columns than the record of data.{option}: leave one of them out")
+    build_refit(experiment, [column.name for column in data.features.encoding.columns])
+
+
+def build_refit(experiment: PreparedExperiment, columns: list[str]) -> PreparedExperiment:
+    """Return the experiment with these columns as the only features, and without a penalty. Raises UserError."""
+    assert isinstance(experiment.data, Table)
+    plugins = {section: getattr(experiment, section) for section in SECTIONS}
+    plugins["data"] = replace(experiment.data, only=columns)
+    plugins["reg"] = NoRegularizer()
+    labels = {section: {"name": experiment.names[section]} for section in SECTIONS}
+    labels["reg"] = {"name": "none"}
+    for section in SECTIONS:
+        title = experiment.config.get(section, {}).get("title")
+        if title and section != "reg":
+            labels[section]["title"] = title
+    return prepare_plugins(plugins, labels, experiment.settings)
+
+
+def list_refit_columns(result: StabilityResult) -> list[str]:
+    """Return the columns with a stable feature, or a feature without penalty, in the order of the table."""
+    encoding = result.data.features.encoding
+    assert encoding is not None
+    is_kept = (result.scores.stable | result.scores.unpenalised)[result.units.unit_of]
+    kept = {encoding.column_of_feature[result.features[j]] for j in np.flatnonzero(is_kept)}
+    return [column.name for column in encoding.columns if column.name in kept]
+
+
+def explain_no_refit(result: StabilityResult) -> str:
+    """Return why no model is fitted to the stable columns; "" if one is."""
+    encoding = result.data.features.encoding
+    assert encoding is not None
+    if not result.scores.stable.any():
+        return "refit=true: no model is fitted, since nothing is stable"
+    columns = list_refit_columns(result)
+    n_features = sum(len(column.features) for column in encoding.columns if column.name in columns)
+    n_rows = len(result.data.train)
+    if n_features >= n_rows:
+        return (
+            f"refit=true: no model is fitted, since {n_rows} rows do not determine {n_features} coefficients without a "
+            "penalty: a larger threshold leaves fewer columns"
+        )
+    return ""
