@@ -1,10 +1,10 @@
 """Files that appear whole or not at all, and rows of files that are too large for memory."""
 
 import os
+import secrets
 import shutil
 import stat
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,23 +23,31 @@ _RETRY_SECONDS = 0.05
 
 
 def write_atomically(path: Path, content: bytes | str, durable: bool = False) -> None:
-    """Write a file under a temporary name of this thread alone, then rename it. Raises WriteError.
+    """Write a new file of a random name in the same folder, then rename it. Raises WriteError.
 
     With ``durable`` the file is on the disk when the function returns, and outlasts a power cut.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with defer_interruption(), name_file_in_errors(path):
         try:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-            if durable:
-                with temporary.open("r+b") as file:
-                    os.fsync(file.fileno())
+            write_new(temporary, content.encode() if isinstance(content, str) else content, durable)
             replace_file(temporary, path)
             if durable:
                 _sync_folder(path.parent)
+        except FileExistsError:  # the file, or link, is not this function's
+            raise
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def write_new(path: Path, content: bytes, durable: bool = False) -> None:
+    """Create a file and write it. Raises FileExistsError for a name that exists; a link is not followed."""
+    with path.open("xb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

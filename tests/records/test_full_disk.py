@@ -19,15 +19,14 @@ FULL = "cannot be written (No space left on device); make room on that disk, and
 
 def refuse(monkeypatch, number: int, *names: str) -> None:
     """Have files refused whose names begin so, once a part of them is written."""
-    write = Path.write_bytes
 
-    def write_bytes(path, content):
+    def write_new(path, content, durable):
+        path.write_bytes(content[:2])
         if path.name.startswith(tuple(f".{name}." for name in names)):
-            write(path, content[:2])
             raise OSError(number, os.strerror(number))  # which names no file
-        return write(path, content)
+        path.write_bytes(content)
 
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    monkeypatch.setattr("fcorun.system.files.write_new", write_new)
 
 
 def test_the_sentence_names_the_file_and_nothing_is_left(monkeypatch):

@@ -1,12 +1,14 @@
-"""Rows of files that are too large for memory."""
+"""Files that appear whole, and rows of files that are too large for memory."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fcorun.system.files import read_rows_at, write_rows_at
+from fcorun.errors import WriteError
+from fcorun.system.files import read_rows_at, write_atomically, write_rows_at
 
 ROWS = np.arange(60, dtype=np.float32).reshape(12, 5)
 POSITIONS = np.array([0, 1, 2, 5, 9, 10])
@@ -39,3 +41,17 @@ def test_a_file_that_has_become_shorter_is_an_error():
     Path("rows").write_bytes(ROWS.tobytes()[:-1])
     with open("rows", "rb", buffering=0) as file, pytest.raises(OSError, match="rows has become shorter"):
         read_rows_at(file, np.array([0, 11]), np.empty((2, 5), np.float32))
+
+
+def test_nobody_can_have_a_file_overwritten_through_a_link(monkeypatch):
+    names, rename = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (names.append(str(old)), rename(old, new)))
+    write_atomically(Path("answer"), b"1")
+    write_atomically(Path("answer"), b"2", durable=True)
+    assert len(set(names)) == 2  # which nobody can guess
+    Path("owner").write_text("rules")
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    Path(".answer.guessed.tmp").symlink_to("owner")
+    with pytest.raises(WriteError):
+        write_atomically(Path("answer"), b"3")
+    assert (Path("owner").read_text(), Path("answer").read_text()) == ("rules", "2")

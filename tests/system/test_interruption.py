@@ -70,14 +70,12 @@ def test_a_long_step_does_not_begin_after_a_signal():
 
 
 def test_a_file_is_written_whole_despite_a_signal(monkeypatch):
-    write_bytes = Path.write_bytes
-
-    def interrupted_write(path, content):
-        write_bytes(path, content[:2])
+    def interrupted_write(path, content, durable):
+        path.write_bytes(content[:2])
         send()
-        return write_bytes(path, content)
+        path.write_bytes(content)
 
-    monkeypatch.setattr(Path, "write_bytes", interrupted_write)
+    monkeypatch.setattr("fcorun.system.files.write_new", interrupted_write)
     with interruptible(), interruptible_at_once():
         write_atomically(Path("file"), "whole")
         assert is_interrupted()
@@ -89,7 +87,7 @@ def test_outside_of_a_command_an_interrupted_write_leaves_the_old_file(monkeypat
         send()
 
     write_atomically(Path("file"), "old")
-    monkeypatch.setattr(Path, "write_bytes", interrupted_write)
+    monkeypatch.setattr("fcorun.system.files.write_new", interrupted_write)
     with pytest.raises(KeyboardInterrupt):
         write_atomically(Path("file"), "new")
     assert [path.read_text() for path in Path().iterdir()] == ["old"]
