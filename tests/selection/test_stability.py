@@ -119,19 +119,25 @@ def test_files_of_a_stability_selection(monkeypatch):
     assert more.scores.region_length >= result.scores.region_length
 
 
+@pytest.mark.slow
 def test_the_assumption_of_the_bound_is_said():
-    given = {"subsamples": 4, "points": 3}
     said = {}
     for assumption in ("none", "unimodal", "r_concave"):
-        options = StabilityOptions(**given, assumption=assumption)
+        options = StabilityOptions(subsamples=10, points=3, assumption=assumption)
         result = select_stable_features(config("algo=centralized"), options, "out")
         said[assumption] = json.loads(Path("out/stability.json").read_text())
         assert said[assumption]["assumption"] == assumption
         assert said[assumption]["halves_of"] == "rows"
         sentences = state_bound(result)
         assert len(sentences) == (2 if assumption == "none" else 3)
-        assert assumption == "none" or f"assumption={assumption} is assumed, not tested" in sentences[2]
+        if assumption != "none":
+            assert sentences[0].startswith(f"bound with assumption={assumption}: ")
+            assert f"assumption={assumption} is assumed, not tested" in sentences[2]
+            assert "without an assumption the bound is" in sentences[2]
     assert len({summary["identity"] for summary in said.values()}) == 1  # no fit depends on the assumption
+    few = StabilityOptions(subsamples=4, points=3, assumption="unimodal")  # theorem 2 needs a threshold of 1/2 + 1/B
+    result = select_stable_features(config("algo=centralized"), few, "few")
+    assert "gives no smaller bound for this q and threshold" in state_bound(result)[2]
 
 
 def test_halves_of_groups_are_said():

@@ -43,6 +43,7 @@ def test_a_group_is_chosen_if_any_of_its_features_is():
     assert (list(units.names), units.unpenalised.tolist()) == (["age", "ward", "dose"], [True, False, False])
 
 
+@pytest.mark.slow
 def test_stability_of_columns_with_their_levels():
     settings = config("reg=group_lasso", "reg.factors={noise:0}")
     result = select_stable_features(settings, StabilityOptions(subsamples=4, points=3, max_errors=3), "out")
@@ -55,6 +56,7 @@ def test_stability_of_columns_with_their_levels():
     assert "such as a column with its levels, is chosen if any of its features is, and counts once" in said
 
 
+@pytest.mark.slow
 def test_the_refit_is_least_squares_on_the_stable_columns():
     options = StabilityOptions(subsamples=10, points=5, max_errors=4, refit=True)
     result = select_stable_features(config("reg=l1"), options, "out")

@@ -3,17 +3,12 @@
 from fcorun.selection.stability.bounds import Assumption, bound_false_selections
 from fcorun.selection.stability.options import StabilityResult
 
-_FORMULAS: dict[Assumption, str] = {
-    "none": "q^2 / ((2 threshold - 1) d)",
-    "unimodal": "C q^2 / d",
-    "r_concave": "D d",
-}
 _ASSUMPTIONS: dict[Assumption, str] = {
     "unimodal": "assumption=unimodal is assumed, not tested: the share of the pairs of which both halves choose such a "
-    "feature has a unimodal distribution, whose tail is at most C (q / d)^2 (Shah and Samworth 2013, theorem 2)",
+    "feature has a unimodal distribution (Shah and Samworth 2013, theorem 2)",
     "r_concave": "assumption=r_concave is assumed, not tested: of such a feature, the share of the pairs of which both "
-    "halves choose it has a -1/2-concave distribution, and the share of the halves a -1/4-concave one; D is the "
-    "largest tail of such distributions (Shah and Samworth 2013)",
+    "halves choose it has a -1/2-concave distribution, and the share of the halves a -1/4-concave one (Shah and "
+    "Samworth 2013)",
 }
 
 
@@ -24,8 +19,11 @@ def state_bound(result: StabilityResult) -> list[str]:
     q, bound = scores.q[last], scores.bound[last]
     n_features = int((~scores.unpenalised).sum())
     excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
+    label = "bound: q^2 / ((2 threshold - 1) d) ="
+    if options.assumption != "none":
+        label = f"bound with assumption={options.assumption}:"
     sentences = [
-        f"bound: {_FORMULAS[options.assumption]} = {bound:.3g}{excess}, with q = {q:.3g} of d = {n_features} "
+        f"{label} {bound:.3g}{excess}, with q = {q:.3g} of d = {n_features} "
         f"{result.units.noun} chosen on a half, for {path.param_name} from {path.values[0]:.4g} to "
         f"{path.values[last]:.4g}",
         f"so many stable {result.units.noun} are expected at most whose chance on a half is q / d or less, if "
@@ -36,7 +34,10 @@ def state_bound(result: StabilityResult) -> list[str]:
     if options.assumption != "none":
         n_pairs = options.subsamples // 2
         (weaker,) = bound_false_selections(scores.q[[last]], n_features, options.threshold, n_pairs, "none")
-        sentences.append(f"{_ASSUMPTIONS[options.assumption]}; without an assumption the bound is {weaker:.3g}")
+        comparison = f"without an assumption the bound is {weaker:.3g}"
+        if bound >= weaker:
+            comparison = "such an assumption gives no smaller bound for this q and threshold"
+        sentences.append(f"{_ASSUMPTIONS[options.assumption]}; {comparison}")
     return sentences
 
 

@@ -129,6 +129,8 @@ def plan_stability(
             f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
             "not: take objective=least_squares, logistic, or another linear model"
         )
+    if options.refit:
+        check_refit(given, data)
     path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
     rng = random_stream(experiment.settings.seed, "stability", "halves")
     masks = list(draw_halves(data, options.subsamples // 2, options.by, rng))
@@ -136,8 +138,6 @@ def plan_stability(
     halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
     check_subsets(experiment, data, halves, options.by)
     check_global_model(experiment, data, "stability looks at one of all: choose another algo")
-    if options.refit:
-        check_refit(given, data)
     fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
     study = Study.create(
         "stability",
