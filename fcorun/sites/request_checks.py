@@ -24,10 +24,22 @@ from fcorun.selection.path import find_path_parameter
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
+from fcorun.sites.table_agreement import AGREEMENT_KEYS
 from fcorun.sites.table_description import Description
 
 _GRADIENT, _LOSSES = "residuals with gradients", "residuals"
 _OPTIMUM = " of the optimum"  # ends the names of the same messages on the way to the reference optimum
+_KEYS = {  # of the small values of requests; the others have none
+    "describe": {"plan"},
+    "sums": AGREEMENT_KEYS,
+    "load": AGREEMENT_KEYS | {"all_clients", "n_clients"},
+    "fold_sums": {"subset"},
+    "subset": {"subset"},
+    "start": {"numbers", "seed", "curvature"},
+    "round": {"round", "exchange"},
+    "residuals": {"models", "gradient"},
+    "conjugates": {"models"},
+}
 
 
 @dataclass
@@ -88,14 +100,12 @@ class RequestCounts:
 
     def count(self, request: Message) -> None:
         """Count a request. Raises UserError if the plan does not have so many, or has subsets in another order."""
-        name = request.name
-        if name == "residuals" and request.about.get("gradient"):
-            name = _GRADIENT
-        if request.about.get("models") == REFERENCE:
-            name += _OPTIMUM
+        if request.name == "round":  # counted by their order
+            return
+        name = _name_in_limits(request)
         limit = self.limits().get(name)
         if limit is None:
-            return
+            raise UserError(f"the server asked for '{name}', of which the plan has no number")
         key = name
         if name in ("subset", "fold_sums"):
             next_subset = self._check_next_subset(request)
@@ -116,6 +126,22 @@ class RequestCounts:
             raise UserError(f"the server asked for the subset '{str(name)[:50]}', and the next one of this site is "
                             f"'{next_subset}': each is asked for once, in the order of the plan")  # fmt: skip
         return next_subset
+
+
+def _name_in_limits(request: Message) -> str:
+    """Return the name by which a request is counted; sums of a certificate differ in what is summed, and for what."""
+    name = request.name
+    if name not in ("residuals", "conjugates"):
+        return name
+    if name == "residuals" and request.about.get("gradient"):
+        name = _GRADIENT
+    return name + _OPTIMUM if request.about.get("models") == REFERENCE else name
+
+
+def check_keys(request: Message) -> None:
+    """Raise ValueError for a request with small values that no server of a plan sends."""
+    if not set(request.about) <= _KEYS.get(request.name, set()):
+        raise ValueError("values of another request")
 
 
 def _limits_of_residuals(models: int) -> dict[str, int]:

@@ -29,6 +29,7 @@ from fcorun.sites.request_checks import (
     RequestCounts,
     check_certified_models,
     check_clients,
+    check_keys,
     check_last_model,
     check_model,
     check_numbers,
@@ -144,6 +145,7 @@ class Site:
         self._counts.count(request)
         with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
             try:
+                check_keys(request)
                 answer = answers[request.name](request)
             except OwnTableError as error:  # the whole sentence is for the owner
                 raise UserError(error.public) from error

@@ -11,6 +11,10 @@ from fcorun.sites.messages import Message
 from fcorun.tables.encoding import Encoding
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
+# The small values of the message of an agreement.
+AGREEMENT_KEYS = {"task", "classes", "encoding", "x_dtype", "y_dtype"}
+AGREEMENT_KEYS |= {"clients", "site_of_client", "warnings", "site_warnings"}
+
 
 @dataclass(frozen=True)
 class Agreement:

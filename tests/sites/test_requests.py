@@ -8,8 +8,9 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.errors import UserError
 from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
+from fcorun.sites.messages import MESSAGES, Message
 from fcorun.sites.policy import Policy
+from fcorun.sites.request_checks import RequestCounts
 from fcorun.sites.site import round_down, round_up
 from fcorun.sites.study import run_plan, try_plan
 
@@ -203,3 +204,33 @@ def test_a_site_refuses_damaged_requests_in_a_sentence(tmp_path):
             sentences.append(str(error))
     assert len(sentences) > 700
     assert not any("\n" in sentence for sentence in sentences)
+
+
+def test_no_value_in_a_request_makes_it_another_one(tmp_path):
+    """A server that calls a request one of the reference optimum has it counted, and refused, all the same."""
+    plan = plan_of("reference=true", "objective=least_squares", "reg=l2", "reg.strength=0.1")
+    requests = requests_of(plan, tmp_path / "out")
+    site = sites_of(plan)["a"]
+    site.answer(requests["load"])
+    with fails("'start' does not fit the plan"):
+        site.answer(Message("start", requests["start"].about | {"models": "reference"}))
+    site._counts.counts.clear()
+    for name in ("load", "start", "round"):
+        site.answer(requests[name])
+    for models in ({}, {"models": "reference"}):
+        with fails("more often than the plan says, 1 times"):
+            site.answer(Message("start", requests["start"].about | models))
+    with fails("the next one of this site is 2"):
+        site.answer(requests["round"])
+    for _ in range(3):
+        site.answer(requests["evaluate"])
+    with fails("more often than the plan says, 3 times"):
+        site.answer(Message("evaluate", {"models": "reference"}, requests["evaluate"].arrays))
+
+
+def test_every_request_of_a_plan_has_a_number():
+    counts = RequestCounts(plan_of("reference=true", "reg=l2", "reg.strength=0.1"))
+    limits = counts.limits()
+    assert set(MESSAGES) - {"keys", "round", "refusal", "folds", "fold_sums", "subset"} <= set(limits)
+    with fails("of which the plan has no number"):
+        counts.count(Message("folds"))
