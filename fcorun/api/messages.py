@@ -39,7 +39,7 @@ COLUMN_ARGUMENTS = {
     "fold": "folds",
 }
 _STUDY_KEYS = {"folds", "points", "by", "rule", "fold_weights", "range", "subsamples", "threshold", "max_errors"}
-_STUDY_KEYS |= {"method", "level", "cluster"}  # of intervals
+_STUDY_KEYS |= {"method", "level", "cluster", "resample", "samples"}  # of intervals
 _ROOT_KEYS = {field.name for field in fields(Settings)} | _STUDY_KEYS
 
 _START = r"""(?<![\w.'"/])"""  # no option begins within a word, a path or a quoted text

@@ -3,6 +3,7 @@
 import warnings
 from base64 import b64encode
 from contextlib import suppress
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,10 @@ from fcorun.datasets.base import Dataset
 from fcorun.errors import UserError
 from fcorun.metrics import from_summaries
 from fcorun.models.fitted_record import FittedRecord
+from fcorun.models.score_intervals.options import ScoreOptions
+from fcorun.models.score_intervals.table import ScoreIntervals
 from fcorun.records import record
+from fcorun.records.record import Record
 from fcorun.reports.page.build import build_page
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.system.files import write_atomically
@@ -141,6 +145,39 @@ class RunRecord(FittedRecord):
             warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
         description = "\n".join(describe(inference, table))
         return Intervals(table, description, sentences, str(self.flat_config.get("style", "paper")))
+
+    @python_errors(names_of_record)
+    def score_intervals(
+        self,
+        other: "Record | None" = None,
+        resample: str = "auto",
+        samples: int = 1000,
+        level: float = 0.95,
+    ) -> ScoreIntervals:
+        """Return the scores of the held-out rows with intervals, as ``fcorun scores`` does, with a ``frame``.
+
+        Args:
+            other: a record to compare with: scores of this record minus those of the other on the rows of both.
+            resample: what a bootstrap sample draws: "rows", "groups" or "clients"; "auto": groups if the data have
+                groups, else rows.
+            samples: the number of samples.
+            level: the confidence level.
+
+        Raises UserError for a record without predictions of held-out rows.
+        """
+        from fcorun.models.score_intervals.intervals import compare_records, compute_intervals
+
+        if other is not None and not isinstance(other, Record):
+            raise UserError(f"other is {describe_type(other)}: give a record")
+        options = build(ScoreOptions, {"resample": resample, "samples": samples, "level": level})
+        if other is None:
+            intervals = compute_intervals(self.folder, options)
+        else:
+            intervals = compare_records([self.folder, other.folder], options)
+        sentences = names_of_record(self).translate_each(intervals.warnings)
+        for sentence in sentences:
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        return replace(intervals, warnings=sentences)
 
     @property
     def warnings(self) -> list[str]:

@@ -25,6 +25,8 @@ def completions(line: str) -> tuple[list[str], bool]:
     if words and words[0] not in commands.COMMANDS:
         return [], False
     candidates = _candidates(words[0], last_word) if words else commands.COMMANDS
+    if words and words[-1] == "--resample":
+        candidates = ("rows", "groups", "clients")
     return [word for word in candidates if word.startswith(last_word)], bool(words)
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRule
-from fcorun.models.predictions import PERSONAL, SHARED, Predictions
+from fcorun.models.prediction_file import PERSONAL, SHARED
+from fcorun.models.predictions import Predictions
 
 _ROWS = {"validation": "validation rows", "out_of_fold": "rows out of fold"}
 

@@ -16,14 +16,10 @@ from fcorun.models.forward import (
     expected_targets,
     predict_by_client,
 )
+from fcorun.models.prediction_file import PERSONAL, SHARED, TRAIN
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import columns_csv
 from fcorun.rows.rows import Rows
-
-SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
-TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
-PREDICTIONS_FILE = "predictions.csv"
-MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +36,7 @@ class Predictions:
         output: the output of the model with the row's offset, (n,) or (n, classes).
         row: the number of each row in the file, counted from 0; None: the rows are in the order of their set.
         kept: the columns ``data.keep``, text, (n, k), or None.
+        group: the name of each row's group, (n,), or None.
         fold: the fold that held each row out, counted from 1, or None.
         threshold: the probability from which on a row is predicted to be of the positive class of a binary task.
     """
@@ -53,6 +50,7 @@ class Predictions:
     output: np.ndarray
     row: np.ndarray | None = None
     kept: np.ndarray | None = None
+    group: np.ndarray | None = None
     fold: np.ndarray | None = None
     threshold: float = DEFAULT_THRESHOLD
 
@@ -181,6 +179,7 @@ def describe_output(
         output=output,
         row=take(rows.row),
         kept=take(rows.kept),
+        group=take(rows.group),
         fold=take(fold),
     )
 
@@ -189,25 +188,34 @@ def predictions_csv(predictions: Sequence[Predictions]) -> str:
     """Return the text of predictions.csv, whose numbers read back exactly; empty without held-out rows.
 
     A row of the file has its ``set``, the name of its ``client``, its number in the file of the data (``row``, counted
-    from 1), the columns of ``data.keep``, its ``target``, the ``prediction`` of a class or number, and the ``model``,
-    shared or personal. Of two classes, ``positive`` has the ``probability``; of more, there is a ``probability_LABEL``
-    for each. A time to an event is a ``target``, with the ``event``, 0 or 1, and the linear predictor as
-    ``prediction``. Rows of a selection have the ``fold`` that held them out.
+    from 1), the number of its ``group`` if the data have groups, the columns of ``data.keep``, its ``target``, the
+    ``prediction`` of a class or number, and the ``model``, shared or personal. Of two classes, ``positive`` has the
+    ``probability``; of more, there is a ``probability_LABEL`` for each. A time to an event is a ``target``, with the
+    ``event``, 0 or 1, and the linear predictor as ``prediction``. Rows of a selection have the ``fold`` that held them
+    out.
     """
-    tables = [_tabulate(of_split) for of_split in predictions if of_split.split != TRAIN]
-    if not tables:
+    held_out = [of_split for of_split in predictions if of_split.split != TRAIN]
+    if not held_out:
         return ""
+    names = [of_split.group for of_split in held_out if of_split.group is not None]
+    group_names = np.unique(np.concatenate(names)) if names else np.empty(0)
+    tables = [_tabulate(of_split, group_names) for of_split in held_out]
     return columns_csv({name: [value for table in tables for value in table[name]] for name in tables[0]})
 
 
-def _tabulate(predictions: Predictions) -> dict[str, list]:
-    """Return the columns of predictions.csv of these rows, in the order of the user's file."""
+def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, list]:
+    """Return the columns of predictions.csv of these rows, in the order of the user's file.
+
+    Groups have the numbers of their position in ``group_names``, from 1, since a name may be a patient's.
+    """
     data = predictions.data
     n = len(predictions)
     number = np.arange(n) if predictions.row is None else predictions.row
     order = np.argsort(number, kind="stable")
     clients = np.full(n, "") if predictions.clients is None else predictions.clients
     columns = {"set": [predictions.split] * n, "client": clients[order].tolist(), "row": (number[order] + 1).tolist()}
+    if predictions.group is not None:
+        columns["group"] = (np.searchsorted(group_names, predictions.group[order]) + 1).tolist()
     if predictions.kept is not None:
         columns |= {name: predictions.kept[order, j].tolist() for j, name in enumerate(data.keep)}
     if data.task == "regression":

@@ -10,7 +10,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.models.auc_interval import bound_auc
 from fcorun.models.forward import Arrays
-from fcorun.models.predictions import SHARED
+from fcorun.models.prediction_file import SHARED
 from fcorun.models.score_functions import safe_divide
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_sums

@@ -10,7 +10,8 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.models.choose_threshold import ChosenThresholds, choose_thresholds, fix_thresholds
 from fcorun.models.curves import Curves, compute_curves
-from fcorun.models.predictions import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN, predict_splits, predictions_csv
+from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN
+from fcorun.models.predictions import predict_splits, predictions_csv
 from fcorun.models.scores import tabulate_scores
 from fcorun.models.site_scores import compute_site_scores
 from fcorun.models.survival import baseline_hazards

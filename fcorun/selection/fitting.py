@@ -32,7 +32,8 @@ from fcorun.experiment.convergence import measure_remaining_descent
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import aggregate
 from fcorun.models.forward import compute_predictions
-from fcorun.models.predictions import MAX_PREDICTED_ROWS, PERSONAL, SHARED, predict_personal
+from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, PERSONAL, SHARED
+from fcorun.models.predictions import predict_personal
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz

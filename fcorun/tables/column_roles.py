@@ -13,8 +13,8 @@ from fcorun.tables.columns import column_as_text, names_as_text, require_numbers
 
 # columns of predictions.csv (fcorun.models.predictions)
 PREDICTION_COLUMNS = (
-    *("set", "client", "row", "target", "event", "prediction", "positive", "probability", "survival"),
-    *("model", "fold"),
+    *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
+    *("survival", "model", "fold"),
 )
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
 _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
@@ -79,7 +79,7 @@ class ColumnRoles:
                 if name in (self.only or ()):
                     raise UserError(f"data.{option} and data.only both name '{name}': name it in one of them")
         for name in self.keep or ():
-            if name in PREDICTION_COLUMNS:
+            if name in PREDICTION_COLUMNS or str(name).startswith("probability_"):
                 raise UserError(f"data.keep={name} is the name of a column that predictions.csv has anyway: rename "
                                 "yours, or leave it out")  # fmt: skip
         for name in self.ignore or ():

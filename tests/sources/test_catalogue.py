@@ -18,6 +18,7 @@ import fcorun
 from fcorun.algorithms import FedDualAvg
 from fcorun.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.inference.methods import SOURCES
+from fcorun.models.score_intervals import table as score_table
 from fcorun.reports.bibliography import STABILITY_SOURCE
 from fcorun.sources import catalogue as sources
 from fcorun.sources.catalogue import UNPUBLISHED, BibEntry, Source, load_catalogue, parse_source, read_source
@@ -61,7 +62,8 @@ def test_plugin_classes_are_found():
 
 
 def test_every_entry_is_the_source_of_a_plug_in_or_of_a_study():
-    named = [*map(read_source, plugin_classes()), *map(parse_source, [*SOURCES.values(), STABILITY_SOURCE])]
+    texts = [*SOURCES.values(), *score_table.SOURCES.values(), STABILITY_SOURCE]
+    named = [*map(read_source, plugin_classes()), *map(parse_source, texts)]
     assert {entry.key for source in named for entry in source.entries} | {"fcorun"} == set(load_catalogue())
 
 

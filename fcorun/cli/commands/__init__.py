@@ -10,7 +10,7 @@ from fcorun.system.interruption import interruptible, interruptible_at_once
 # each command is a module of this package with a function ``run``
 COMMANDS = (
     *("select", "stability", "figure", "help", "list", "check"),
-    *("results", "report", "plot", "weights", "infer", "predict", "cite", "rm"),
+    *("results", "report", "plot", "weights", "infer", "scores", "predict", "cite", "rm"),
     *("plan", "site"),
 )
 

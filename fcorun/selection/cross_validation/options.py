@@ -12,7 +12,8 @@ from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.choose_threshold import ChosenThresholds
 from fcorun.models.coefficients import Coefficients, coefficients_from
-from fcorun.models.predictions import PERSONAL, SHARED, Predictions
+from fcorun.models.prediction_file import PERSONAL, SHARED
+from fcorun.models.predictions import Predictions
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import Record
 from fcorun.selection.cross_validation.choice import CrossValidationChoice

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fcorun.models.predictions import OUT_OF_FOLD, PERSONAL, SHARED, Predictions, describe_output
+from fcorun.models.prediction_file import OUT_OF_FOLD, PERSONAL, SHARED
+from fcorun.models.predictions import Predictions, describe_output
 from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.fitting import PathFit
 from fcorun.selection.study import Study

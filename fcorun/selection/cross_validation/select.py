@@ -15,7 +15,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.metrics import RANKING_METRICS
 from fcorun.models.choose_threshold import choose_thresholds
-from fcorun.models.predictions import OUT_OF_FOLD
+from fcorun.models.prediction_file import OUT_OF_FOLD
 from fcorun.records.record import SELECTION_FILE
 from fcorun.runs.job import Watcher
 from fcorun.selection.checks import check_fold_classes, check_global_model, check_subsets, has_global_model

@@ -1,0 +1,1 @@
+"""Intervals of the scores of held-out rows, from predictions.csv alone."""

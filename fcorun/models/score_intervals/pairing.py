@@ -1,0 +1,55 @@
+"""The common rows of two records, for differences of their scores."""
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.models.score_intervals.held_out_rows import HeldOutRows
+from fcorun.tables.data_warnings import abbreviate
+
+
+def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, HeldOutRows, str]:
+    """Return the rows that both models predict, in one order, and a warning if only one of them predicts some.
+
+    Rows are the same if they have the same set, client and number. Raises UserError without common rows, and if the
+    target of a row differs.
+    """
+    pair = f"{first.folder} and {second.folder}"
+    if first.split != second.split:
+        raise UserError(f"{first.folder} has {first.split} rows, and {second.folder} {second.split} rows: give two "
+                        "records that hold out the same rows")  # fmt: skip
+    if (first.task, first.classes) != (second.task, second.classes):
+        raise UserError(f"{pair} have no scores in common: one predicts {_outcome(first)}, the other "
+                        f"{_outcome(second)}")  # fmt: skip
+    position = {key: i for i, key in enumerate(_keys(second))}
+    matches = [(i, position[key]) for i, key in enumerate(_keys(first)) if key in position]
+    if not matches:
+        raise UserError(f"{pair} have no {first.split} row of one client and number in common: give two records of the "
+                        "same data, data.validation, data.test and seed")  # fmt: skip
+    of_first, of_second = np.array(matches).T
+    matched_first, matched_second = first.take(of_first), second.take(of_second)
+    differs = np.flatnonzero(matched_first.target != matched_second.target)
+    if len(differs):
+        client, row = matched_first.client[differs[0]], matched_first.row[differs[0]]
+        of_client = f" of client {client}" if client else ""
+        raise UserError(f"{pair} have different targets in {len(differs)} rows, the first of which is row {row}"
+                        f"{of_client}: give two records of the same data")  # fmt: skip
+    sentence = ""
+    if len(matches) < max(len(first), len(second)):
+        sentence = (f"compared on the {len(matches):,} rows that both predict, of {len(first):,} ({first.model} model "
+                    f"of {first.folder}) and {len(second):,} ({second.model} model of {second.folder})")  # fmt: skip
+    return matched_first, matched_second, sentence
+
+
+def _keys(rows: HeldOutRows) -> list[tuple[str, int]]:
+    return list(zip(rows.client.tolist(), rows.row.tolist(), strict=True))
+
+
+def _outcome(rows: HeldOutRows) -> str:
+    """Return what the rows predict, in words."""
+    if rows.task == "regression":
+        return "numbers"
+    if rows.task == "survival":
+        return "times to events"
+    labels = list(rows.classes)
+    positive = f", with {labels[-1]} as the positive one" if rows.task == "binary" else ""
+    return f"the classes {abbreviate(labels)}{positive}"

@@ -1,0 +1,159 @@
+"""The scores of weighted rows, for many weightings at once.
+
+The scores are those of ``fcorun.models.score_functions`` on rows that are repeated as often as their weight says.
+``log_loss`` is the mean of -log of the probability of the true class.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fcorun.models.score_intervals.calibration import Calibration
+from fcorun.models.score_intervals.concordance import Concordance
+from fcorun.models.score_intervals.held_out_rows import HeldOutRows
+from fcorun.models.score_intervals.ranking import Ranking
+from fcorun.models.score_intervals.segments import RowSegments, divide
+
+_ROUNDING = 1e-12  # of a sum of squares about a mean: what is less is rounding
+
+Scorer = Callable[[np.ndarray], dict[str, np.ndarray]]
+
+
+def prepare_scorer(rows: HeldOutRows, segments: RowSegments, whole_clients: bool = False) -> Scorer:
+    """Sort the rows once, and return the function that maps weights (B, n) to scores by name, (B, C) each.
+
+    With ``whole_clients`` all rows of a client have one weight, and a weight of 2 means two clients with these rows.
+    """
+    if rows.task == "regression":
+        return _prepare_regression(rows, segments)
+    if rows.task == "survival":
+        return _prepare_survival(rows, segments, whole_clients)
+    if rows.task == "binary":
+        return _prepare_binary(rows, segments)
+    return _prepare_multiclass(rows, segments)
+
+
+def _prepare_regression(rows: HeldOutRows, segments: RowSegments) -> Scorer:
+    y, mean = rows.target, rows.prediction
+    total = segments.total
+    centered_y, centered_mean = _center(y, segments), _center(mean, segments)
+    error, squares_of_y, squares_of_mean = y - mean, centered_y**2, centered_mean**2
+    squared_error, absolute_error, products = error**2, np.abs(error), centered_y * centered_mean
+
+    def score(weights: np.ndarray) -> dict[str, np.ndarray]:
+        n = total(weights)
+        sum_y, sum_mean, sum_error = total(weights, centered_y), total(weights, centered_mean), total(weights, error)
+        sum_squared_error = total(weights, squared_error)
+        covariation = total(weights, products) - divide(sum_y * sum_mean, n)
+        return {
+            "r2": 1 - divide(sum_squared_error, _squares_about_mean(total(weights, squares_of_y), sum_y, n)),
+            "rmse": np.sqrt(divide(sum_squared_error, n)),
+            "mae": divide(total(weights, absolute_error), n),
+            "calibration_slope": divide(covariation, _squares_about_mean(total(weights, squares_of_mean), sum_mean, n)),
+            "calibration_intercept": divide(sum_error, n),
+        }
+
+    return score
+
+
+def _center(values: np.ndarray, segments: RowSegments) -> np.ndarray:
+    """Return values minus the median of their segment, exactly 0 for constant values."""
+    medians = [np.median(part) for part in np.split(values, segments.starts[1:])]
+    return values - np.repeat(medians, segments.sizes)
+
+
+def _squares_about_mean(squares: np.ndarray, sums: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Return the sum of squares about the mean, 0 for rounding."""
+    about_mean = squares - divide(sums**2, n)
+    return np.where(about_mean > _ROUNDING * squares, about_mean, 0.0)
+
+
+def _prepare_binary(rows: HeldOutRows, segments: RowSegments) -> Scorer:
+    y, label, probability, log_odds = rows.target, rows.prediction, rows.probability, rows.log_odds
+    assert probability is not None
+    total = segments.total
+    ranking = Ranking(y == 1, log_odds, segments)
+    calibration = Calibration(y, log_odds, segments)
+    positives, flags = y.astype(float), label.astype(float)
+    true_positives, true_negatives = positives * flags, (1 - positives) * (1 - flags)
+    squared_error = (probability - y) ** 2
+    loss = np.logaddexp(0, np.where(y == 1, -log_odds, log_odds))
+
+    def score(weights: np.ndarray) -> dict[str, np.ndarray]:
+        n, positive, flagged = total(weights), total(weights, positives), total(weights, flags)
+        hits, rejections = total(weights, true_positives), total(weights, true_negatives)
+        sensitivity, specificity = divide(hits, positive), divide(rejections, n - positive)
+        auc, average_precision = ranking.score(weights)
+        slope, intercept = calibration.fit(weights)
+        return {
+            "prevalence": divide(positive, n),
+            "accuracy": divide(hits + rejections, n),
+            "balanced_accuracy": (sensitivity + specificity) / 2,
+            "sensitivity": sensitivity,
+            "specificity": specificity,
+            "ppv": divide(hits, flagged),
+            "npv": divide(rejections, n - flagged),
+            "auc": auc,
+            "average_precision": average_precision,
+            "brier": divide(total(weights, squared_error), n),
+            "log_loss": divide(total(weights, loss), n),
+            "expected_over_observed": divide(total(weights, probability), positive),
+            "calibration_slope": slope,
+            "calibration_intercept": intercept,
+        }
+
+    return score
+
+
+def _prepare_multiclass(rows: HeldOutRows, segments: RowSegments) -> Scorer:
+    y, label, probability = rows.target, rows.prediction, rows.probability
+    total = segments.total
+    classes = range(len(rows.classes))
+    correct = (y == label).astype(float)
+    of_class = [(y == k).astype(float) for k in classes]
+    rankings, squared_error, loss = [], np.zeros(0), np.zeros(0)
+    if probability is not None:
+        rankings = [Ranking(y == k, probability[:, k], segments) for k in classes]
+        squared_error = ((probability - np.stack(of_class, axis=1)) ** 2).sum(axis=1)
+        of_true_class = probability[np.arange(len(y)), y]
+        loss = -np.log(np.maximum(of_true_class, np.finfo(float).smallest_subnormal))
+
+    def score(weights: np.ndarray) -> dict[str, np.ndarray]:
+        n = total(weights)
+        recall = np.stack([divide(total(weights, mask * correct), total(weights, mask)) for mask in of_class])
+        n_classes = (~np.isnan(recall)).sum(axis=0)
+        scores = {
+            "accuracy": divide(total(weights, correct), n),
+            "balanced_accuracy": divide(np.nansum(recall, axis=0), np.where(n_classes > 1, n_classes, 0)),
+        }
+        if probability is not None:
+            scores["auc_macro"] = np.mean([ranking.score(weights)[0] for ranking in rankings], axis=0)
+            scores["brier"] = divide(total(weights, squared_error), n)
+            scores["log_loss"] = divide(total(weights, loss), n)
+        return scores
+
+    return score
+
+
+def _prepare_survival(rows: HeldOutRows, segments: RowSegments, whole_clients: bool) -> Scorer:
+    times, p = rows.target, rows.prediction
+    client = np.unique(rows.client, return_inverse=True)[1]
+    if whole_clients:  # pairs of two samples of one client are no pairs of one client
+        return _prepare_clients_with_pairs(times, p, client, segments)
+    strata = {"c_index": client}
+    if len(segments) == 1:
+        strata["c_index_all_pairs"] = np.zeros(len(times), int)
+    concordances = {name: Concordance(times, p, stratum, segments) for name, stratum in strata.items()}
+    return lambda weights: {name: concordance.index(weights) for name, concordance in concordances.items()}
+
+
+def _prepare_clients_with_pairs(times: np.ndarray, p: np.ndarray, client: np.ndarray, segments: RowSegments) -> Scorer:
+    """Return the scorer of samples of whole clients, in which a client counts its own pairs."""
+    concordant, pairs = Concordance(times, p, client, segments).count_pairs()
+    all_pairs = Concordance(times, p, np.zeros(len(times), int), segments)
+
+    def score(weights: np.ndarray) -> dict[str, np.ndarray]:
+        of_clients = divide(segments.total(weights, concordant), segments.total(weights, pairs))
+        return {"c_index": of_clients, "c_index_all_pairs": all_pairs.index(weights)}
+
+    return score
