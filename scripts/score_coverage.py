@@ -58,9 +58,9 @@ DESIGNS = {
     "1000 rows, 1 in 10 positive": Design(1000, -3.0),
     "100 groups of 5, samples of rows": Design(500, clusters=100),
     "100 groups of 5, samples of groups": Design(500, clusters=100, resample="groups"),
-    "5 clients of 100, samples of clients": Design(500, clusters=5, resample="clients"),
-    "10 clients of 100, samples of clients": Design(1000, clusters=10, resample="clients"),
-    "30 clients of 100, samples of clients": Design(3000, clusters=30, resample="clients"),
+    "10 clients of 30, samples of clients": Design(300, clusters=10, resample="clients"),
+    "20 clients of 30, samples of clients": Design(600, clusters=20, resample="clients"),
+    "40 clients of 30, samples of clients": Design(1200, clusters=40, resample="clients"),
 }
 
 

@@ -13,7 +13,7 @@ from fcorun.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap, bootst
 from fcorun.models.score_intervals.delong import auc_covariance
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
 from fcorun.models.score_intervals.options import ScoredRecord, ScoreOptions, read_scored_record
-from fcorun.models.score_intervals.pairing import match_rows
+from fcorun.models.score_intervals.pairing import describe_split, match_rows
 from fcorun.models.score_intervals.segments import RowSegments
 from fcorun.models.score_intervals.table import BOOTSTRAP, DELONG, OBUCHOWSKI, IntervalRow, ScoreIntervals
 from fcorun.models.score_intervals.warnings import Findings
@@ -104,8 +104,7 @@ def _drop_undefined(rows: HeldOutRows, record: ScoredRecord) -> HeldOutRows:
 def _title(rows: HeldOutRows, resample: str, options: ScoreOptions, seed: int) -> str:
     names = [name for name in np.unique(rows.client).tolist() if name]
     clients = f" of {len(names)} client{'s' if len(names) > 1 else ''}" if names else ""
-    split = rows.split.replace("_", "-")
-    return (f"{len(rows):,} {split} rows{clients}, {100 * options.level:g} % intervals: percentiles of "
+    return (f"{len(rows):,} {describe_split(rows)} rows{clients}, {100 * options.level:g} % intervals: percentiles of "
             f"{options.samples:,} bootstrap samples of {resample}, seed {seed}")  # fmt: skip
 
 

@@ -15,16 +15,16 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
     """
     pair = f"{first.folder} and {second.folder}"
     if first.split != second.split:
-        raise UserError(f"{first.folder} has {first.split} rows, and {second.folder} {second.split} rows: give two "
-                        "records that hold out the same rows")  # fmt: skip
+        raise UserError(f"{first.folder} has {describe_split(first)} rows, and {second.folder} "
+                        f"{describe_split(second)} rows: give two records that hold out the same rows")  # fmt: skip
     if (first.task, first.classes) != (second.task, second.classes):
         raise UserError(f"{pair} have no scores in common: one predicts {_outcome(first)}, the other "
                         f"{_outcome(second)}")  # fmt: skip
     position = {key: i for i, key in enumerate(_keys(second))}
     matches = [(i, position[key]) for i, key in enumerate(_keys(first)) if key in position]
     if not matches:
-        raise UserError(f"{pair} have no {first.split} row of one client and number in common: give two records of the "
-                        "same data, data.validation, data.test and seed")  # fmt: skip
+        raise UserError(f"{pair} have no {describe_split(first)} row of one client and number in common: give "
+                        "two records of the same data, data.validation, data.test and seed")  # fmt: skip
     of_first, of_second = np.array(matches).T
     matched_first, matched_second = first.take(of_first), second.take(of_second)
     differs = np.flatnonzero(matched_first.target != matched_second.target)
@@ -38,6 +38,11 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
         sentence = (f"compared on the {len(matches):,} rows that both predict, of {len(first):,} ({first.model} model "
                     f"of {first.folder}) and {len(second):,} ({second.model} model of {second.folder})")  # fmt: skip
     return matched_first, matched_second, sentence
+
+
+def describe_split(rows: HeldOutRows) -> str:
+    """Return the set of the rows in words."""
+    return rows.split.replace("_", "-")
 
 
 def _keys(rows: HeldOutRows) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ from fcorun.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows
 from fcorun.tables.data_warnings import abbreviate
 
-FEW_IN_CLASS = 30  # rows of the smaller class, or events: below, the AUC's intervals of 95 % covered less than 93 %
+FEW = 30  # rows of the smaller class, events, or units: below, intervals of 95 % cover 92 % or less
 _ALL = ""
 _REASONS = {
     "undefined": "more than 5 % of the samples do not define it, as a sample of one class does not",
@@ -32,8 +32,8 @@ class Findings:
         """Return the warnings, a sentence each."""
         endings = {
             "units": f"no intervals for clients with fewer than {MIN_UNITS} {self.resample}: ",
-            "class": f"intervals may cover less than their level for clients with fewer than {FEW_IN_CLASS} rows of a "
-            "class, or events: ",
+            "class": f"intervals may cover less than their level for clients with fewer than {FEW} rows of a class, "
+            "events or rows: ",
             "undefined": "some scores have no interval, because samples do not define them, for clients: ",
             "constant": "some scores have no interval, because they are the same in all samples, for clients: ",
         }
@@ -66,23 +66,27 @@ class Findings:
 
     def add_small_classes(self, rows: HeldOutRows, client: str) -> None:
         """Warn of few rows of a class, or of few events."""
-        if rows.task == "regression":
-            return
-        counts = np.bincount(rows.target.astype(int), minlength=len(rows.classes))
-        kind = "rows of the smallest class"
+        least, kind = len(rows), "rows"
         if rows.task == "survival":
-            counts, kind = np.array([np.sum(rows.target > 0)]), "events"
-        least = int(counts.min())
-        if least >= FEW_IN_CLASS:
+            least, kind = int(np.sum(rows.target > 0)), "events"
+        elif rows.classes:
+            least = int(np.bincount(rows.target, minlength=len(rows.classes)).min())
+            kind = "rows of the smallest class"
+        if least >= FEW:
             return
         if client == _ALL:
-            self.add(f"{least} {kind} are few: below {FEW_IN_CLASS}, intervals may cover less than their level")
+            self._add_few(least, kind)
         elif len(rows) >= MIN_UNITS:
             self._add_client("class", client)
+
+    def _add_few(self, count: int, kind: str) -> None:
+        self.add(f"{count} {kind} are few: below {FEW}, intervals may cover less than their level")
 
     def add_bootstrap(self, result: Bootstrap, clients: Sequence[str]) -> None:
         """Warn of scores without an interval, of all rows or of clients."""
         for c, client in enumerate(clients):
+            if client == _ALL and self.resample != "rows" and MIN_UNITS <= result.n_units[c] < FEW:
+                self._add_few(int(result.n_units[c]), self.resample)
             missing: dict[str, list[str]] = {}
             for name, reasons in result.reasons.items():
                 if reasons[c]:
