@@ -1,6 +1,7 @@
 """fcorun scores: its tables, its file, its refusals, and the same in Python and on the page."""
 
 import csv
+import re
 
 import numpy as np
 import pandas as pd
@@ -106,7 +107,10 @@ def test_in_python(records):
 
 def test_the_page_has_the_intervals(records, report, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "Scores of held-out rows with intervals" in report(str(records / "a"))
+    page = report(str(records / "a"))
+    assert "percentiles of 1,000 bootstrap samples of groups" in page
+    (area,) = re.findall(r"the AUC is (0\.\d+) \((0\.\d+) to (0\.\d+)\)", page)[:1]
+    assert area[1] < area[0] < area[2]
 
 
 def test_the_tab_key():

@@ -60,7 +60,7 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
             resample = _resolve_resample(pair[0], records[0], options)
             findings = Findings(resample)
             for record in records:
-                findings.add(record.find_warning(pair[0].split))
+                findings.add(record.find_warning(pair[0].split, f" of {record.folder}"))
             findings.add_groups(pair[0], records[0].group or records[1].group)
         findings.add(sentence)
         for of_model in pair:

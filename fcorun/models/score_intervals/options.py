@@ -65,15 +65,18 @@ class ScoredRecord:
     threshold_rows: str = ""
     score_names: frozenset[str] | None = None
 
-    def find_warning(self, split: str) -> str:
-        """Return a sentence if something was chosen on the rows of this set, or ""."""
+    def find_warning(self, split: str, of_record: str = "") -> str:
+        """Return a sentence if something was chosen on the rows of this set, or "".
+
+        ``of_record`` names the record where there are two: " of FOLDER".
+        """
         chosen = ["the strength"] if split == OUT_OF_FOLD else []
         if self.threshold_rows == split:
             chosen.append("the threshold")
         if not chosen:
             return ""
         verb = "was" if len(chosen) == 1 else "were"
-        return (f"{' and '.join(chosen)} of {self.folder} {verb} chosen on these rows, so that scores are slightly "
+        return (f"{' and '.join(chosen)}{of_record} {verb} chosen on these rows, so that scores are slightly "
                 "optimistic: report those of test rows")  # fmt: skip
 
 

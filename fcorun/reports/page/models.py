@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError
 from fcorun.inference.methods import INTERVALS_TEXT
-from fcorun.models.prediction_file import PREDICTIONS_FILE
-from fcorun.models.score_intervals.intervals import compute_intervals
-from fcorun.models.score_intervals.options import ScoreOptions
 from fcorun.records.formats import read_summary, read_text
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
+from fcorun.reports.page.score_intervals import interval_table
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # whose coefficients are drawn
@@ -27,7 +24,6 @@ _CURVE_CAPTIONS = {
     "rows whose probability is at least the threshold t, beside treating all rows and none.",
 }
 _MAX_CLIENT_ROWS = 200  # of scores by client
-_MAX_PREDICTIONS = 2**20  # bytes of predictions.csv, some 10,000 rows: intervals of more take seconds
 
 
 def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
@@ -104,7 +100,6 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     if not overall:
         return []
     is_single_run = len(records) == 1
-    with_intervals = interval_block(records[0][1].folder) if is_single_run else ""
     headers = [key for key in dict.fromkeys(key for _, row in overall for key in row) if key != "client"]
     rows = []
     for name, row in overall:
@@ -112,8 +107,8 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
         rows.append(values if is_single_run else [name, *values])
     note = "Test rows, if the data have some, were scored once, at the end."
     blocks = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
-    if with_intervals:
-        blocks.append(with_intervals)
+    if is_single_run:
+        blocks.append(interval_table(records[0][1].folder))
     by_client = [row for _, row in scores if row["client"]]
     if is_single_run and by_client:
         keys = ["client", *headers]
@@ -130,22 +125,6 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
 def curve_pictures(folder: Path, name: str = "") -> list[str]:
     """Return the pictures of curves on held-out rows that a folder has; each caption begins with ``name``."""
     return [embed_picture(folder / f"{file}.png", name + caption) for file, caption in _CURVE_CAPTIONS.items()]
-
-
-def interval_block(folder: Path) -> str:
-    """Return a table of the scores of the held-out rows with intervals; "" without predictions, or for many rows."""
-    predictions = folder / PREDICTIONS_FILE
-    if not predictions.is_file() or predictions.stat().st_size > _MAX_PREDICTIONS:
-        return ""
-    try:
-        intervals = compute_intervals(folder, ScoreOptions(), by_client=False)
-    except UserError:
-        return ""
-    headers = ["model", "score", "method", "value", "low", "high"]
-    rows = [[row.models[0], row.score, row.method, row.estimate, row.low, row.high] for row in intervals.rows]
-    cells = [["" if value != value else value for value in row] for row in rows]
-    caption = ". ".join([intervals.title, *intervals.warnings])
-    return collapsible("Scores of held-out rows with intervals", html_table(headers, cells, "intervals", caption))
 
 
 def read_csv(path: Path) -> list[dict[str, Any]]:

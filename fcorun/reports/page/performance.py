@@ -58,6 +58,8 @@ def performance_blocks(model: TableModel) -> list[str]:
     if not rows:
         return [paragraph("No row was held out, so that the page cannot say how well the model predicts new rows.")]
     sentences = [_SET_SENTENCES[name] for name in HELD_OUT_SETS if any(row["set"] == name for row in rows)]
+    for intervals in model.score_intervals:
+        sentences.append(". ".join([f"In brackets: {intervals.title}", *intervals.warnings]) + ".")
     blocks = [_score_table(model, rows), *(paragraph(text, "small") for text in sentences), _client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.inference.methods import INTERVALS_FILE
+from fcorun.models.score_intervals.table import ScoreIntervals
 from fcorun.records.formats import READ_ERRORS, read_json, read_summary
 from fcorun.records.record import SELECTION_FILE, STABILITY_FILE, Record
 from fcorun.reports.page.models import parse_float, read_csv
+from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.tables.labels import label_column, label_features
 
@@ -106,11 +108,26 @@ class TableModel:
 
     @cached_property
     def held_out_scores(self) -> list[dict[str, Any]]:
-        """The rows of scores.csv on held-out rows: of the record, then those out of fold of the selection."""
-        rows = read_csv(self.record.folder / "scores.csv")
-        if self.selection_folder:
-            rows += read_csv(self.selection_folder / "scores.csv")
+        """The rows of scores.csv on held-out rows: of the record, then those out of fold of the selection.
+
+        Scores with an interval have columns NAME_low and NAME_high.
+        """
+        rows = [row for folder in self._folders for row in read_csv(folder / "scores.csv")]
+        columns = {}
+        for intervals in self.score_intervals:
+            columns |= interval_columns(intervals)
+        rows = [row | columns.get((row.get("set"), row.get("model"), row.get("client")), {}) for row in rows]
         return [row for name in HELD_OUT_SETS for row in rows if row.get("set") == name]
+
+    @cached_property
+    def score_intervals(self) -> list[ScoreIntervals]:
+        """The intervals of the scores of the record, and of the selection."""
+        return [intervals for folder in self._folders if (intervals := find_intervals(folder))]
+
+    @property
+    def _folders(self) -> list[Path]:
+        """The folder of the record, then that of the selection."""
+        return [self.record.folder, *([self.selection_folder] if self.selection_folder else [])]
 
     @cached_property
     def outcome_rows(self) -> list[dict[str, Any]]:

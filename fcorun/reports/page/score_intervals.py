@@ -1,0 +1,45 @@
+"""Intervals of the scores of held-out rows, for a page."""
+
+from pathlib import Path
+
+from fcorun.errors import UserError
+from fcorun.models.prediction_file import PREDICTIONS_FILE
+from fcorun.models.score_intervals.intervals import compute_intervals
+from fcorun.models.score_intervals.options import ScoreOptions
+from fcorun.models.score_intervals.table import BOOTSTRAP, ScoreIntervals
+from fcorun.reports.page.elements import collapsible, html_table
+
+_MAX_BYTES = 2**19  # of predictions.csv, some 6,000 rows: intervals of more take many seconds
+
+
+def find_intervals(folder: Path, by_client: bool = True) -> ScoreIntervals | None:
+    """Return the intervals of a folder's scores; None without predictions, or for so many rows that they take long."""
+    predictions = folder / PREDICTIONS_FILE
+    if not predictions.is_file() or predictions.stat().st_size > _MAX_BYTES:
+        return None
+    try:
+        return compute_intervals(folder, ScoreOptions(), by_client=by_client)
+    except UserError:
+        return None
+
+
+def interval_columns(intervals: ScoreIntervals) -> dict[tuple[str, str, str], dict[str, str]]:
+    """Return the columns NAME_low and NAME_high, as text, of the row of a set, model and client in scores.csv."""
+    columns: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in intervals.rows:
+        if row.method == BOOTSTRAP and row.low == row.low:
+            of_row = columns.setdefault((row.split, row.models[0], row.client), {})
+            of_row |= {f"{row.score}_low": str(row.low), f"{row.score}_high": str(row.high)}
+    return columns
+
+
+def interval_table(folder: Path) -> str:
+    """Return a table of the scores of all held-out rows with intervals that opens on demand; "" without intervals."""
+    intervals = find_intervals(folder, by_client=False)
+    if intervals is None:
+        return ""
+    headers = ["model", "score", "method", "value", "low", "high"]
+    rows = [[row.models[0], row.score, row.method, row.estimate, row.low, row.high] for row in intervals.rows]
+    cells = [["" if value != value else value for value in row] for row in rows]
+    caption = ". ".join([intervals.title, *intervals.warnings])
+    return collapsible("Scores of held-out rows with intervals", html_table(headers, cells, "intervals", caption))
