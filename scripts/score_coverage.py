@@ -1,6 +1,6 @@
 """Measure how often the intervals of ``fcorun scores`` cover the true scores of simulated predictions.
 
-    python scripts/score_coverage.py [NAME...] [--repetitions 500]
+    python scripts/score_coverage.py [NAME...] [--repetitions 400]
 
 A model predicts the log odds of one of two classes. The true log odds are these, plus a constant that sets the
 prevalence, plus a term that the rows of a cluster share. The true scores are those of a million rows. The script prints
@@ -115,7 +115,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="designs; default: all")
-    parser.add_argument("--repetitions", type=int, default=500)
+    parser.add_argument("--repetitions", type=int, default=400)
     arguments = parser.parse_args()
     print(f"| design | AUC, DeLong | {' | '.join(SCORES)} | without an interval |")
     print("| --- | --- |" + " --- |" * (len(SCORES) + 1))
