@@ -97,6 +97,7 @@ class Settings:
     threshold: Annotated[float | str, "outside identity", _THRESHOLD] = 0.5
     x: Annotated[CurveAxis | str, "outside identity"] = "rounds"  # or the name of a monotone metric
     style: Annotated[FigureStyle, "outside identity"] = "paper"
+    title: Annotated[str | None, "outside identity"] = None
     checkpoint_every: Annotated[NonNegative, "outside identity"] = 5.0
     memory: Annotated[Positive | None, "outside identity"] = None
     devices: Annotated[Literal["all"] | AutoCount, "outside identity"] = AUTO

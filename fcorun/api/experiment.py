@@ -83,6 +83,7 @@ class Experiment:
         metric: the metric that ranks the points of a sweep.
         x: the horizontal axis of curves.
         style: the size of pictures.
+        title: the title of pictures and of the report page.
         checkpoint_every: seconds between checkpoints.
         memory: GiB that the runs of a batch may take together.
         devices: devices of a run.
@@ -120,6 +121,7 @@ class Experiment:
     metric: str | Literal["auto"] | None = AUTO
     x: CurveAxis | Literal["auto"] = AUTO
     style: FigureStyle | Literal["auto"] = AUTO
+    title: str | Literal["auto"] | None = AUTO
     checkpoint_every: float | Literal["auto"] = AUTO
     memory: float | Literal["auto"] | None = AUTO
     devices: int | Literal["auto", "all"] = AUTO

@@ -52,6 +52,7 @@ class FrameOptions(ArrayOptions, total=False):
     split: str | None
     fold: str | None
     keep: list[str] | None
+    labels: str | None
 
 
 @python_errors(lambda _: PythonNames("arrays"))
@@ -152,7 +153,7 @@ def from_frame(
         task: as for ``from_arrays``.
         name: the name of the data, in messages and folders.
         options: further options of a table: weight, offset, event, group, split, fold (names of columns), validation,
-            test, standardize, missing, only, ignore, keep, positive, seed, ...
+            test, standardize, missing, only, ignore, keep, labels, positive, seed, ...
 
     Raises UserError for a frame without these columns, missing names of clients, and unknown options.
     """

@@ -16,6 +16,7 @@ from fcorun.plugin_code import code_identifier
 from fcorun.rows.host_matrix import balance_clients
 from fcorun.rows.rows import Rows
 from fcorun.tables.encoding import Encoding
+from fcorun.tables.labels import Labels, label_features
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +33,7 @@ class Features:
         value_range: the least and the largest value of each feature in the training rows before standardization,
             (2, d), where there is an encoding; else None.
         gaps: the number of rows without a value, by column that has any, where there is an encoding.
+        labels: the label and the unit of columns, by name, as a file of labels has them.
     """
 
     names: tuple[str, ...] = ()
@@ -42,6 +44,15 @@ class Features:
     encoding: Encoding | None = None
     value_range: np.ndarray | None = None
     gaps: dict[str, int] = dataclasses.field(default_factory=dict)
+    labels: Labels = dataclasses.field(default_factory=dict)
+
+    @property
+    def display_names(self) -> tuple[str, ...]:
+        """The names of the features in pictures: their labels where a file of labels has any, else ``names``."""
+        if self.encoding is None or not self.labels:
+            return self.names
+        labels = label_features(self.encoding, self.labels)
+        return tuple(labels.get(name, name) for name in self.names)
 
     def __repr__(self) -> str:
         names = ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")

@@ -33,6 +33,7 @@ from fcorun.tables.data_warnings import (
 )
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, encode_targets, order_classes, read_encoding
 from fcorun.tables.fit_encoding import ClientRows, MissingPolicy, encode
+from fcorun.tables.label_file import assign_roles, read_label_file
 from fcorun.tables.partition import assign_clients
 from fcorun.tables.readers import detect_ending, find_file, read_table
 from fcorun.tables.scaling import ClientScalings, Scaling, standardize_per_client
@@ -96,6 +97,8 @@ class Table(Dataset):
         resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
             are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
         keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
+        labels: a CSV with the labels, units and roles of columns: see ``fcorun.tables.label_file``. Only the roles are
+            part of the identity, as the options that they stand for.
     """
 
     source = "yours"
@@ -125,8 +128,12 @@ class Table(Dataset):
     fold: ColumnName = None
     keep: ColumnNames = None
     event: ColumnName = None
+    labels: PathOption | None = None
 
     def __post_init__(self):
+        if self.labels is not None:
+            for option, columns in assign_roles(read_label_file(self.labels), self.roles, self.labels).items():
+                object.__setattr__(self, option, columns)
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} needs data.standardize=pooled: give that too")
         HoldOut(self.validation, self.test).check()
@@ -240,7 +247,14 @@ class Table(Dataset):
             train=all_rows.take(training),
             validation=all_rows.take(validation),
             test=all_rows.take(test),
-            features=Features(names, standardized=standardized, encoding=encoding, value_range=value_range, gaps=gaps),
+            features=Features(
+                names,
+                standardized=standardized,
+                encoding=encoding,
+                value_range=value_range,
+                gaps=gaps,
+                labels={} if self.labels is None else read_label_file(self.labels),
+            ),
             task=self.target_task,  # type: ignore[arg-type]
             classes=classes,
             clients=tuple(client_names[m] for m in trained),

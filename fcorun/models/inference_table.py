@@ -18,7 +18,7 @@ from fcorun.sources.catalogue import parse_source
 COLUMNS = (
     *("feature", "estimate", "standard_error", "low", "high", "p_value", "p_holm"),
     *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
-    *("penalized", "method"),
+    *("penalized", "method", "label"),
 )
 INTERCEPT = "(intercept)"
 _RATIOS = {Logistic: "odds ratio", Poisson: "rate ratio", Gamma: "ratio of means"}
@@ -39,6 +39,7 @@ class InferenceTable:
         outcome: the class whose odds a logistic model is for, else "".
         level: the confidence level.
         title: what the intervals are, in one line.
+        labels: the names of the features as a file of labels has them; empty: ``features``.
     """
 
     features: tuple[str, ...]
@@ -57,6 +58,12 @@ class InferenceTable:
     outcome: str
     level: float
     title: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def display_names(self) -> tuple[str, ...]:
+        """The names of the rows in pictures."""
+        return self.labels or self.features
 
     def to_rows(self) -> list[tuple]:
         """Return a row for each feature, with the columns ``COLUMNS``; None for what there is none of."""
@@ -69,7 +76,7 @@ class InferenceTable:
             *(self.estimate_standardized, self.low_standardized, self.high_standardized, *ratios, self.penalized),
         )
         columns = [[None if np.isnan(value) else float(value) for value in values] for values in numbers]
-        return list(zip(self.features, *columns, self.method, strict=True))
+        return list(zip(self.features, *columns, self.method, self.display_names, strict=True))
 
     def to_csv(self) -> str:
         """Return the content of inference.csv."""
@@ -106,6 +113,8 @@ def build_table(inference: Inference) -> InferenceTable:
     if problem.has_penalty and inference.options.method == "debiased":
         penalized[kept] = np.where(has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan)
     features = (*problem.feature_names, INTERCEPT) if problem.has_intercept else problem.feature_names
+    described = problem.data.features
+    labels = (*described.display_names, *features[problem.n_features :]) if described.labels else ()
     return InferenceTable(
         features=features,
         estimate=spread(in_units.theta, has_units),
@@ -123,6 +132,7 @@ def build_table(inference: Inference) -> InferenceTable:
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
         level=inference.options.level,
         title=describe_method(inference),
+        labels=labels,
     )
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -58,7 +59,10 @@ def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays |
     coefficients = None
     if not (job.divergence_round or personal_only(job.rows)) and is_linear_model(type(job.experiment.objective)):
         coefficients = coefficients_from(solution, data, job.experiment.data.units)
-    pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
+    named = coefficients
+    if coefficients is not None and data.features.labels:
+        named = replace(coefficients, features=data.features.display_names)
+    pictures = _begin_pictures(job, named) if job.with_pictures else None
     if not job.divergence_round:
         separation_warning = warn_separation(job.experiment, data, job.rows[-1])
         _add_final_warnings(job, separation_warning)
@@ -194,7 +198,7 @@ def _add_curves(job: Job, curves: Curves | None, pictures: Pictures | None) -> P
         return pictures
     from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 
-    drawn = begin_call(job.helper, draw_held_out_rows, curves, job.label, style=job.experiment.settings.style)
+    drawn = begin_call(job.helper, draw_held_out_rows, curves, job.picture_title, style=job.experiment.settings.style)
     return lambda: {**pictures(), **drawn()}
 
 
@@ -208,10 +212,10 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
 
     settings = job.experiment.settings
     options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
-    curves = begin_call(job.helper, draw_run, job.rows, job.label, settings.cutoff, **options)
+    curves = begin_call(job.helper, draw_run, job.rows, job.picture_title, settings.cutoff, **options)
     if coefficients is None:
         return lambda: {"curves.png": curves()}
-    model = begin_call(job.helper, draw_model, coefficients, job.label, settings.cutoff, style=settings.style)
+    model = begin_call(job.helper, draw_model, coefficients, job.picture_title, settings.cutoff, style=settings.style)
     return lambda: {"curves.png": curves(), **model()}
 
 
@@ -294,7 +298,7 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
         if data.clients:
             summary["client_names"] = list(data.clients)
     if outcome := summarize_outcome(data):
-        summary |= {"outcome": outcome, "gaps": data.features.gaps}
+        summary |= {"outcome": outcome, "gaps": data.features.gaps, "labels": dict(data.features.labels)}
     return summary
 
 

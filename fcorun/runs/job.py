@@ -184,6 +184,11 @@ class Job(RunHistory):
         """The plug-ins and numbers of the run in one line."""
         return self.experiment.label
 
+    @property
+    def picture_title(self) -> str:
+        """The title of the run's pictures."""
+        return self.experiment.settings.title or self.label
+
     def headline(self) -> str:
         """Return the minimised metric and the default metric of the last evaluation as text."""
         row = self.rows[-1]

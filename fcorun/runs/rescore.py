@@ -53,4 +53,4 @@ def _draw_again(job: Job, results: HeldOutResults) -> dict[str, bytes]:
         return {}
     from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 
-    return draw_held_out_rows(results.curves, job.label, style=job.experiment.settings.style)
+    return draw_held_out_rows(results.curves, job.picture_title, style=job.experiment.settings.style)

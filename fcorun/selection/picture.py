@@ -15,7 +15,9 @@ _MAX_LETTERS = 18  # of a name in the margin
 
 
 def format_title(experiment: PreparedExperiment) -> str:
-    """Return the method, the data and psi as the title of a picture."""
+    """Return the title of a picture: the key ``title``, else the method, the data and psi."""
+    if experiment.settings.title:
+        return experiment.settings.title
     names = experiment.names
     method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
     path = getattr(experiment.data, "path", None)

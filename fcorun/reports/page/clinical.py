@@ -42,7 +42,7 @@ def add_choice_section(page: Page, model: TableModel) -> None:
     """Add how the strength of the penalty was chosen."""
     blocks = [paragraph(_describe_choice(model))]
     if model.selection_folder:
-        blocks += studies.selection_blocks(page, model.selection_folder)
+        blocks += studies.selection_blocks(page, model.selection_folder, model.labels)
     page.add_section("chosen", "How the model was chosen", *blocks)
 
 

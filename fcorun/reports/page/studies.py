@@ -1,6 +1,6 @@
 """The studies of the page: figures with their claims, selections of a strength, stability selections."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,18 +118,24 @@ def describe_selection(about: dict[str, Any], name: str) -> str:
     return f"{text}, {chosen}{_describe_status(str(about.get('status')))}"
 
 
-def selection_blocks(page: Page, folder: Path) -> list[str]:
-    """Return the charts of the scores and the path of a selection, its warnings, and its scores as a table."""
+def selection_blocks(page: Page, folder: Path, labels: Mapping[str, str] | None = None) -> list[str]:
+    """Return the charts of the scores and the path of a selection, its warnings, and its scores as a table.
+
+    ``labels`` are names of features for readers.
+    """
     about = read_json(folder / SELECTION_FILE)
     number = str(about.get("param_name"))
     curve = read_csv(folder / "curve.csv")
+    paths = read_csv(folder / "path.csv")
+    for row in paths:
+        row["feature"] = (labels or {}).get(row["feature"], row["feature"])
     charts = []
     if curve:
         charts.append(_add_cross_validation_chart(page, about, curve))
     charts.append(
         _add_path_chart(
             page,
-            read_csv(folder / "path.csv"),
+            paths,
             number,
             "coefficient, of all training rows",
             mark=parse_float(about.get("chosen")),

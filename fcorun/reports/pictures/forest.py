@@ -37,7 +37,7 @@ def draw_forest(table: InferenceTable) -> Any:
     of the data. The intercept is in the file, not in the figure.
     """
     rows = _choose_rows(table)
-    names = [_shorten(table.features[row]) for row in rows]
+    names = [_shorten(table.display_names[row]) for row in rows]
     has_units = bool(np.isfinite(table.estimate[rows]).any())
     name_width = 0.15 + _LETTER * max([*map(len, names), 8])
     text_width = _NUMBERS * (1 + has_units) + _P
