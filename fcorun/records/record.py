@@ -53,6 +53,7 @@ RECORD_FILES = (
         for ending in ("png", "pdf", "svg")
     ),
     "report.html",
+    "report_short.html",
     "run.log",
     "status.json",
 )

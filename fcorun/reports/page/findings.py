@@ -58,8 +58,12 @@ def finding_blocks(model: TableModel, max_rows: int = _MAX_ROWS) -> list[str]:
     if model.task == "multiclass":
         return blocks  # the section of coefficients has a chart by class
     if model.intervals:
-        return [*blocks, *_interval_blocks(model, max_rows), _model_table(model, is_open=False)]
-    return [*blocks, _model_table(model, max_rows=max_rows), *_describe_missing_intervals(model)]
+        return [
+            *blocks,
+            *_interval_blocks(model, max_rows),
+            collapsible("The coefficients of the model, with its intercept", finding_table(model)),
+        ]
+    return [*blocks, finding_table(model, max_rows), *_describe_missing_intervals(model)]
 
 
 def reading_sentences(model: TableModel) -> list[str]:
@@ -156,7 +160,7 @@ def _interval(model: TableModel, row: dict[str, Any], kind: str) -> str:
     return format_interval(*(_exp(value) for value in numbers), null=1.0)
 
 
-def _model_table(model: TableModel, *, max_rows: int = MAX_COEFFICIENTS, is_open: bool = True) -> str:
+def finding_table(model: TableModel, max_rows: int = MAX_COEFFICIENTS) -> str:
     """Return the coefficients of the model with its intercept: those that predict, without intervals."""
     name = model.ratio_name or "difference"
     standardized = model.data.get("standardized") or {}
@@ -180,8 +184,7 @@ def _model_table(model: TableModel, *, max_rows: int = MAX_COEFFICIENTS, is_open
         caption += f" The penalty pulls {'ratios toward 1' if model.ratio_name else 'differences toward 0'}."
     if len(selected) > max_rows:
         caption += f" The {max_rows} largest of {len(selected)}; coefficients.csv has all."
-    table = html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
-    return table if is_open else collapsible("The coefficients of the model, with its intercept", table)
+    return html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
 
 
 def _describe_missing_intervals(model: TableModel) -> list[str]:

@@ -30,7 +30,7 @@ _SCORES = {
     "calibration_intercept": "calibration intercept (0: well calibrated)",
 }
 _AT_THRESHOLD = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
-_BY_CLIENT = ("n", "events", "prevalence", "auc", "c_index", "r2", "rmse", "sensitivity", "specificity",
+MAIN_SCORES = ("n", "events", "prevalence", "auc", "c_index", "r2", "rmse", "sensitivity", "specificity",
               "expected_over_observed", "calibration_slope")  # fmt: skip
 _HEADLINES = ("auc", "c_index", "r2", "accuracy")
 _SET_SENTENCES = {
@@ -43,7 +43,7 @@ _SET_SENTENCES = {
 
 def performance_sentence(model: TableModel) -> str:
     """Return one sentence on the main score on held-out rows; "" without scores."""
-    for row in _rows_of_all(model):
+    for row in rows_of_all(model):
         for name in _HEADLINES:
             if score := format_score(row, name):
                 label = _SCORES[name].partition(" (")[0].partition(",")[0]
@@ -54,13 +54,13 @@ def performance_sentence(model: TableModel) -> str:
 
 def performance_blocks(model: TableModel) -> list[str]:
     """Return scores on held-out rows of all clients and by client, and the pictures of curves."""
-    rows = _rows_of_all(model)
+    rows = rows_of_all(model)
     if not rows:
         return [paragraph("No row was held out, so that the page cannot say how well the model predicts new rows.")]
     sentences = [_SET_SENTENCES[name] for name in HELD_OUT_SETS if any(row["set"] == name for row in rows)]
     for intervals in model.score_intervals:
         sentences.append(". ".join([f"In brackets: {intervals.title}", *intervals.warnings]) + ".")
-    blocks = [_score_table(model, rows), *(paragraph(text, "small") for text in sentences), _client_scores(model)]
+    blocks = [score_table(model, rows), *(paragraph(text, "small") for text in sentences), client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:
         pictures = curve_pictures(model.selection_folder, "Out of fold. ")
@@ -85,19 +85,22 @@ def format_score(row: dict[str, Any], name: str) -> str:
     return f"{text} ({low:.{digits}f} to {high:.{digits}f})" if has_interval else text
 
 
-def _rows_of_all(model: TableModel) -> list[dict[str, Any]]:
+def rows_of_all(model: TableModel) -> list[dict[str, Any]]:
     """Return the scores of all clients together, a row for each set and model."""
     return [row for row in model.held_out_scores if not row["client"]]
 
 
-def _score_table(model: TableModel, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a row for each score, and a column for each set of held-out rows and each model."""
+def score_table(model: TableModel, rows: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> str:
+    """Return a row for each score, and a column for each set of held-out rows and each model.
+
+    ``names`` are the scores of a short table; by default all are shown.
+    """
     several_models = len({row["model"] for row in rows}) > 1
     headers = ["score"]
     for row in rows:
         headers.append(HELD_OUT_SETS[row["set"]] + (f", {row['model']} models" if several_models else ""))
     lines = []
-    for name in _names(rows):
+    for name in names or _names(rows):
         cells = [format_score(row, name) for row in rows]
         if any(cells):
             lines.append([_label(model, name), *cells])
@@ -121,14 +124,14 @@ def _label(model: TableModel, name: str) -> str:
     return label
 
 
-def _client_scores(model: TableModel) -> str:
+def client_scores(model: TableModel) -> str:
     """Return the scores of each client on the first set of held-out rows that has clients."""
     by_client = [row for row in model.held_out_scores if row["client"]]
     if not by_client:
         return ""
     first = by_client[0]["set"], by_client[0]["model"]
     rows = [row for row in by_client if (row["set"], row["model"]) == first]
-    names = [name for name in _BY_CLIENT if any(format_score(row, name) for row in rows)]
+    names = [name for name in MAIN_SCORES if any(format_score(row, name) for row in rows)]
     headers = [model.client_word, *(_SCORES[name].partition(" (")[0] for name in names)]
     lines = [[row["client"], *(format_score(row, name) for name in names)] for row in rows]
     caption = f"By {model.client_word}, {HELD_OUT_SETS[first[0]]}. Scores of few rows are uncertain."

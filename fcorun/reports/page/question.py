@@ -44,7 +44,7 @@ def question_blocks(model: TableModel) -> list[str]:
         text = hide_row_numbers(str(warning).removeprefix(f"data.path={model.config.get('data.path')}: "))
         if not text.startswith(_TOLD_ELSEWHERE) or (text.startswith("gaps") and "gaps" not in model.data):
             notes.append(text[:1].upper() + text[1:] + ".")
-    return [_client_table(model), facts_table(_describe_preparation(model)), _gap_table(model), bullet_list(notes)]
+    return [client_table(model), facts_table(describe_preparation(model)), _gap_table(model), bullet_list(notes)]
 
 
 def _add_sets(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -66,7 +66,7 @@ def _add_sets(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return totals
 
 
-def _client_table(model: TableModel) -> str:
+def client_table(model: TableModel) -> str:
     """Return a row for each client, the last for all: its rows by split, and its events or the mean of its target."""
     totals = _add_sets(model.outcome_rows)
     sets = [name for name in _SET_NAMES if any(name in total for total in totals.values())]
@@ -92,7 +92,7 @@ def _client_table(model: TableModel) -> str:
     return collapsible(f"The rows of {len(clients)} clients", table) if len(clients) > _MAX_CLIENTS else table
 
 
-def _describe_preparation(model: TableModel) -> list[tuple[str, str]]:
+def describe_preparation(model: TableModel) -> list[tuple[str, str]]:
     """Return names and sentences on columns, gaps, held-out rows and scaling."""
     facts = [("Outcome", f"{model.outcome} (column '{model.config['data.target']}')")]
     columns = [model.label(column.name) for column in model.encoding.columns]

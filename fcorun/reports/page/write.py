@@ -11,6 +11,7 @@ from fcorun.records.record import Record, load_records
 from fcorun.system.files import write_atomically
 
 REPORT_FILE = "report.html"
+SHORT_FILE = "report_short.html"  # one sheet
 
 
 def key_comments(records: Iterable[Record]) -> dict[str, str]:

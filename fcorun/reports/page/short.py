@@ -1,0 +1,68 @@
+"""The short page of a model of a user's table: question, result and performance on one sheet of A4, without scripts."""
+
+import time
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from fcorun.errors import UserError
+from fcorun.records.record import Record
+from fcorun.reports.build_table import drop_superseded
+from fcorun.reports.page import clinical, performance
+from fcorun.reports.page.elements import embed_picture, facts_table, paragraph, read_asset, warning_list
+from fcorun.reports.page.findings import finding_table, reading_sentences, warnings_of
+from fcorun.reports.page.question import client_table, describe_preparation
+from fcorun.reports.page.studies import find_studies
+from fcorun.reports.page.table_model import TableModel, find_table_model
+
+_FACTS = ("Left out", "Gaps", "Held out")
+_MAX_FEATURES = 12  # in the table, where there is no forest plot
+
+
+def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
+    """Return the sheet about the records in and under ``folders``, as HTML.
+
+    Raises UserError if they are not one finished run on a table with named columns, or one selection.
+    """
+    model = find_table_model(drop_superseded(records)[0] if records else [], find_studies(folders))
+    if model is None:
+        raise UserError(
+            f"--short is about one finished run, or one selection, on a table with named columns, and "
+            f"{', '.join(map(str, folders))} holds something else: leave --short out, or give the folder of one"
+        )
+    question, answer = clinical.clinical_summary(model)
+    parts = {
+        "TITLE": escape(clinical.clinical_title(model)),
+        "STYLE": read_asset("short.css"),
+        "SUMMARY": paragraph(question) + paragraph(answer),
+        "WARNINGS": warning_list(warnings_of(model)),
+        "ASKED": client_table(model) + facts_table(fact for fact in describe_preparation(model) if fact[0] in _FACTS),
+        "RESULT": _result(model),
+        "PERFORMANCE": _performance(model),
+        "MAKER": escape(f"Made by fcorun, {time.strftime('%Y-%m-%d')}; report.html has all details."),
+    }
+    html, *pieces = read_asset("short.html").split("{{")
+    for piece in pieces:
+        name, text = piece.split("}}", 1)
+        html += parts[name] + text
+    return html
+
+
+def _result(model: TableModel) -> str:
+    """Return the forest plot if there are intervals, else the table of the largest coefficients, and how to read it."""
+    forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
+    shown = forest or finding_table(model, _MAX_FEATURES)
+    return shown + "".join(paragraph(sentence, "small") for sentence in reading_sentences(model))
+
+
+def _performance(model: TableModel) -> str:
+    """Return the main scores of all clients and of each, and the curves."""
+    rows = performance.rows_of_all(model)
+    if not rows:
+        return "".join(performance.performance_blocks(model))
+    folder = model.record.folder
+    if not (folder / "roc.png").exists() and model.selection_folder:
+        folder = model.selection_folder
+    curves = "".join(embed_picture(folder / f"{name}.png", "") for name in ("roc", "calibration", "decision"))
+    scores = performance.score_table(model, rows, performance.MAIN_SCORES)
+    return f'<div class="columns">{scores}{performance.client_scores(model)}</div><div class="curves">{curves}</div>'
