@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from fake_records import fake_config, fake_record
 
+from fcorun.cli.commands import main
 from fcorun.records.formats import csv_text
 from fcorun.records.record import load_records
 from fcorun.reports.page import build, clinical
 from fcorun.reports.page.elements import Page, PageSection
+from fcorun.reports.page.short import build_short_page
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import TableModel, find_table_model, hide_row_numbers
 
@@ -188,3 +190,33 @@ def test_pages_of_other_runs_stay_as_they_are():
     write_model("two/a")
     write_model("two/b")
     assert find_table_model(load_records("two"), []) is None
+
+
+def test_the_short_page_is_the_first_three_sections():
+    folder = write_model(reason="not finished: more rounds may help")
+    text = build_short_page([folder], load_records(folder))
+    assert re.findall("<h2>(.*?)</h2>", text) == ["What was asked", "The result", "Performance on held-out rows"]
+    assert "Not finished: more rounds may help" in text
+    assert "age|1.82|1.35" in plain(text)
+    assert "AUC (0.5: chance, 1: perfect)|0.75" in plain(text)
+    assert "<script" not in text
+
+
+def test_the_short_page_is_written_into_the_folder(capsys):
+    folder = write_model()
+    assert main(["report", str(folder), "--short"]) == 0
+    assert (folder / "report_short.html").exists()
+    assert not (folder / "report.html").exists()
+    fake_record("simulated")
+    assert main(["report", "simulated", "--short"]) == 2
+    assert "--short is about one finished run, or one selection" in capsys.readouterr().err
+
+
+def test_labels_are_the_names_of_features():
+    labels = {"age": {"label": "age at admission", "unit": "years"}, "ward": {"label": "Ward", "unit": ""},
+              "dead": {"label": "death within 30 days", "unit": ""}}  # fmt: skip
+    folder = write_model(labels=labels)
+    assert clinical.clinical_title(read_model(folder)) == "Prediction of death within 30 days: yes"
+    text = plain(main_sections(folder)["result"].content)
+    assert "age at admission (years)|1.82|1.35" in text
+    assert "Ward: er|" in text

@@ -57,13 +57,11 @@ def finding_blocks(model: TableModel, max_rows: int = _MAX_ROWS) -> list[str]:
     blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
     if model.task == "multiclass":
         return blocks  # the section of coefficients has a chart by class
-    if model.intervals:
-        return [
-            *blocks,
-            *_interval_blocks(model, max_rows),
-            collapsible("The coefficients of the model, with its intercept", finding_table(model)),
-        ]
-    return [*blocks, finding_table(model, max_rows), *_describe_missing_intervals(model)]
+    if not model.intervals:
+        reading = bullet_list(reading_sentences(model))
+        return [*blocks, finding_table(model, max_rows), paragraph(missing_intervals_sentence(model)), reading]
+    coefficients = collapsible("The coefficients of the model, with its intercept", finding_table(model))
+    return [*blocks, *_interval_blocks(model, max_rows), coefficients]
 
 
 def reading_sentences(model: TableModel) -> list[str]:
@@ -187,13 +185,12 @@ def finding_table(model: TableModel, max_rows: int = MAX_COEFFICIENTS) -> str:
     return html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
 
 
-def _describe_missing_intervals(model: TableModel) -> list[str]:
-    """Return how to read the numbers, and the sentence on intervals that the record does not have."""
+def missing_intervals_sentence(model: TableModel) -> str:
+    """Return the sentence on the intervals that the record does not have."""
     objective = str(model.config.get("objective.class")).rpartition(".")[2]
-    sentence = "These numbers have no intervals: fcorun has none for this model."
     if objective in _WITH_INTERVALS and str(model.config.get("reg.name")) in _PENALTIES_WITH_INTERVALS:
-        sentence = "These numbers have no intervals yet: fcorun infer RECORD adds them."
-    return [paragraph(sentence), bullet_list(reading_sentences(model))]
+        return "These numbers have no intervals yet: fcorun infer RECORD adds them."
+    return "These numbers have no intervals: fcorun has none for this model."
 
 
 def _exp(value: float) -> float:

@@ -105,7 +105,9 @@ def describe_preparation(model: TableModel) -> list[tuple[str, str]]:
     facts.append(("Left out", _describe_left_out(model)))
     missing = str(model.config.get("data.missing") or "")
     if model.data.get("gaps"):
-        facts.append(("Gaps", f"filled by {_FILLS.get(missing, 'the values of an earlier record')}; counts below"))
+        counts = model.data["gaps"].values()
+        fill = _FILLS.get(missing, "the values of an earlier record")
+        facts.append(("Gaps", f"{sum(counts):,} in {len(counts)} columns, filled by {fill}"))
     elif "gaps" in model.data:
         facts.append(("Gaps", "none: each row has a value of each feature"))
     facts.append(("Held out", _describe_held_out(model)))

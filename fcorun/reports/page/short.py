@@ -10,7 +10,7 @@ from fcorun.records.record import Record
 from fcorun.reports.build_table import drop_superseded
 from fcorun.reports.page import clinical, performance
 from fcorun.reports.page.elements import embed_picture, facts_table, paragraph, read_asset, warning_list
-from fcorun.reports.page.findings import finding_table, reading_sentences, warnings_of
+from fcorun.reports.page.findings import finding_table, missing_intervals_sentence, reading_sentences, warnings_of
 from fcorun.reports.page.question import client_table, describe_preparation
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import TableModel, find_table_model
@@ -51,7 +51,7 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
 def _result(model: TableModel) -> str:
     """Return the forest plot if there are intervals, else the table of the largest coefficients, and how to read it."""
     forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
-    shown = forest or finding_table(model, _MAX_FEATURES)
+    shown = forest or finding_table(model, _MAX_FEATURES) + paragraph(missing_intervals_sentence(model))
     return shown + "".join(paragraph(sentence, "small") for sentence in reading_sentences(model))
 
 
@@ -65,4 +65,5 @@ def _performance(model: TableModel) -> str:
         folder = model.selection_folder
     curves = "".join(embed_picture(folder / f"{name}.png", "") for name in ("roc", "calibration", "decision"))
     scores = performance.score_table(model, rows, performance.MAIN_SCORES)
-    return f'<div class="columns">{scores}{performance.client_scores(model)}</div><div class="curves">{curves}</div>'
+    tables = f'<div class="columns scores">{scores}{performance.client_scores(model)}</div>'
+    return f'{tables}<div class="curves">{curves}</div>'
