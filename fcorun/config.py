@@ -25,8 +25,7 @@ from fcorun.trust import import_trusted_module, import_user_module, is_free_to_i
 # "or auto": the text auto is allowed, for a number that is computed before the run;
 # "outside identity": the option is not part of a run's identity;
 # "in memory": the option holds rows of this process, and is part of no configuration file;
-# "default outside identity": the option is part of a run's identity unless it has its default. Runs from before the
-# option existed keep their identity.
+# "default outside identity": the option is part of a run's identity unless it has its default, as in older runs.
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
