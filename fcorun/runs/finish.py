@@ -280,10 +280,22 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
     summary["validation_examples"] = 0 if data.validation is None else data.validation.n_rows
     if data.test is not None:
         summary["test_examples"] = data.test.n_rows
-    summary |= {"features": int(data.train.x.shape[1]), "feature_names": list(data.features.names), "task": data.task}
     if not experiment.data.units:
         summary["units"] = False
-    summary |= {"classes": [str(label) for label in data.classes], "fingerprint": experiment.fingerprint}
+    summary |= {"fingerprint": experiment.fingerprint, **describe_features(data)}
+    if outcome := summarize_outcome(data):
+        summary |= {"outcome": outcome, "gaps": data.features.gaps, "labels": dict(data.features.labels)}
+    return summary
+
+
+def describe_features(data: FederatedData) -> dict[str, Any]:
+    """Return what a prediction for new rows takes from the section on the data in summary.json."""
+    summary: dict[str, Any] = {
+        "features": int(data.train.x.shape[1]),
+        "feature_names": list(data.features.names),
+        "task": data.task,
+        "classes": [str(label) for label in data.classes],
+    }
     if data.classes:
         summary["class_type"] = type(data.classes[0]).__name__
     if data.features.scale != 1:
@@ -297,8 +309,6 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
         summary["limits"] = data.features.value_range.astype(float).tolist()
         if data.clients:
             summary["client_names"] = list(data.clients)
-    if outcome := summarize_outcome(data):
-        summary |= {"outcome": outcome, "gaps": data.features.gaps, "labels": dict(data.features.labels)}
     return summary
 
 

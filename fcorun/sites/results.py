@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.records.formats import arrays_from_bytes, yaml_text
+from fcorun.runs.finish import describe_features
 from fcorun.system.files import read_regular_file, remove_path, write_atomically
+from fcorun.tables.encoding import ENCODING_FILE
 
-_STATUS, _MODEL, _CONFIG = "status.json", "solution.npz", "config.yaml"
+_STATUS, _MODEL, _CONFIG, _SUMMARY = "status.json", "solution.npz", "config.yaml", "summary.json"
 RESULT_FILES = (
-    *("metrics.csv", "scores.csv", "coefficients.csv", "encoding.json", "summary.json"),
+    *("metrics.csv", "scores.csv", "coefficients.csv", ENCODING_FILE, _SUMMARY),
     *(_MODEL, _STATUS),
 )
+_FOR_PREDICTIONS = {"features", "feature_names", "task", "classes", "class_type", "scale", "standardized", "limits"}
 MAX_RESULT_BYTES = 2**28
 
 
@@ -39,6 +43,26 @@ def read_result(files: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict
     if json.loads(contents[_STATUS])["status"] != "done":
         raise ValueError("a run that is not done")
     return contents, arrays_from_bytes(contents[_MODEL])
+
+
+def check_result(contents: Mapping[str, bytes], data: FederatedData) -> None:
+    """Raise UserError for a result that makes other predictions of new rows than the agreement on ``data`` says.
+
+    Whatever else the files have is the server's word.
+    """
+    assert data.features.encoding is not None
+    summary = json.loads(contents[_SUMMARY])
+    agreed = describe_features(data)
+    sent = {name: value for name, value in summary["data"].items() if name in _FOR_PREDICTIONS}
+    same_encoding = json.loads(contents[ENCODING_FILE]) == _plain(data.features.encoding.to_dict())
+    if sent != _plain(agreed) or not same_encoding or summary.get("threshold"):
+        raise UserError("the server came with other columns, classes or means than all sites agreed on: its result is "
+                        "not kept")  # fmt: skip
+
+
+def _plain(values: Any) -> Any:
+    """Return values as they are read from JSON."""
+    return json.loads(json.dumps(values))
 
 
 def write_result(folder: Path, contents: Mapping[str, bytes], config: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from fcorun.sites.request_checks import (
     check_model,
     check_numbers,
 )
-from fcorun.sites.results import read_result, write_result
+from fcorun.sites.results import check_result, read_result, write_result
 from fcorun.sites.score_sums import ScoreSums
 from fcorun.sites.site_folds import SiteFolds, check_fold_sizes
 from fcorun.sites.table_agreement import Agreement
@@ -219,7 +219,7 @@ class Site:
     @property
     def _drawn_folds(self) -> SiteFolds:
         if self._folds is None:
-            self._folds = SiteFolds.draw(self.plan, self.policy, self.own_data, self.data)
+            self._folds = SiteFolds.draw(self.plan, self.policy, self.table, self.own_data, self.data)
         return self._folds
 
     def _begin_subset(self, request: Message) -> Message:
@@ -330,6 +330,7 @@ class Site:
         """Keep the result of the run as a record in the site's folder."""
         contents, model = read_result(request.arrays)
         self._check_last_model(model)
+        check_result(contents, self.own_data)
         if self.result_folder is not None:
             write_result(self.result_folder, contents, self.plan.config_of(self.points[0]))
         return Message("result")

@@ -11,12 +11,14 @@ from fcorun.datasets.subset import restandardize_rows, take_subset
 from fcorun.errors import UserError
 from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.folds import assign_clients, assign_folds, check_groups_within_clients
+from fcorun.sites.fold_cells import check_fold_cells
 from fcorun.sites.fold_counts import FoldCounts, place_rows
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_selection import REFIT
 from fcorun.sites.policy import Policy
 from fcorun.sites.table_options import OwnTableError
+from fcorun.sites.table_rows import SiteTable
 from fcorun.tables.client_sums import add_clients, sum_by_client, sum_squares_by_client
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
@@ -40,7 +42,7 @@ class SiteFolds:
     fold: np.ndarray
 
     @classmethod
-    def draw(cls, plan: Plan, policy: Policy, own: FederatedData, data: FederatedData) -> "SiteFolds":
+    def draw(cls, plan: Plan, policy: Policy, table: SiteTable, own: FederatedData, data: FederatedData) -> "SiteFolds":
         """Draw the folds of a site's rows as ``fcorun select`` does. Raises UserError for few rows of a fold."""
         selection, seed = plan.select, plan.experiment.settings.seed
         assert selection is not None
@@ -54,6 +56,9 @@ class SiteFolds:
             fold = np.empty(0, np.int64)
         folds = cls(plan, policy, own, data, fold)
         folds._check()
+        if len(own.train):
+            assert own.features.encoding is not None
+            check_fold_cells(table, own.features.encoding, own.train, fold, selection.n_folds)
         return folds
 
     @property

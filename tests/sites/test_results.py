@@ -74,6 +74,22 @@ def test_a_site_keeps_no_other_files_and_no_other_model(tmp_path):
 
     other = {name: values + 1 for name, values in record.solution.items()}
     refuse("another model than the one it had evaluated last", **{"solution.npz": npz_bytes(other)})
+    summary, encoding = (json.loads(files[name].tobytes()) for name in ("summary.json", "encoding.json"))
+    moved = [mean + 1 for mean in summary["data"]["standardized"]["mean_"]]
+    for change in (
+        {"feature_names": summary["data"]["feature_names"][::-1]},
+        {"task": "binary", "classes": ["yes", "no"]},
+        {"standardized": summary["data"]["standardized"] | {"mean_": moved}},
+        {"standardized": None},
+        {"scale": 2.0},
+    ):
+        forged = json.dumps(summary | {"data": summary["data"] | change}).encode()
+        refuse("than all sites agreed on", **{"summary.json": forged})
+    refuse(
+        "than all sites agreed on", **{"summary.json": json.dumps(summary | {"threshold": {"shared": 0.9}}).encode()}
+    )
+    encoding["columns"][-1]["levels"] = ["x", "z", "y"]
+    refuse("than all sites agreed on", **{"encoding.json": json.dumps(encoding).encode()})
     for changed in (
         {"solution.npz": npz_bytes({"weights": np.zeros(3)})},
         {"solution.npz": b"junk"},
@@ -89,3 +105,26 @@ def test_a_site_keeps_no_other_files_and_no_other_model(tmp_path):
     assert FittedRecord(tmp_path / "kept").config["algo"]["class"] == plan.config["algo"]["class"]
     with fails("more often than the plan says, 1 times"):
         site.answer(requests[-2])
+
+
+def test_a_result_of_two_classes_is_kept_with_the_agreed_classes(tmp_path):
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        rows.assign(cost=(rows["cost"] > -10).astype(int)).to_csv(f"{name}.csv", index=False)
+    plan = plan_of("data.task=binary", "data.positive=1", "objective=logistic")
+    sites = sites_of(plan)
+    sites["a"].result_folder = tmp_path / "kept"
+
+    class Forger(InProcessConnections):
+        def ask(self, name, arrays=None, about=None, of=None):
+            if name == "result":
+                arrays = dict(arrays)
+                summary = json.loads(arrays["summary.json"].tobytes())
+                summary["data"]["classes"].reverse()
+                arrays["summary.json"] = np.frombuffer(json.dumps(summary).encode(), np.uint8)
+            return super().ask(name, arrays, about, of)
+
+    with fails("site 'a'", "than all sites agreed on"):
+        run_plan(plan, Forger(sites), tmp_path / "forged")
+    assert not (tmp_path / "kept").exists()
+    run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "honest")

@@ -12,10 +12,12 @@ from three_sites import NAMES, sites_of, write_tables
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_json
+from fcorun.rows.rows import Rows
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection
 from fcorun.selection.fitting import PathFit
 from fcorun.sites.durable import DurableSite
+from fcorun.sites.fold_cells import check_fold_cells
 from fcorun.sites.folder import FolderConnections, FolderSite
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
@@ -23,6 +25,7 @@ from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.selection_trial import try_selection
 from fcorun.sites.study import run_plan
+from fcorun.tables.encoding import Column, Encoding
 
 TWO = NAMES[:2]
 OPTIONS = SelectOptions(folds=2, points=3)
@@ -262,3 +265,31 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
     for name in ("curve.csv", "path.csv", "refit/solution.npz"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert command("one", "one").finished
+
+
+def test_a_fold_has_no_cell_of_a_column_with_few_rows(tmp_path):
+    """The sums of a fold follow from those of all rows and of the others: they are of no value, or of many."""
+    plan = selection_of("algo=gram", "data.missing=mean", "data.validation=0", options=replace(OPTIONS, folds=3))
+    for name in NAMES:
+        rows, rng = pd.read_csv(f"{name}.csv"), np.random.default_rng(0)
+        rows["marker"] = np.nan
+        measured = rng.choice(len(rows), 14, replace=False)
+        rows.loc[measured, "marker"] = rng.normal(100, 15, 14)
+        rows.to_csv(f"{name}.csv", index=False)
+    words = r"site 'a': column 'marker' has values in fewer than 10 training rows of a client in fold 1, [^()]*$"
+    with pytest.raises(UserError, match=words):
+        run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), tmp_path / "marker")
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv").drop(columns="marker")
+        rows.loc[:4, "ward"] = "attic"
+        rows.to_csv(f"{name}.csv", index=False)
+    words = (
+        r"site 'a': column 'ward' has a level in fewer than 3 training rows of a client (in|outside) fold \d, [^()]*$"
+    )
+    with pytest.raises(UserError, match=words):
+        run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), tmp_path / "ward")
+    site = sites_of(plan, Policy(alone="allow"))["a"]
+    with fails("fold", "(level 'attic')"):
+        encoding = Encoding((Column("ward", "levels", ("attic", "x", "y", "z")),))
+        rows = Rows(np.zeros((60, 1)), np.zeros(60), np.zeros(60, int), row=np.arange(60))
+        check_fold_cells(site.table, encoding, rows, np.arange(60) % 3, 3)
