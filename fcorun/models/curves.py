@@ -196,7 +196,8 @@ def wilson_interval(share: float, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a share of n rows (Wilson, JASA 1927)."""
     center = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half_width = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    return float(max(center - half_width, 0)), float(min(center + half_width, 1))
+    low, high = max(center - half_width, 0), min(center + half_width, 1)
+    return float(min(low, share)), float(max(high, share))  # rounding must not leave a share of 0 or 1 outside
 
 
 def trace_decision(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"], threshold: float) -> list[Row]:

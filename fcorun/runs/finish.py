@@ -17,7 +17,7 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.config import IDENTITY_SECTIONS
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.errors import UserError, first_line
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.classifier_warnings import warn_constant_prediction, warn_separation
 from fcorun.experiment.convergence import (
@@ -171,7 +171,12 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictur
     _write_next(job, "summary.json", json_text(summary))
     if pictures:
         start = time.perf_counter()
-        for name, content in pictures().items():
+        try:
+            contents = pictures()
+        except Exception as error:
+            contents = {}  # the run is computed: a picture that fails costs the pictures alone
+            reason = "; ".join(filter(None, (reason, f"the pictures could not be drawn ({first_line(error)})")))
+        for name, content in contents.items():
             _write_next(job, name, content)
         summary["seconds"]["picture"] = time.perf_counter() - start
         _write_next(job, "summary.json", json_text(summary))

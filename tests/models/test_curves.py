@@ -9,7 +9,14 @@ from matplotlib.image import imread
 from sklearn import metrics
 
 from fcorun.datasets.base import FederatedData
-from fcorun.models.curves import compute_curves, smooth_line, trace_calibration, trace_decision, trace_roc
+from fcorun.models.curves import (
+    compute_curves,
+    smooth_line,
+    trace_calibration,
+    trace_decision,
+    trace_roc,
+    wilson_interval,
+)
 from fcorun.models.predictions import Predictions
 from fcorun.models.scores import tabulate_scores
 from fcorun.objectives import Logistic
@@ -114,3 +121,10 @@ def test_a_record_and_its_page_have_the_pictures(trained):
     page = build_page([record.folder], [record])
     assert page.count("data:image/png") == 3
     assert "Decision curve" in page
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 0.5])
+def test_a_share_is_in_its_interval_whatever_the_rounding(share):
+    for n in range(2, 400):
+        low, high = wilson_interval(share, n)
+        assert 0 <= low <= share <= high <= 1

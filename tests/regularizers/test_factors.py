@@ -66,7 +66,10 @@ def test_strength_max_is_the_smallest_strength_with_solution_zero(name, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", [name for name in SEPARABLE if hasattr(regularizer(name), "conjugate")])
 def test_conjugate_and_dual_scale(name, shape):
-    """For z = prox(z) + v, v is a subgradient: Fenchel's inequality is tight, and v is on the boundary."""
+    """For z = prox(z) + v, v is a subgradient: Fenchel's inequality is tight, and v is on the boundary.
+
+    Squares have a finite conjugate everywhere, so that their scale is 1.
+    """
     psi = regularizer(name)
     z = 3 * jnp.asarray(np.random.default_rng(2).standard_normal(shape))
     w = psi.prox(z, 1.0)
@@ -74,7 +77,9 @@ def test_conjugate_and_dual_scale(name, shape):
     assert psi.dual_scale(v) == pytest.approx(1.0)
     assert psi.value(w) + psi.conjugate(v) == pytest.approx(float(jnp.vdot(w, v)))
     infeasible = jnp.zeros(shape).at[2].set(10.0)  # factor 3
-    expected = 0.7 * 3 / float(jnp.sqrt((infeasible**2).sum())) if name == "group_lasso" else 0.21
+    expected = {"group_lasso": 0.7 * 3 / float(jnp.sqrt((infeasible**2).sum())), "elastic_net": 1, "l2": 1}.get(
+        name, 0.21
+    )
     assert psi.dual_scale(infeasible) == pytest.approx(expected)
     assert psi.dual_scale(infeasible.at[0].set(1e-3)) == 0  # a free feature must have dual 0
 

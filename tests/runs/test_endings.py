@@ -225,3 +225,17 @@ def test_a_target_that_turns_out_not_to_be_measured():
     config = small("data.validation_samples=0") | {"stop": {"val_loss": 1.0}}
     with fails("stop", "'val_loss'", "train_loss"):
         run(config)
+
+
+def test_a_picture_that_fails_costs_no_result(monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("no such colour")
+
+    monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", fail)
+    monkeypatch.setattr(
+        "fcorun.runs.finish.begin_call", lambda helper, function, *args, **kwargs: lambda: function(*args, **kwargs)
+    )
+    record = run(small("rounds=2"), "one")
+    assert record.status["status"] == "done"
+    assert "the pictures could not be drawn (no such colour)" in record.status["reason"]
+    assert not Path("one/curves.png").exists()
