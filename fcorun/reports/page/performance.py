@@ -124,14 +124,14 @@ def _label(model: TableModel, name: str) -> str:
     return label
 
 
-def client_scores(model: TableModel) -> str:
-    """Return the scores of each client on the first set of held-out rows that has clients."""
+def client_scores(model: TableModel, names: Sequence[str] = MAIN_SCORES) -> str:
+    """Return these scores of each client on the first set of held-out rows that has clients."""
     by_client = [row for row in model.held_out_scores if row["client"]]
     if not by_client:
         return ""
     first = by_client[0]["set"], by_client[0]["model"]
     rows = [row for row in by_client if (row["set"], row["model"]) == first]
-    names = [name for name in MAIN_SCORES if any(format_score(row, name) for row in rows)]
+    names = [name for name in names if any(format_score(row, name) for row in rows)]
     headers = [model.client_word, *(_SCORES[name].partition(" (")[0] for name in names)]
     lines = [[row["client"], *(format_score(row, name) for name in names)] for row in rows]
     caption = f"By {model.client_word}, {HELD_OUT_SETS[first[0]]}. Scores of few rows are uncertain."

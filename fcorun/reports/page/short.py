@@ -16,6 +16,7 @@ from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import TableModel, find_table_model
 
 _FACTS = ("Left out", "Gaps", "Held out")
+_CLIENT_SCORES = ("n", "auc", "c_index", "r2", "expected_over_observed")
 _MAX_FEATURES = 12  # in the table, where there is no forest plot
 
 
@@ -65,5 +66,7 @@ def _performance(model: TableModel) -> str:
         folder = model.selection_folder
     curves = "".join(embed_picture(folder / f"{name}.png", "") for name in ("roc", "calibration", "decision"))
     scores = performance.score_table(model, rows, performance.MAIN_SCORES)
-    tables = f'<div class="columns scores">{scores}{performance.client_scores(model)}</div>'
-    return f'{tables}<div class="curves">{curves}</div>'
+    by_client = performance.client_scores(model, _CLIENT_SCORES)
+    brackets = "".join(paragraph(f"In brackets: {each.title}.", "small") for each in model.score_intervals[:1])
+    tables = f'<div class="columns scores">{scores}{by_client}</div>'
+    return f'{tables}{brackets}<div class="curves">{curves}</div>'
