@@ -130,6 +130,14 @@ def check_convexity(case: ObjectiveCase) -> None:
         require_at_most("the loss in the middle of two points", problem.loss(0.5 * (u + v), batch), ends)
 
 
+def check_nonnegative(case: ObjectiveCase) -> None:
+    """Require losses of at least 0 of an objective with nonnegative = True."""
+    for seed in range(3):
+        w, batch = case.example(seed=seed)
+        losses = case.objective.loss(case.problem.predict(w, batch.x), batch.y)
+        require(bool((losses >= 0).all()), "the objective says nonnegative = True, and has negative losses")
+
+
 def check_scores(case: ObjectiveCase) -> None:
     """Require one number a row from loss() and scores(), and the accuracy of the class with the highest prediction."""
     w, batch = case.example()
@@ -232,6 +240,10 @@ def _reason_no_conjugate(case: ObjectiveCase) -> str:
     return "it has several outputs" if case.task == "multiclass" else ""
 
 
+def _reason_not_nonnegative(case: ObjectiveCase) -> str:
+    return "" if vars(type(case.objective)).get("nonnegative") else "it does not say nonnegative = True"
+
+
 def _reason_not_convex(case: ObjectiveCase) -> str:
     return "" if case.objective.convex or hasattr(case.objective, "conjugate") else "it does not say convex = True"
 
@@ -252,6 +264,7 @@ CHECKS: tuple[Check[ObjectiveCase], ...] = (
     Check("the gradient is that of the loss", check_gradient),
     Check("a batch is the weighted mean of its rows", check_weighted_mean),
     Check("rows of weight 0 have no effect", check_padding),
+    Check("no loss is negative", check_nonnegative, _reason_not_nonnegative),
     Check("the loss is convex", check_convexity, _reason_not_convex),
     Check("loss and scores are of each row", check_scores),
     Check("psi acts on the parameters in regularized alone", check_regularized),

@@ -14,6 +14,7 @@ from fcorun.models.prediction_file import SHARED
 from fcorun.models.score_functions import safe_divide
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_sums
+from fcorun.objectives.base import Objective
 from fcorun.rows.site_rows import SiteRows
 
 _NOT_SCORES = {
@@ -23,7 +24,7 @@ _NOT_SCORES = {
 Scores = dict[str, float]
 
 
-def compute_site_scores(data: FederatedData, solution: Arrays) -> list[dict[str, object]]:
+def compute_site_scores(data: FederatedData, objective: Objective, solution: Arrays) -> list[dict[str, object]]:
     """Return a row of scores.csv for each split that has rows, of all sites together; each row of data counts once.
 
     A row for each site follows if the plan asks for results by site; the column ``client`` then names the site. Returns
@@ -33,7 +34,7 @@ def compute_site_scores(data: FederatedData, solution: Arrays) -> list[dict[str,
     assert isinstance(rows, SiteRows)
     if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in solution.values()):
         return []
-    sets = collect_sums(data, rows, solution)
+    sets = collect_sums(data, objective, rows, solution)
     table = []
     for scored, scores in zip(sets, _SCORES_OF[data.task](rows, sets), strict=True):
         row: dict[str, object] = {"set": scored.split, "model": SHARED, "client": scored.site}

@@ -8,12 +8,12 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.models.auc_interval import N_BINS, spread_cells
+from fcorun.models.auc_interval import spread_cells
 from fcorun.models.forward import Arrays
+from fcorun.models.site_sum_checks import BINS, check_calibration, check_sums, expected_sums
+from fcorun.objectives.base import Objective
 from fcorun.rows.site_rows import SiteRows
 
-BINS: tuple[str, str] = ("positive_bins", "negative_bins")
-_CLASS_COUNTS: tuple[str, str] = ("class_rows", "class_hits")
 _SPLITS = ("train", "validation", "test")
 Sums = dict[str, np.ndarray]
 
@@ -43,46 +43,42 @@ class ScoredSet:
         return float(self.sums[name]) / self.n_rows
 
 
-def collect_sums(data: FederatedData, rows: SiteRows, solution: Arrays) -> list[ScoredSet]:
+def collect_sums(data: FederatedData, objective: Objective, rows: SiteRows, solution: Arrays) -> list[ScoredSet]:
     """Return the sums of each split at a model.
 
-    Raises UserError, which names the site, for sums that do not fit the numbers of rows or each other.
+    Raises UserError, which names the site, for sums that the rows which the site has described cannot have.
     """
     answers = rows.request("scores", arrays=dict(solution))
-    by_site = {site: _read_sums(site, answers[site].arrays, len(data.classes)) for site in sorted(answers)}
+    expected = expected_sums(objective, data.task, len(data.classes))
+    sums_of = {site: _by_split(site, answers[site].arrays) for site in sorted(answers)}
     sets = []
     for split, of_split in data.splits.items():
-        parts = {site: sums[split] for site, sums in by_site.items() if split in sums}
-        if len({tuple(sorted(sums)) for sums in parts.values()}) > 1:
-            raise UserError(f"the sites sent different sums of scores of {split} rows: use the same version of fcorun "
-                            "at the server and at all sites")  # fmt: skip
-        n_scored = sum(int(sums["n"]) for sums in parts.values())
-        if n_scored != of_split.n_rows:
-            raise UserError(f"the sites scored {n_scored} {split} rows, and have described {of_split.n_rows}: begin "
-                            "the run anew")  # fmt: skip
+        assert isinstance(of_split, SiteRows)
+        parts = {}
+        for site, by_split in sums_of.items():
+            n_rows = of_split.rows_of_answer.get(site, 0)
+            if n_rows:
+                parts[site] = by_split.get(split, {})
+                error = rows.sum_errors.get("scores", 0.0)
+                check_sums(site, split, parts[site], expected, n_rows=n_rows, error=error)
         if data.task == "binary":
             for site, sums in parts.items():
                 _place_cells(site, sums, are_merged=rows.sum_name is None)
-        total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in next(iter(parts.values()))}
+        total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in expected}
         sets.append(ScoredSet(split, "", tuple(parts), total))
         if rows.by_site:
             sets += [ScoredSet(split, site, (site,), sums) for site, sums in parts.items()]
     return sets
 
 
-def _read_sums(site: str, arrays: Mapping[str, np.ndarray], n_classes: int) -> dict[str, Sums]:
-    """Return the sums of a site by split. Raises UserError, which names the site, for anything else."""
-    lengths = dict.fromkeys(BINS, N_BINS) | dict.fromkeys(_CLASS_COUNTS, n_classes)
-    shapes = {name: (length,) for name, length in lengths.items()}
+def _by_split(site: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Sums]:
+    """Return the sums of a site by split. Raises UserError, which names the site, for names of no split."""
     sums: dict[str, Sums] = {}
     for key, values in arrays.items():
         split, _, name = key.partition("_")
-        if split not in _SPLITS or values.shape != shapes.get(name, ()) or not np.isfinite(values).all():
+        if split not in _SPLITS:
             raise UserError(f"site '{site}' sent no sum of scores as '{key}': see the log of that site")
         sums.setdefault(split, {})[name] = values
-    for split, of_split in sums.items():
-        if of_split.get("n", np.zeros(())) < 1 or any((of_split[name] < 0).any() for name in BINS if name in of_split):
-            raise UserError(f"site '{site}' sent no counts of its {split} rows: see the log of that site")
     return sums
 
 
@@ -119,7 +115,10 @@ def ask_for_calibration(
             values = answer.arrays[split]
             if values.shape != (len(indices), *shape) or values.dtype != np.float64:
                 raise _no_sums(site)
+            error = rows.sum_errors.get("calibration", 0.0)
             for k, sums in zip(indices, values, strict=True):
+                if not check_calibration(sums, sets[k].n_rows, error):
+                    raise _no_sums(site)
                 totals[k] = totals[k] + sums
     return totals
 

@@ -28,6 +28,8 @@ class Objective(ABC):
         tasks: the supported kinds of targets: "regression", "binary", "multiclass", "survival".
         convex: whether the mean loss is convex in the parameters. Not inherited: for a class that does not declare
             ``convex`` the answer is unknown (None), and fcorun certifies no optimum.
+        nonnegative: whether no loss of an example is negative. Not inherited: for a class that does not declare
+            ``nonnegative`` the answer is unknown (None), and the server of a study accepts negative losses of sites.
         regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularised.
         metrics: declarations of the metrics that ``scores`` returns in addition to the accuracy. Metric("auc",
             higher=True) declares train_auc, val_auc and the metrics of personal models.
@@ -36,6 +38,7 @@ class Objective(ABC):
 
     tasks: ClassVar[tuple[str, ...]]
     convex: ClassVar[bool | None] = None
+    nonnegative: ClassVar[bool | None] = None
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
     metrics: ClassVar[tuple[Metric, ...]] = ()
     source: ClassVar[str]
@@ -168,6 +171,21 @@ class LinearModel(Objective):
         smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
         smallest_ridge = 0 if self.intercept else self.ridge  # the ridge does not act on the intercept
         return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge
+
+
+def score_names(objective: Objective, outputs: int) -> tuple[str, ...]:
+    """Return the names of the loss and of the further scores of an example with so many outputs."""
+    prediction = jax.ShapeDtypeStruct((1,) if outputs == 1 else (1, outputs), jnp.float32)
+    y = jax.ShapeDtypeStruct((1,), jnp.float32 if outputs == 1 else jnp.int32)
+    return "loss", *jax.eval_shape(objective.scores, prediction, y)
+
+
+def score_range(objective: Objective, name: str) -> tuple[float, float]:
+    """Return the least and the largest loss or score of an example, infinite where the objective declares no bound."""
+    if name == "loss":
+        return 0.0 if vars(type(objective)).get("nonnegative") else -math.inf, math.inf
+    bounded = {"accuracy", *(metric.name for metric in objective.metrics if metric.bounded)}
+    return (0.0, 1.0) if name in bounded else (-math.inf, math.inf)
 
 
 def is_linear_model(kind: type) -> bool:

@@ -25,6 +25,7 @@ class Huber(LinearModel):
     delta: Positive = 1.345
 
     convex = True
+    nonnegative = True
     has_hessian = False  # it is 0 beyond delta
     tasks = ("regression",)
     metrics = (

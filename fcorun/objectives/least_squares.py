@@ -13,6 +13,7 @@ class LeastSquares(LinearModel):
 
     source = "textbook"
     convex = True
+    nonnegative = True
     tasks = ("regression",)
 
     def second_derivative(self, outputs):

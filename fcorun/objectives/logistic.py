@@ -14,6 +14,7 @@ class Logistic(LinearModel):
 
     source = "textbook"
     convex = True
+    nonnegative = True
     is_log_likelihood = True
     tasks = ("binary", "multiclass")
 

@@ -29,6 +29,7 @@ class MLP(Objective):
 
     tasks = ("binary", "multiclass")
     convex = False
+    nonnegative = True
 
     def __post_init__(self):
         if not self.hidden:

@@ -17,6 +17,7 @@ class OneVsRest(LinearModel):
 
     source = "equation (21) of @pathak2020"
     convex = True
+    nonnegative = True
     is_log_likelihood = True
     tasks = ("multiclass",)
 

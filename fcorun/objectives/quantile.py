@@ -39,6 +39,7 @@ class Quantile(LinearModel):
     smoothing: AutoPositive = AUTO
 
     convex = True
+    nonnegative = True
     has_hessian = False  # it is 0 outside of the band
     tasks = ("regression",)
     metrics = (

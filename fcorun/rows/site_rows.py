@@ -1,6 +1,6 @@
 """Rows that stay at their sites: what a site, or the server, knows of the rows of all clients."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.errors import UserError
 from fcorun.rows.rows import Rows
 
 Ask = Callable[..., Mapping[str, Any]]  # ``Connections.ask`` of fcorun.sites.connections
+_NO_ROWS = (np.inf, 0.0, np.inf, 0.0, 0.0)  # the bounds on the curvature of a site without training rows
+_UNLIKE = 1e6  # times as large as at all other sites: a bound on numbers of another unit
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,6 +84,15 @@ class SiteRows(Rows):
         """The name under which the server gets what each client adds to an answer, (M,)."""
         return self.site_of_client if self.sum_name is None else (self.sum_name,) * len(self.all_sizes)
 
+    @cached_property
+    def rows_of_answer(self) -> dict[str, int]:
+        """The number of rows of the sites behind the answers of each name."""
+        return _sum_by_name(self.answer_of_client, self.all_sizes)
+
+    def sum_by_answer(self, of_client: np.ndarray) -> dict[str, Any]:
+        """Return the sum of numbers of clients, (M,), by the name of the answers that have their rows."""
+        return _sum_by_name(self.answer_of_client, of_client)
+
     def request(self, name: str, **content: Any) -> Mapping[str, Any]:
         """Return the sites' answers to a request."""
         assert self.ask is not None
@@ -97,7 +109,10 @@ class SiteRows(Rows):
     def _ask_for_curvature(self) -> dict[str, Any]:
         """Return the bounds, which the server asks for once."""
         if not self.curvature and self.ask is not None:
-            bounds = [answer.arrays["bounds"] for answer in self.request("curvature").values()]
+            answers = self.request("curvature")
+            n_rows = _sum_by_name(self.site_of_client, self.all_sizes)
+            bounds = [read_bounds(site, answers[site].arrays, n_rows.get(site, 0)) for site in answers]
+            _check_alike(list(answers), np.array(bounds)[:, [1, 3, 4]].max(axis=1))
             least, most = np.min(bounds, axis=0).tolist(), np.max(bounds, axis=0).tolist()
             self.curvature["minibatch"] = [least[0], most[1]]
             self.curvature["full_batch"] = [least[2], most[3]]
@@ -164,3 +179,39 @@ class SiteRows(Rows):
     def mean_weights(self) -> np.ndarray:
         total = self.client_weights.sum()
         return np.full(len(self), 1 / total) if self.weight is None else self.weight / total
+
+
+def _sum_by_name(names: Sequence[str], values: np.ndarray) -> dict[str, Any]:
+    sums: dict[str, Any] = {}
+    for name, value in zip(names, values.tolist(), strict=True):
+        sums[name] = sums.get(name, 0) + value
+    return sums
+
+
+def read_bounds(site: str, arrays: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+    """Return a site's bounds on curvatures: of minibatches and of whole clients, least and most, and of F, (5,).
+
+    Raises UserError, which names the site, for anything else.
+    """
+    bounds = arrays.get("bounds", np.zeros(0))
+    problem = ""
+    if set(arrays) != {"bounds"} or bounds.shape != (5,) or bounds.dtype != np.float64:
+        problem = "what are no bounds"
+    elif n_rows == 0:
+        problem = "" if tuple(bounds.tolist()) == _NO_ROWS else "bounds without training rows"
+    elif not np.isfinite(bounds).all() or (bounds < 0).any() or bounds[0] > bounds[1] or bounds[2] > bounds[3]:
+        problem = "impossible bounds"
+    if problem:
+        raise UserError(f"site '{site}' sent {problem} on the curvature of its losses: use the same version of fcorun "
+                        "at the server and at all sites, and see the log of that site")  # fmt: skip
+    return bounds
+
+
+def _check_alike(sites: list[str], most: np.ndarray) -> None:
+    """Raise UserError for a site whose curvatures, (sites,), are far larger than those of all others."""
+    if len(sites) > 1:
+        second, largest = np.sort(most)[-2:]
+        if largest > _UNLIKE * second > 0:
+            raise UserError(f"site '{sites[int(most.argmax())]}' bounds the curvature of its losses by {largest:.2g}, "
+                            f"and all other sites by at most {second:.2g}: see whether its columns have the units of "
+                            "the others")  # fmt: skip

@@ -61,7 +61,7 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     """
     experiment = job.experiment
     if isinstance(data.train, SiteRows):
-        scores = compute_site_scores(data, solution)
+        scores = compute_site_scores(data, experiment.objective, solution)
         return HeldOutResults({"scores.csv": csv_text(scores)} if scores else {})
     gather = partial(gather_predictions, experiment.objective, data, solution)
     shared_model = solution if experiment.has_shared_model else None

@@ -232,15 +232,30 @@ def test_a_site_scores_the_evaluated_model_alone_and_a_bounded_number_of_points(
         site.answer(calibration)
 
 
+def wrap_around(counts):
+    """Return counts whose sum in 64 bits is that of the rows."""
+    huge = np.zeros(len(counts), np.int64)
+    huge[:3] = 2**63 - 1, 2**63 - 1, 2 + counts.sum()
+    return huge
+
+
 @pytest.mark.parametrize(
     ("name", "key", "change", "words"),
     [
         ("scores", "train_positive_bins", lambda values: values + 1, ("site 'bern' counted the scores of",)),
         ("scores", "train_positive_bins", lambda values: values[1:], ("site 'bern'", "no sum of scores")),
         ("scores", "train_brier", lambda values: values * np.nan, ("site 'bern'", "no sum of scores")),
-        ("scores", "train_n", lambda values: values * 0, ("site 'bern'", "no counts of its train rows")),
-        ("scores", "train_n", lambda values: values + 1, ("scored", "have described")),
-        ("scores", "train_loss", None, ("different sums of scores",)),
+        ("scores", "train_brier", lambda values: -values, ("site 'bern'", "no sum of scores")),
+        ("scores", "train_loss", lambda values: -values, ("site 'bern'", "no sum of scores")),
+        ("scores", "train_loss", lambda values: values > 0, ("site 'bern'", "no sum of scores")),
+        ("scores", "train_true_positive", lambda _: np.array(10**6), ("site 'bern'", "no sum of scores")),
+        ("scores", "train_true_positive", lambda _: np.array(60), ("site 'bern'", "more correct predictions")),
+        ("scores", "train_true_positive", lambda v: v.astype(np.uint64), ("site 'bern'", "no sum of scores")),
+        ("scores", "train_positive_bins", wrap_around, ("site 'bern'", "no sum of scores")),
+        ("scores", "train_n", lambda values: values * 0, ("site 'bern'", "scored 0 train rows, and has described")),
+        ("scores", "train_n", lambda values: values + 1, ("site 'bern' scored", "has described")),
+        ("scores", "train_loss", None, ("site 'bern' sent other sums of scores",)),
+        ("calibration", "train", lambda values: values * 0 + 1e9, ("site 'bern'", "no sums of a calibration")),
         ("calibration", "train", lambda values: values[0], ("site 'bern'", "no sums of a calibration")),
         ("calibration", "train", None, ("site 'bern'", "no sums of a calibration")),
     ],
@@ -264,4 +279,4 @@ def test_forged_sums_name_their_site(name, key, change, words):
 
     forged = replace(data, train=replace(data.train, ask=answer))
     with fails(*words):
-        compute_site_scores(forged, model)
+        compute_site_scores(forged, plan.experiment.objective, model)

@@ -15,8 +15,9 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.remote.gap import RemoteGap
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
+from fcorun.engine.remote.sum_checks import SumChecks, check_work
 from fcorun.engine.schedule import Rounds, Schedule
-from fcorun.engine.segments.run_loop import RunLoop
+from fcorun.engine.segments.run_loop import RunLoop, Snapshot
 from fcorun.engine.segments.segment import Segment
 from fcorun.errors import UserError, first_line
 from fcorun.rows.site_rows import SiteRows
@@ -30,11 +31,16 @@ class RemoteLoop(RunLoop):
     def __post_init__(self):
         about = {"numbers": self._points(), "seed": self.schedule.seed, "curvature": self.site_rows.curvature}
         self.site_rows.request("start", about=about)
+        self._evaluated_round = 1  # as the round of a divergence
 
     def _points(self) -> list[dict]:
         """Return the numbers of each run as plain values."""
         numbers = jax.tree.map(np.asarray, self.numbers)
         return [jax.tree.map(lambda v, g=g: float(v[g]), numbers) for g in range(self.n_runs)]
+
+    def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
+        self._evaluated_round = max(rounds_done, 1)
+        return super().take_snapshot(state, rounds_done, work)
 
     @property
     def federation(self) -> Federation:
@@ -126,23 +132,31 @@ class RemoteLoop(RunLoop):
         return metrics | {"gap": self._gap.measure(solution, metrics["objective"])}, solution, models
 
     def split_sums(self, state: PyTree) -> dict[str, dict[str, jax.Array]]:
-        """Add up the sums of losses and scores over the rows of each split, which the sites return."""
+        """Add up the sums of losses and scores over the rows of each split, which the sites return.
+
+        A run with a nan among the sums of a site has diverged. Raises UserError, which names the site, for sums that
+        are none of its rows.
+        """
         solution = self._output(self.numbers, state["server"])
         answers = self.site_rows.request("evaluate", arrays=name_leaves(solution))
         sums: dict[str, dict[str, Any]] = {}
         for site in sorted(answers):
-            for name, values in answers[site].arrays.items():
+            arrays = answers[site].arrays
+            self._sum_checks.check(site, arrays)
+            if not all(np.isfinite(values).all() for values in arrays.values()):
+                self.federation.nonfinite_clients.setdefault(self._evaluated_round, f"of site '{site}'")
+            has_nan = np.any([np.isnan(values) for values in arrays.values()], axis=0)
+            for name, values in arrays.items():
                 split, _, score = name.partition("_")
-                self.check_sums(site, values)
+                if (split, score) == ("train", "loss"):
+                    values = np.where(has_nan, np.nan, values)
                 of_split = sums.setdefault(split, {})
                 of_split[score] = of_split.get(score, 0) + values
         return jax.tree.map(lambda v: jnp.asarray(v, self.federation.precision), sums)
 
-    def check_sums(self, site: str, values: np.ndarray) -> None:
-        """Raise UserError for sums that are not one number for each run."""
-        if values.shape != (self.n_runs,) or values.dtype.kind != "f":
-            raise UserError(f"site '{site}' sent sums of the shape {values.shape} instead of ({self.n_runs},): use the "
-                            "same version of fcorun at the server and at all sites")  # fmt: skip
+    @cached_property
+    def _sum_checks(self) -> SumChecks:
+        return SumChecks(self.federation, self.n_runs)
 
 
 @dataclass(frozen=True)
@@ -260,8 +274,7 @@ class SiteExchange:
             arrays = dict(answers[site].arrays)
             try:
                 of_site = arrays.pop("work")
-                if of_site.shape != work.shape or of_site.dtype != np.int64:
-                    raise ValueError(f"work of the shape {of_site.shape}")
+                check_work(of_site, work.shape)
                 uploads.append(restore_leaves(arrays, shape, loop.n_sent_runs))
             except (ValueError, KeyError) as error:
                 problem = f"site '{site}' sent what is no answer to a round ({first_line(error)})"

@@ -1,0 +1,108 @@
+"""The checks of a site's sums of scores: whether the rows that the site has described can have them."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.models.auc_interval import N_BINS
+from fcorun.objectives.base import Objective, score_names, score_range
+
+BINS: tuple[str, str] = ("positive_bins", "negative_bins")
+_ROUNDING = 1e-3  # of a sum over n rows, relative to n
+
+
+@dataclass(frozen=True)
+class ExpectedSum:
+    """The form of a sum over rows.
+
+    Attributes:
+        shape: the shape.
+        is_count: whether the sum counts rows.
+        least, most: the bounds on what a row adds to each entry.
+    """
+
+    shape: tuple[int, ...] = ()
+    is_count: bool = False
+    least: float = -math.inf
+    most: float = math.inf
+
+    def fits(self, values: np.ndarray, n_rows: int, error: float) -> bool:
+        """Return whether the values can be the sum over so many rows, each up to an ``error``."""
+        if values.shape != self.shape or values.dtype.kind != ("i" if self.is_count else "f"):
+            return False
+        slack = 0.0 if self.is_count else error + _ROUNDING * n_rows
+        low, high = self.least * n_rows - slack, self.most * n_rows + slack
+        return bool((np.isfinite(values) & (values >= low) & (values <= high)).all())
+
+
+_COUNT = ExpectedSum(is_count=True, least=0.0, most=1.0)
+_NUMBER, _SQUARE, _SHARE = ExpectedSum(), ExpectedSum(least=0.0), ExpectedSum(least=0.0, most=1.0)
+
+
+def expected_sums(objective: Objective, task: str, n_classes: int) -> dict[str, ExpectedSum]:
+    """Return the sums that a site sends for a split, by name."""
+    sums = {"n": ExpectedSum(is_count=True, least=1.0, most=1.0)}
+    for name in score_names(objective, n_classes if n_classes > 2 else 1):
+        least, most = score_range(objective, name)
+        sums[name] = ExpectedSum(least=least, most=most)
+    has_probabilities = hasattr(objective, "probabilities")
+    if task == "binary":
+        sums |= dict.fromkeys(("positive", "true_positive", "true_negative"), _COUNT)
+        sums |= dict.fromkeys(BINS, ExpectedSum((N_BINS,), is_count=True, least=0.0, most=1.0))
+        if has_probabilities:
+            sums |= {"brier": _SHARE, "probability": _SHARE, "score": _NUMBER, "score_squares": _SQUARE}
+    elif task == "multiclass":
+        counts = ExpectedSum((n_classes,), is_count=True, least=0.0, most=1.0)
+        sums |= dict.fromkeys(("class_rows", "class_hits"), counts)
+        if has_probabilities:
+            sums["brier"] = ExpectedSum(least=0.0, most=2.0)
+    elif hasattr(objective, "response"):
+        sums |= {"target": _NUMBER, "error": _NUMBER, "absolute_error": _SQUARE, "squared_error": _SQUARE}
+    return sums
+
+
+def check_sums(
+    site: str, split: str, sums: dict[str, np.ndarray], expected: dict[str, ExpectedSum], *, n_rows: int, error: float
+) -> None:
+    """Raise UserError, which names the site, for sums that its rows of a split, so many, cannot have."""
+    if set(sums) != set(expected):
+        raise UserError(f"site '{site}' sent other sums of scores of its {split} rows than the plan has: use the same "
+                        "version of fcorun at the server and at all sites")  # fmt: skip
+    if sums["n"].shape == () and sums["n"].dtype.kind == "i" and int(sums["n"]) != n_rows:
+        raise UserError(f"site '{site}' scored {int(sums['n'])} {split} rows, and has described {n_rows}: begin the "
+                        "run anew")  # fmt: skip
+    for name, form in expected.items():
+        if not form.fits(sums[name], n_rows, error):
+            raise UserError(f"site '{site}' sent as '{split}_{name}' what is no sum of scores of {n_rows} rows: see "
+                            "the log of that site")  # fmt: skip
+    if "positive" in sums:
+        positive, negative = int(sums["positive"]), n_rows - int(sums["positive"])
+        fits = int(sums["true_positive"]) <= positive and int(sums["true_negative"]) <= negative
+    elif "class_rows" in sums:
+        fits = (sums["class_hits"] <= sums["class_rows"]).all() and int(sums["class_rows"].sum()) == n_rows
+    else:
+        fits = True
+    if not fits:
+        raise UserError(f"site '{site}' sent more correct predictions of its {split} rows than rows of a class: see "
+                        "the log of that site")  # fmt: skip
+
+
+def check_calibration(sums: np.ndarray, n_rows: int, error: float) -> bool:
+    """Return whether sums of a calibration can be those of so many rows; nan stands for withheld sums.
+
+    The sums are those of ``sum_calibration``, (2, 6), or, for a regression, two of squares and one of products, (3,).
+    """
+    slack = error + _ROUNDING * n_rows
+    if sums.ndim == 1:
+        limit = math.sqrt(max(sums[0], 0.0) * max(sums[2], 0.0))
+        return bool(np.isfinite(sums).all() and min(sums[0], sums[2]) >= -slack and abs(sums[1]) <= limit + slack)
+    for row in sums:
+        if np.isnan(row).all():
+            continue
+        loss, slope, _, curvature, _, last = row.tolist()
+        fits = np.isfinite(row).all() and min(loss, curvature, last) >= -slack
+        if not (fits and abs(slope) <= n_rows + slack and curvature <= n_rows / 4 + slack):
+            return False
+    return True
