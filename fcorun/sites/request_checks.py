@@ -29,6 +29,7 @@ from fcorun.sites.table_description import Description
 
 _GRADIENT, _LOSSES = "residuals with gradients", "residuals"
 _OPTIMUM = " of the optimum"  # ends the names of the same messages on the way to the reference optimum
+_MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
 _KEYS = {  # of the small values of requests; the others have none
     "describe": {"plan"},
     "sums": AGREEMENT_KEYS,
@@ -163,6 +164,9 @@ def check_clients(request: Message, description: Description) -> list[str]:
         raise ValueError("the clients' rows have another shape")
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError("weights are no weights")
+    if rows.max(initial=0) > _MAX_CLIENT_ROWS or rows.sum() > _MAX_ROWS:
+        raise UserError(f"the server names clients of too many rows: sites compute with at most {_MAX_CLIENT_ROWS} "
+                        f"of a client, and {_MAX_ROWS} in all: divide large tables into several clients")  # fmt: skip
     own = [names.index(name) for name in description.clients]
     trains = rows[:, 0] > 0
     is_ordered = trains[:n_clients].all() and not trains[n_clients:].any()

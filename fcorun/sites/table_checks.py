@@ -16,6 +16,7 @@ from fcorun.tables.columns import coerce_numbers
 from fcorun.tables.encoding import Column
 
 _NEAR = 10  # standard deviations: a mean of all sites farther away is of another unit
+_MAX_LEVELS = 1000  # of a column at all sites together; each has a feature
 _DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
 
@@ -101,6 +102,7 @@ def _is_near(fill: float, table: SiteTable, name: str) -> bool:
 
 def _check_levels(table: SiteTable, column: Column) -> None:
     is_sorted = column.levels == tuple(sorted(set(map(str, column.levels))))
+    _require(len(column.levels) <= _MAX_LEVELS, f"has more than {_MAX_LEVELS} levels of '{column.name}'")
     _require(is_sorted, f"has unsorted levels of '{column.name}'")
     _require(table.coded_levels(column.name) <= set(column.levels), f"lacks a level of '{column.name}' of this site")
 

@@ -1,5 +1,7 @@
 """Requests of a server to a site: the answers, and the refusals of a site."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -112,6 +114,16 @@ def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
         forged[own, 0] = 1
         with fails("other numbers of rows"):
             sites_of(plan)["a"].answer(Message("load", load.about, load.arrays | {name: forged}))
+    huge = load.about | {"all_clients": [*load.about["all_clients"], "huge"]}
+    for n_rows in (4 * 10**9, 2**63 - 1):
+        rows = {name: np.vstack([load.arrays[name], [[0, 0, n_rows]]]) for name in ("all_rows", "all_weights")}
+        with fails("at most 10000000 of a client"):
+            sites_of(plan)["a"].answer(Message("load", huge, load.arrays | rows))
+    encoding = json.loads(json.dumps(load.about["encoding"]))
+    encoding["columns"][-1]["levels"] = [f"{number:06}" for number in range(2000)]
+    unscaled = {name: values for name, values in load.arrays.items() if name not in ("mean", "deviation")}
+    with fails("more than 1000 levels of 'ward'"):
+        sites_of(plan)["a"].answer(Message("load", load.about | {"encoding": encoding}, unscaled))
     site = sites_of(plan)["a"]
     for name in ("load", "start"):
         site.answer(requests[name])

@@ -128,3 +128,12 @@ def test_a_result_of_two_classes_is_kept_with_the_agreed_classes(tmp_path):
         run_plan(plan, Forger(sites), tmp_path / "forged")
     assert not (tmp_path / "kept").exists()
     run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "honest")
+
+
+@pytest.mark.parametrize("standardize", ["none", "per_client"])
+def test_a_result_without_pooled_means_is_kept(tmp_path, standardize):
+    plan = plan_of("algo=gram", "rounds=1", f"data.standardize={standardize}")
+    sites = sites_of(plan)
+    sites["a"].result_folder = tmp_path / "kept"
+    run_plan(plan, InProcessConnections(sites), tmp_path / "out")
+    assert "standardized" not in FittedRecord(tmp_path / "kept").summary["data"]
