@@ -43,7 +43,8 @@ class ElasticNet(Regularizer):
     def dual_scale(self, v):
         largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
         of_l1 = jnp.minimum(1, self.strength * self.l1_ratio / jnp.maximum(largest, 1e-300))
-        return jnp.where(self._curvature > 0, 1.0, of_l1)  # the squares make the conjugate finite everywhere
+        # squares make the conjugate finite but for features without a factor
+        return jnp.where(self._curvature > 0, jnp.where(jnp.isinf(largest), 0.0, 1.0), of_l1)
 
     def conjugate(self, v):
         factor, curvature = self.factor(v), self._curvature

@@ -29,7 +29,8 @@ class L2(Regularizer):
         return 2 * self.strength * self.factor(w) * w
 
     def dual_scale(self, v):
-        return jnp.where(jnp.asarray(self.strength) > 0, jnp.ones((), v.dtype), 0)
+        is_finite = jnp.isfinite(divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max())
+        return jnp.where((jnp.asarray(self.strength) > 0) & is_finite, jnp.ones((), v.dtype), 0)
 
     def conjugate(self, v):
         strength = jnp.asarray(self.strength)
