@@ -101,7 +101,7 @@ def log_risk_sums(prediction: jax.Array, y: jax.Array, weight: jax.Array, client
 
     The risk set of a row are the rows of its client with ``weight`` whose time |y| is at least the row's own.
     ``client`` (n,) is the client of each row, None: all rows are of one client. The sums are accumulated client by
-    client from the latest time on, as logarithms, so that no exp overflows.
+    client from the latest time on, relative to their largest term, so that no exp overflows.
     """
     n = len(y)
     time = jnp.abs(y)
@@ -111,13 +111,19 @@ def log_risk_sums(prediction: jax.Array, y: jax.Array, weight: jax.Array, client
     begins_time = begins_client | _differs_from_previous(time[order])
     log_weight = _log_relative_weight(weight[order], begins_client)
 
-    def add_row(log_sum, row):  # a sequential scan: a parallel one takes as long on a CPU, and seconds to compile
+    def add_row(state, row):  # a sequential scan: a parallel one takes as long on a CPU, and seconds to compile
+        largest, total = state  # the sum is exp(largest) times total
         value, begins = row
-        log_sum = jnp.where(begins, value, jnp.logaddexp(log_sum, value))
-        return log_sum, log_sum
+        new_largest = jnp.where(begins, value, jnp.maximum(largest, value))
+        new_largest = lax.stop_gradient(new_largest)  # jnp.logaddexp here has wrong second derivatives at equal values
+        kept_share = lax.stop_gradient(jnp.where(begins, 0, jnp.exp(largest - new_largest)))
+        total = kept_share * total + jnp.exp(value - new_largest)
+        return (new_largest, total), (new_largest, total)
 
     rows = (log_weight + prediction[order], begins_client)
-    _, log_sum = lax.scan(add_row, jnp.full((), _NO_WEIGHT, prediction.dtype), rows)
+    start = (jnp.full((), _NO_WEIGHT, prediction.dtype), jnp.zeros((), prediction.dtype))
+    _, (largest, total) = lax.scan(add_row, start, rows)
+    log_sum = largest + jnp.log(total)
     number_of_time = jnp.cumsum(begins_time) - 1
     last_of_time = jax.ops.segment_max(jnp.arange(n), number_of_time, n, indices_are_sorted=True)
     return jnp.zeros_like(log_sum).at[order].set(log_sum[last_of_time[number_of_time]], unique_indices=True)

@@ -55,6 +55,19 @@ def test_losses_and_gradients_are_those_of_the_definition():
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("scale", [0.0, 1.0])  # at 0, all terms of the sums are equal
+def test_hessians_are_those_of_the_definition(scale):
+    p, y, weight, client = draw_rows(15, scale)
+    rows = y, np.ones_like(weight), client
+    gradient = jax.jit(jax.grad(weighted_loss))
+    hessian = jax.jit(jax.jacfwd(jax.grad(weighted_loss)))(p, *rows)
+    steps = 1e-5 * np.eye(len(p))
+    differences = [(gradient(p + e, *rows) - gradient(p - e, *rows)) / 2e-5 for e in steps]
+    np.testing.assert_allclose(hessian, differences, atol=1e-8)
+    np.testing.assert_allclose(hessian.sum(axis=0), 0, atol=1e-12)  # a shift of all predictions changes nothing
+
+
+@pytest.mark.usefixtures("x64")
 def test_whole_weights_are_repeated_rows():
     p, y, weight, client = draw_rows()
     repeated = np.repeat(np.arange(len(p)), weight.astype(int))
