@@ -70,7 +70,7 @@ def test_the_page_of_a_record_shows_its_forest_plot(record, call, report, tmp_pa
     call("infer", record)
     monkeypatch.chdir(tmp_path)
     page = report(str(record))
-    assert "intervals; inference.csv has all" in page
+    assert "Forest plot: the estimates and intervals of the table." in page
     assert "at the certified solution" in page
 
 

@@ -15,7 +15,7 @@ from fcorun.experiment.reference import compute_optimum
 TASKS = ("regression", "binary", "multiclass")
 DEFAULT = ("rounds=500", "eval_every=100")
 PSI = ["fedavg_subgradient", "fedcomposite", "feddualavg", "feddualavg_osp", "feddualopt", "fedmid", "fedmid_osp"]
-RATED = [*PSI, "apfl", "ditto", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedyogi", "local", "scaffold"]
+RATED = [*PSI, "apfl", "ditto", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fednova", "fedyogi", "local", "scaffold"]
 
 
 def hospitals(folder, *overrides, task="regression", features=5, raw=False):
