@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.engine.remote.certificate import REFERENCE, CertificateRequests
-from fcorun.problem.duality_gap import dual_scale, duality_gap
+from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 from fcorun.rows.site_rows import SiteRows
@@ -17,6 +17,8 @@ from fcorun.system.interruption import check_interrupted
 
 MAX_STEPS, STEPS_PER_CERTIFICATE = 1000, 25
 MAX_CERTIFICATES = MAX_STEPS // STEPS_PER_CERTIFICATE + 1
+MAX_GRADIENTS = MAX_STEPS + 2 * MAX_CERTIFICATES  # a certificate is of a model, and of the one with its best intercept
+MAX_LOSSES = MAX_INTERCEPT_STEPS * MAX_CERTIFICATES
 
 
 def minimize_over_sites(problem: Problem, rows: SiteRows, tolerance: float) -> dict[str, Any]:

@@ -221,6 +221,9 @@ def _parse(text: str, where: str) -> dict[str, Any]:
         content = parse_yaml(text, where)
     except YAMLError as error:
         raise UserError(f"{where} is no plan of fcorun ({error}): fcorun plan ... --out FILE makes one") from error
+    if content.get("format", FORMAT) != FORMAT:
+        raise UserError(f"{where} was made by another version of fcorun, in format {str(content['format'])[:20]}, and "
+                        f"this one reads format {FORMAT}: all sites and the server need the same version")  # fmt: skip
     if set(content) != _KEYS or not isinstance(content["experiment"], dict):
         raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
     return content
@@ -301,6 +304,8 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"threshold={settings.threshold} is for pooled rows: sites score at 0.5; leave it out": (
             settings.threshold != DEFAULT_THRESHOLD
         ),
+        f"clients_at_once={settings.clients_at_once} is for the memory of one machine, and a plan is for all sites: "
+        "leave it out": settings.clients_at_once != AUTO,
         "debug=true computes clients one by one in one process: leave it out": settings.debug,
     }
     for sentence, applies in refusals.items():

@@ -9,7 +9,7 @@ from yaml import YAMLError
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import Count, build
 from fcorun.errors import UserError
-from fcorun.experiment.site_optimum import MAX_STEPS
+from fcorun.experiment.site_optimum import MAX_GRADIENTS
 from fcorun.records.formats import read_yaml
 from fcorun.sites.plan import Plan
 
@@ -66,9 +66,9 @@ class Policy:
             raise UserError("the plan has by=clients, where a fold may hold out this site alone, and policy.by_site of "
                             "this site refuses results of its rows alone: its owner may allow them, by_site: allow, or "
                             "the plan takes by=rows")  # fmt: skip
-        rounds = plan.n_rounds + (MAX_STEPS if settings.reference else 0)
+        rounds = plan.n_rounds + (MAX_GRADIENTS if settings.reference else 0)
         if rounds > self.max_rounds:
-            of_reference = f", {MAX_STEPS} of them for reference=true" if settings.reference else ""
+            of_reference = f", {MAX_GRADIENTS} of them for reference=true" if settings.reference else ""
             raise UserError(f"the plan has {rounds} rounds{of_reference}, and policy.max_rounds of this site allows "
                             f"{self.max_rounds}")  # fmt: skip
         if settings.batch_size is not None and settings.batch_size < self.min_rows:

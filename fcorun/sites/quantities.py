@@ -6,9 +6,10 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.sites import Sites
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.row_requirements import needs_curvature_bounds
-from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.models.auc_interval import N_BINS
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
+from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
 
@@ -65,7 +66,7 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         quantities.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "reg.relative"))
     if settings.reference:
         content = "sums of losses, residuals, and their products with the features, of models on the way to the optimum"
-        times = f"at most {MAX_STEPS} times, and a few times more for intercepts"
+        times = f"at most {MAX_GRADIENTS} times with the products, and {MAX_LOSSES} times without"
         quantities.append(Quantity("residuals", "d + 4, or 4", times, content, "reference=true"))
         content, times = "the sum of the conjugates of the losses at the scaled residuals", f"{MAX_CERTIFICATES} times"
         quantities.append(Quantity("conjugates", "1", f"at most {times}", content, "reference=true"))
@@ -81,7 +82,8 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     quantities.append(Quantity("evaluate", "a few for each split", f"{evaluations} times", content, "metrics.csv"))
     if settings.gap:
         content = "sums of losses, residuals, and their products with the features, at the model's best intercept"
-        times = f"{evaluations} times, and a few times more for the intercept"
+        times = (f"at most {2 * evaluations} times with the products, and {MAX_INTERCEPT_STEPS * evaluations} times "
+                 "without")  # fmt: skip
         quantities.append(Quantity("residuals", "d + 4, or 4", times, content, _GAP_PURPOSE))
         content = "the sum of the conjugates of the losses at the scaled residuals"
         quantities.append(Quantity("conjugates", "1", f"{evaluations} times", content, _GAP_PURPOSE))

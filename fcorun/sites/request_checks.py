@@ -17,7 +17,7 @@ from fcorun.config import AUTO
 from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_STEPS
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.models.site_calibration import MAX_REQUESTS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.selection.path import find_path_parameter
@@ -91,8 +91,8 @@ class RequestCounts:
             "evaluate": evaluations,
             **_limits_of_residuals(null_models + certificates),
             "conjugates": certificates,
-            _GRADIENT + _OPTIMUM: settings.reference * (MAX_STEPS + 2 * MAX_CERTIFICATES),
-            _LOSSES + _OPTIMUM: settings.reference * MAX_INTERCEPT_STEPS * MAX_CERTIFICATES,
+            _GRADIENT + _OPTIMUM: settings.reference * MAX_GRADIENTS,
+            _LOSSES + _OPTIMUM: settings.reference * MAX_LOSSES,
             "conjugates" + _OPTIMUM: settings.reference * MAX_CERTIFICATES,
             "scores": 1,
             "calibration": 1 if self.plan.shared_options.task == "regression" else MAX_REQUESTS,
@@ -244,6 +244,19 @@ def check_certified_models(models: Any, plan: Plan, subset: str | None = None) -
     }
     if not isinstance(models, str) or not listed.get(models, False):
         raise UserError("the server asked for residuals of a model that the plan does not list")
+
+
+def check_loss_request(request: Message, last: Message | None, has_intercept: bool) -> None:
+    """Raise UserError unless a request for losses repeats the last one for gradients, but for the intercept."""
+    intercept = {"0", "bias"} if has_intercept else set()  # the first leaf of a model, and all that NULL sends
+    if last is None or last.about["models"] != request.about["models"] or set(last.arrays) != set(request.arrays):
+        same = False
+    else:
+        fixed = request.arrays.keys() - intercept
+        same = all(np.array_equal(request.arrays[name], last.arrays[name]) for name in fixed)
+    if not same:
+        raise UserError("the server asked for losses of another model than that of its last sums of gradients: only "
+                        "the intercept may differ")  # fmt: skip
 
 
 def check_model(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:

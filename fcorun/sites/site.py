@@ -1,19 +1,19 @@
 """A site: what it answers to the server, from the rows of its owner, as the plan and its policy say."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.remote.certificate import NULL, RUN, SCALE, CertificateSums
+from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.errors import UserError
 from fcorun.experiment import build
@@ -31,10 +31,12 @@ from fcorun.sites.request_checks import (
     check_clients,
     check_keys,
     check_last_model,
+    check_loss_request,
     check_model,
     check_numbers,
 )
 from fcorun.sites.results import check_result, read_result, write_result
+from fcorun.sites.rounding import round_down, round_up
 from fcorun.sites.score_sums import ScoreSums
 from fcorun.sites.site_folds import SiteFolds, check_fold_sizes
 from fcorun.sites.table_agreement import Agreement
@@ -44,30 +46,18 @@ from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy, 
 from fcorun.sites.table_rows import SiteTable, read_site_table
 from fcorun.tables.client_sums import add_clients
 
-_DIGITS = 2  # of bounds that leave a site
 _COUNTS = "counts"  # of requests
-_KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores")  # whose last ones later requests build on
+_KEPT_REQUESTS = (
+    "load",
+    "subset",
+    "start",
+    "evaluate",
+    "scores",
+    "residuals",
+)  # whose last ones later requests build on
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
 _FIRST_START = "first start"  # the request that began the first runs, whose values those of a selection repeat
 _CLIENTS = "clients/"  # begins the names of the states of clients
-
-
-def round_up(value: float, digits: int = _DIGITS) -> float:
-    """Return the least number of so many significant digits that is not below a positive ``value``.
-
-    >>> round_up(1.234), round_up(120.0)
-    (1.3, 120.0)
-    """
-    if not (math.isfinite(value) and value > 0):
-        return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    rounded = float(f"{math.ceil(value / unit) * unit:.{digits}g}")
-    return rounded if rounded >= value else float(f"{(math.ceil(value / unit) + 1) * unit:.{digits}g}")
-
-
-def round_down(value: float, digits: int = _DIGITS) -> float:
-    """Return the largest number of so many significant digits that is not above a positive ``value``."""
-    return 1 / round_up(1 / value, digits) if value > 0 else value
 
 
 @dataclass
@@ -152,7 +142,8 @@ class Site:
             except _DAMAGES as error:
                 reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
-        if request.name in _KEPT_REQUESTS:
+        is_loss_request = request.name == "residuals" and not request.about["gradient"]
+        if request.name in _KEPT_REQUESTS and not is_loss_request:
             self._requests[request.name] = request
         if request.name == "start":
             self._requests.setdefault(_FIRST_START, request)
@@ -226,7 +217,7 @@ class Site:
         """Begin the runs on a subset of the rows."""
         self._own_data, self._data = self._drawn_folds.take(request)
         self._batch = self._pooled_sums = None
-        for name in ("start", "evaluate", "scores"):
+        for name in ("start", "evaluate", "scores", "residuals"):
             self._requests.pop(name, None)
         return Message("subset")
 
@@ -275,7 +266,10 @@ class Site:
         the way to the reference optimum.
         """
         with_gradient, models = bool(request.about["gradient"]), request.about["models"]
-        check_certified_models(models, self.plan, self._counts.subset)
+        self._check_certified_models(models)
+        if not with_gradient:
+            shapes = build.build_problem(self._loaded()[0], self.data).shapes
+            check_loss_request(request, self._requests.get("residuals"), "bias" in shapes)
         if models == RUN:
             return Message("residuals", {}, self._started().sum_residuals(request.arrays, with_gradient))
         with jax.enable_x64(True):
@@ -286,7 +280,7 @@ class Site:
             return Message("residuals", {}, certificate.residuals(model, with_gradient))
 
     def _sum_conjugates(self, request: Message) -> Message:
-        check_certified_models(request.about["models"], self.plan, self._counts.subset)
+        self._check_certified_models(request.about["models"])
         if request.about["models"] == RUN:
             return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
         with jax.enable_x64(True):
@@ -295,6 +289,13 @@ class Site:
             if scale.shape != (1,) or scale.dtype != np.float64:
                 raise ValueError("no scale of residuals")
             return Message("conjugates", {}, self._certificate_sums.conjugates(model, scale))
+
+    def _check_certified_models(self, models: Any) -> None:
+        """Raise UserError for sums of a certificate at models that the plan does not list, or not at this time."""
+        check_certified_models(models, self.plan, self._counts.subset)
+        if models == REFERENCE and "start" in self._requests:
+            raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
+                            "begin the run anew")  # fmt: skip
 
     @property
     def _certificate_sums(self) -> CertificateSums:
@@ -338,7 +339,7 @@ class Site:
     def _end(self, request: Message) -> Message:
         """End the runs."""
         self._batch = None
-        for name in ("subset", "start", _FIRST_START, "evaluate", "scores"):
+        for name in ("subset", "start", _FIRST_START, "evaluate", "scores", "residuals"):
             self._requests.pop(name, None)
         return Message("end")
 

@@ -13,7 +13,7 @@ from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import MESSAGES, Message
 from fcorun.sites.policy import Policy
 from fcorun.sites.request_checks import RequestCounts
-from fcorun.sites.site import round_down, round_up
+from fcorun.sites.rounding import round_down, round_up
 from fcorun.sites.study import run_plan, try_plan
 
 
@@ -234,6 +234,9 @@ def test_no_value_in_a_request_makes_it_another_one(tmp_path):
             site.answer(Message("start", requests["start"].about | models))
     with fails("the next one of this site is 2"):
         site.answer(requests["round"])
+    for name in ("residuals", "conjugates"):
+        with fails("after the start of the run"):
+            site.answer(requests[name])
     for _ in range(3):
         site.answer(requests["evaluate"])
     with fails("more often than the plan says, 3 times"):
