@@ -77,6 +77,22 @@ class MomentSums(NamedTuple):
     second: np.ndarray
 
 
+class ValueCounts(NamedTuple):
+    """Counts of the rows at two values of each feature, which are those of all rows if the feature has no others.
+
+    Attributes:
+        rows: the number of rows with a weight.
+        at_low, at_high: the number of rows at the lower and at the higher value (p,).
+        target_at_low, target_at_high: the sums of the targets of these rows, of two classes the number of events (p,).
+    """
+
+    rows: int
+    at_low: np.ndarray
+    at_high: np.ndarray
+    target_at_low: np.ndarray
+    target_at_high: np.ndarray
+
+
 class RowSums(Protocol):
     """The sums over all rows, wherever these are."""
 
@@ -85,6 +101,10 @@ class RowSums(Protocol):
     def scores(self, theta: np.ndarray) -> SquaredScores: ...
 
     def moments(self, center: np.ndarray) -> MomentSums: ...
+
+    def ranges(self) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def value_counts(self, low: np.ndarray, high: np.ndarray) -> ValueCounts: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +132,14 @@ class PooledSums:
     def moments(self, center: np.ndarray) -> MomentSums:
         """Return the moments of the features around ``center``."""
         return sum_moments(self.rows, center)
+
+    def ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest value of each feature, each (p,)."""
+        return find_ranges(self.rows)
+
+    def value_counts(self, low: np.ndarray, high: np.ndarray) -> ValueCounts:
+        """Return the counts of the rows at the values ``low`` and ``high`` of each feature, each (p,)."""
+        return count_values(self.rows, low, high)
 
 
 def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:
@@ -149,6 +177,24 @@ def sum_moments(rows: ModelRows, center: np.ndarray) -> MomentSums:
         first=rows.weight @ deviation,
         second=rows.weight @ deviation**2,
     )
+
+
+def find_ranges(rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value of each feature of the rows with a weight, each (p,).
+
+    The smallest value over all clients is the smallest one of the clients' own, and so is the largest.
+    """
+    x = rows.x[rows.weight > 0]
+    return x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+
+
+def count_values(rows: ModelRows, low: np.ndarray, high: np.ndarray) -> ValueCounts:
+    """Return the counts of rows at the values ``low`` and ``high`` (p,), those of all clients' rows."""
+    has_weight = rows.weight > 0
+    x, y = rows.x[has_weight], rows.y[has_weight]
+    slack = 1e-9 * (high - low)
+    at_low, at_high = x <= low + slack, x >= high - slack
+    return ValueCounts(len(x), at_low.sum(axis=0), at_high.sum(axis=0), y @ at_low, y @ at_high)
 
 
 def standard_deviations(sums: RowSums, n_parameters: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from fcorun.errors import UserError
 from fcorun.inference.estimates import Estimates, debiased_estimates, wald_estimates
 from fcorun.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
 from fcorun.inference.sums import ModelRows, PooledSums, standard_deviations, sum_derivatives
+from fcorun.models.inference_counts import IndicatorCounts, count_indicators
 from fcorun.models.inference_features import KeptParameters, choose_parameters
 from fcorun.models.inference_problem import InferenceProblem, load_inference_problem
 from fcorun.records.record import Record
@@ -70,6 +71,7 @@ class Inference:
         rows: the rows that the estimates are computed from, with these parameters.
         estimates: their estimates.
         deviation: the standard deviation of each feature (d,).
+        indicators: the rows and events of the features with two values.
         gap: the duality gap at the solution; None for a problem without one.
         distance: the distance from the record's own parameters to the solution; None for "split".
         n_clusters: the number of clusters; None for independent rows.
@@ -82,6 +84,7 @@ class Inference:
     rows: ModelRows
     estimates: Estimates
     deviation: np.ndarray
+    indicators: IndicatorCounts
     gap: float | None = None
     distance: RecordDistance | None = None
     n_clusters: int | None = None
@@ -90,6 +93,11 @@ class Inference:
     def n_rows(self) -> int:
         """The number of rows with a weight that the estimates are computed from."""
         return int((self.rows.weight > 0).sum())
+
+    def explain_withheld(self, feature: int) -> str:
+        """Return why a feature has no interval although it has an estimate, "" if it has one."""
+        reference = self.parameters.references.get(feature)
+        return self.indicators.explain_few(feature, reference, self.problem.feature_names)
 
 
 def infer(record: Record, options: InferenceOptions, data: Dataset | None = None) -> Inference:
@@ -148,7 +156,8 @@ def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
 def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions) -> Inference:
     clusters = _clusters(problem, options.cluster)
     deviation = _feature_deviations(problem, problem.rows)
-    parameters = choose_parameters(problem.data, deviation > 0, problem.has_intercept)
+    indicators = _count_indicators(problem, problem.rows)
+    parameters = choose_parameters(problem.data, deviation > 0, problem.has_intercept, indicators.counts.at_high)
     rows = parameters.rows(problem.rows)
     start = parameters.map @ problem.theta
     solution, estimates, count = _estimate_unpenalized(problem, parameters, rows, start, clusters)
@@ -161,6 +170,7 @@ def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions)
         rows=rows,
         estimates=estimates,
         deviation=deviation,
+        indicators=indicators,
         distance=_measure_distance(start - solution.theta, parameters.kept, deviation, excess),
         n_clusters=count,
     )
@@ -173,7 +183,8 @@ def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions) ->
     start = problem.theta.copy()
     start[: problem.n_features][deviation == 0] = 0.0
     solution = solve(sums, problem.penalty, start)
-    parameters = choose_parameters(problem.data, deviation > 0, problem.has_intercept)
+    indicators = _count_indicators(problem, problem.rows)
+    parameters = choose_parameters(problem.data, deviation > 0, problem.has_intercept, indicators.counts.at_high)
     scores = sums.scores(solution.theta)
     moments = sums.moments(np.zeros(len(problem.theta)))
     estimates = debiased_estimates(
@@ -196,6 +207,7 @@ def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions) ->
         rows=parameters.rows(problem.rows),
         estimates=estimates,
         deviation=deviation,
+        indicators=indicators,
         gap=None if problem.gap is None else problem.gap(solution.theta, solution.objective),
         distance=_measure_distance(difference, every_parameter, deviation, own - solution.objective),
         n_clusters=None if clusters is None else scores.count,
@@ -213,7 +225,8 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
     if not chosen.any():
         raise UserError("method=split: the first half selects no feature that varies in the second: give a record with "
                         "a smaller reg.strength")  # fmt: skip
-    parameters = choose_parameters(problem.data, chosen, problem.has_intercept)
+    indicators = _count_indicators(problem, second)
+    parameters = choose_parameters(problem.data, chosen, problem.has_intercept, indicators.counts.at_high)
     rows = parameters.rows(second)
     start = parameters.map @ selection.theta
     second_clusters = None if clusters is None else clusters[~first]
@@ -226,6 +239,7 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
         rows=rows,
         estimates=estimates,
         deviation=deviation,
+        indicators=indicators,
         n_clusters=count,
     )
 
@@ -288,6 +302,10 @@ def _feature_deviations(problem: InferenceProblem, rows: ModelRows) -> np.ndarra
     if not deviation.any():
         raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
     return deviation
+
+
+def _count_indicators(problem: InferenceProblem, rows: ModelRows) -> IndicatorCounts:
+    return count_indicators(PooledSums(problem.objective, rows), problem.objective, problem.n_features)
 
 
 def _measure_distance(difference: np.ndarray, kept: np.ndarray, deviation: np.ndarray, excess: float) -> RecordDistance:

@@ -1,6 +1,6 @@
 """The parameters that intervals are for: features without reference levels and constants, and their units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,18 +13,18 @@ from fcorun.tables.scaling import Scaling
 class KeptParameters:
     """A choice of parameters, in which each prediction stays as it is.
 
-    If the levels of a column add up to 1 in every row, the first level becomes the reference: its coefficient moves
-    into the intercept, and those of the other levels become differences from it.
+    If the levels of a column add up to 1 in every row, the level with the most rows becomes the reference: its
+    coefficient moves into the intercept, and those of the other levels become differences from it.
 
     Attributes:
         kept: the numbers of the parameters that stay (q,).
         map: the parameters that stay as a function of all parameters (q, p).
-        references: the numbers of the features that have become references.
+        references: the reference of each level that is compared with one, as numbers of features.
     """
 
     kept: np.ndarray
     map: np.ndarray
-    references: tuple[int, ...] = ()
+    references: dict[int, int] = field(default_factory=dict)
 
     def rows(self, rows: ModelRows) -> ModelRows:
         """Return rows with the features that stay."""
@@ -40,26 +40,32 @@ class KeptParameters:
         return SquaredScores(sums.meat[np.ix_(self.kept, self.kept)], sums.count)
 
 
-def choose_parameters(data: FederatedData, candidates: np.ndarray, has_intercept: bool) -> KeptParameters:
-    """Return the parameters that stay of ``candidates``, a mask of the features (d,)."""
+def choose_parameters(
+    data: FederatedData, candidates: np.ndarray, has_intercept: bool, level_rows: np.ndarray
+) -> KeptParameters:
+    """Return the parameters that stay of ``candidates``, a mask of the features (d,).
+
+    ``level_rows`` (d,) has the number of rows of each level.
+    """
     n_features = len(candidates)
     n_parameters = n_features + has_intercept
     scaling = feature_scaling(data)
     mean = np.zeros(n_features) if scaling is None else scaling.mean
     factor = np.ones(n_features) if scaling is None else scaling.factor
     full_map = np.eye(n_parameters)
-    references = []
+    references: dict[int, int] = {}
     for group in _level_groups(data) if has_intercept else []:
         if not candidates[group].all():
             continue
-        reference, *others = group
-        references.append(reference)
+        reference = max(group, key=lambda level: level_rows[level])  # of equal numbers the first level
+        others = [level for level in group if level != reference]
+        references |= dict.fromkeys(others, reference)
         full_map[others, reference] = -factor[reference] / factor[others]
         full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
     stays = candidates.copy()
-    stays[references] = False
+    stays[[*references.values()]] = False
     kept = np.flatnonzero(np.append(stays, np.ones(int(has_intercept), bool)))
-    return KeptParameters(kept, full_map[kept], tuple(references))
+    return KeptParameters(kept, full_map[kept], references)
 
 
 def feature_scaling(data: FederatedData) -> Scaling | None:

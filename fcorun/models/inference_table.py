@@ -18,7 +18,7 @@ from fcorun.sources.catalogue import parse_source
 COLUMNS = (
     *("feature", "estimate", "standard_error", "low", "high", "p_value", "p_holm"),
     *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
-    *("penalized", "method", "label"),
+    *("penalized", "n", "events", "level", "method", "label"),
 )
 INTERCEPT = "(intercept)"
 _RATIOS = {Logistic: "odds ratio", Poisson: "rate ratio", Gamma: "ratio of means"}
@@ -34,6 +34,7 @@ class InferenceTable:
         p_value, p_holm: of the hypothesis that a coefficient is 0, each alone, and corrected for all features.
         estimate_standardized, low_standardized, high_standardized: per standard deviation of a feature.
         penalized: the coefficients of the certified solution with its penalty, in the features' units.
+        n, events: the rows of an indicator, and their events.
         method: the method of each row, or why there is no interval.
         ratio_name: the name of exp(coefficient), or "" where it has none.
         outcome: the class whose odds a logistic model is for, else "".
@@ -53,6 +54,8 @@ class InferenceTable:
     low_standardized: np.ndarray
     high_standardized: np.ndarray
     penalized: np.ndarray
+    n: np.ndarray
+    events: np.ndarray
     method: tuple[str, ...]
     ratio_name: str
     outcome: str
@@ -76,7 +79,9 @@ class InferenceTable:
             *(self.estimate_standardized, self.low_standardized, self.high_standardized, *ratios, self.penalized),
         )
         columns = [[None if np.isnan(value) else float(value) for value in values] for values in numbers]
-        return list(zip(self.features, *columns, self.method, self.display_names, strict=True))
+        columns += [[None if np.isnan(count) else int(count) for count in counts] for counts in (self.n, self.events)]
+        levels = [self.level] * len(self.features)
+        return list(zip(self.features, *columns, levels, self.method, self.display_names, strict=True))
 
     def to_csv(self) -> str:
         """Return the content of inference.csv."""
@@ -94,15 +99,17 @@ def build_table(inference: Inference) -> InferenceTable:
     covariance = to_units @ trained.covariance @ to_units.T
     in_units = replace(trained, theta=to_units @ trained.theta, covariance=covariance)
 
-    def spread(values: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+    def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
         column = np.full(n_parameters, np.nan)
-        column[kept] = values if mask is None else np.where(mask, values, np.nan)
+        column[kept] = np.where(mask, values, np.nan)
         return column
 
+    has_interval = np.array([not is_feature[k] or not inference.explain_withheld(kept[k]) for k in range(len(kept))])
     low, high, p_values = intervals(in_units, inference.options.level)
     trained_low, trained_high, _ = intervals(trained, inference.options.level)
     p_holm = np.full(len(kept), np.nan)
-    p_holm[is_feature] = adjust_by_holm(p_values[is_feature])
+    is_tested = is_feature & has_interval
+    p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     has_units = np.full(len(kept), problem.experiment.data.units and _has_units(inference))
     has_units[~is_feature] &= _intercept_has_units(inference)
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
@@ -112,21 +119,25 @@ def build_table(inference: Inference) -> InferenceTable:
     penalized = np.full(n_parameters, np.nan)
     if problem.has_penalty and inference.options.method == "debiased":
         penalized[kept] = np.where(has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan)
+    counts = np.full((2, n_parameters), np.nan)
+    counts[:, :n_features] = inference.indicators.rows, inference.indicators.events
     features = (*problem.feature_names, INTERCEPT) if problem.has_intercept else problem.feature_names
     described = problem.data.features
     labels = (*described.display_names, *features[problem.n_features :]) if described.labels else ()
     return InferenceTable(
         features=features,
         estimate=spread(in_units.theta, has_units),
-        standard_error=spread(in_units.standard_errors, has_units),
-        low=spread(low, has_units),
-        high=spread(high, has_units),
-        p_value=spread(p_values),
-        p_holm=spread(p_holm),
+        standard_error=spread(in_units.standard_errors, has_units & has_interval),
+        low=spread(low, has_units & has_interval),
+        high=spread(high, has_units & has_interval),
+        p_value=spread(p_values, has_interval),
+        p_holm=spread(p_holm, has_interval),
         estimate_standardized=spread(trained.theta * deviation, has_standardized),
-        low_standardized=spread(trained_low * deviation, has_standardized),
-        high_standardized=spread(trained_high * deviation, has_standardized),
+        low_standardized=spread(trained_low * deviation, has_standardized & has_interval),
+        high_standardized=spread(trained_high * deviation, has_standardized & has_interval),
         penalized=penalized,
+        n=counts[0],
+        events=counts[1],
         method=_method_column(inference),
         ratio_name=_RATIOS.get(type(problem.objective), ""),
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
@@ -174,12 +185,13 @@ def _method_column(inference: Inference) -> tuple[str, ...]:
     column = ["not selected" if inference.options.method == "split" else "constant"] * problem.n_features
     for feature in np.flatnonzero(inference.deviation == 0):
         column[feature] = "constant"
-    for feature in inference.parameters.references:
+    for feature in inference.parameters.references.values():
         column[feature] = "reference"
     if problem.has_intercept:
         column.append("")
     for parameter in inference.parameters.kept:
-        column[parameter] = METHODS[inference.options.method]
+        withheld = parameter < problem.n_features and inference.explain_withheld(parameter)
+        column[parameter] = withheld or METHODS[inference.options.method]
     return tuple(column)
 
 
@@ -192,13 +204,15 @@ def describe_method(inference: Inference) -> str:
         "group": "standard errors by group",
     }
     clusters = "" if inference.n_clusters is None else f" ({inference.n_clusters} of them)"
-    return (f"{METHODS[options.method]}, {100 * options.level:g} % intervals, {inference.n_rows:,} rows, "
+    n_rows, total = inference.n_rows, sum(rows.n_rows for rows in inference.problem.data.splits.values())
+    rows = f"{n_rows:,} rows" if n_rows == total else f"{n_rows:,} of {total:,} rows"
+    return (f"{METHODS[options.method]}, {100 * options.level:g} % intervals, {rows}, "
             f"{errors[options.cluster]}{clusters}")  # fmt: skip
 
 
 def describe(inference: Inference, table: InferenceTable) -> list[str]:
     """Return the sentences that the command prints above its table."""
-    lines = [table.title]
+    lines = [table.title, *_describe_held_out(inference)]
     certificate = f"predicted decrease {inference.solution.predicted_decrease:.2g}"
     if inference.gap is not None:
         certificate = f"duality gap {inference.gap:.2g}"
@@ -211,14 +225,29 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
     else:
         chosen = int((inference.solution.theta[: len(names)] != 0).sum())
         lines.append(f"{chosen} of {len(names)} features were selected on the first half")
+    references = dict.fromkeys(inference.parameters.references.values())
+    if references:
+        named = [f"{names[feature]} ({int(table.n[feature]):,} rows)" for feature in references]
+        lines.append(f"reference: {', '.join(named)}")
     lines.append(f"source: {_describe_sources(inference)}")
     is_tested = ~np.isnan(table.p_holm)
     n_tested = int(is_tested.sum())
     alone, corrected = (int((values[is_tested] < 1 - table.level).sum()) for values in (table.p_value, table.p_holm))
     holm = parse_source(SOURCES["holm"]).text
     lines.append(f"{alone} of {n_tested} intervals exclude 0; corrected for {n_tested} tests by {holm}, {corrected} "
-                 "coefficients differ from 0")  # fmt: skip
+                 f"coefficients differ from 0 at a level of {100 * (1 - table.level):g} %")  # fmt: skip
     return lines
+
+
+def _describe_held_out(inference: Inference) -> list[str]:
+    """Return a sentence on the rows that are held out, none if there are none."""
+    splits, options = inference.problem.data.splits, inference.problem.experiment.config["data"]
+    names = [name for name in splits if name != "train"]
+    if not names:
+        return []
+    count = sum(splits[name].n_rows for name in names)
+    given = [f"data.{name}" if options.get(name) is None else f"data.{name}={options[name]}" for name in names]
+    return [f"{count:,} rows are held out ({', '.join(given)}) and not used"]
 
 
 def _describe_sources(inference: Inference) -> str:

@@ -7,8 +7,10 @@ from fcorun.inference.estimates import linearization_errors
 from fcorun.inference.methods import AFTER_SELECTION
 from fcorun.inference.sums import sum_derivatives
 from fcorun.models.inference import Inference
+from fcorun.models.inference_counts import MIN_COUNT
 from fcorun.objectives.log_link import LogLink
 from fcorun.objectives.logistic import Logistic
+from fcorun.tables.data_warnings import abbreviate
 
 FEW_CLUSTERS = 10
 EVENTS_PER_PARAMETER = 10
@@ -26,6 +28,7 @@ def find_warnings(inference: Inference) -> list[str]:
         _warn_of_clusters(inference),
         _warn_of_ceiling(inference),
         _warn_of_events(inference),
+        _warn_of_sparse_indicators(inference),
         _warn_of_many_features(inference),
         _warn_of_curvature(inference),
     ]
@@ -68,6 +71,21 @@ def _warn_of_events(inference: Inference) -> str:
             "coefficients that are not 0")  # fmt: skip
 
 
+def _warn_of_sparse_indicators(inference: Inference) -> str:
+    """Return a warning that names the features whose intervals are withheld."""
+    names, withheld = inference.problem.feature_names, []
+    for parameter in inference.parameters.kept[inference.parameters.kept < len(names)]:
+        if reason := inference.explain_withheld(parameter):
+            withheld.append(f"{names[parameter]} ({reason})")
+    if not withheld:
+        return ""
+    counted = "rows, events or rows without an event" if inference.indicators.has_two_classes else "rows"
+    if inference.indicators.counts_events and not inference.indicators.has_two_classes:
+        counted = "rows or events"
+    return (f"no interval of {abbreviate(withheld)}: below {MIN_COUNT} {counted}, standard errors are far too small; "
+            "join rare levels")  # fmt: skip
+
+
 def _warn_of_many_features(inference: Inference) -> str:
     n_rows, n_parameters = inference.n_rows, len(inference.estimates.theta)
     if inference.options.method != "debiased" or 2 * n_parameters <= n_rows:
@@ -89,8 +107,9 @@ def _warn_of_curvature(inference: Inference) -> str:
 
     with jax.enable_x64(True):
         errors = linearization_errors(theta, sums, inference.estimates, gradient)
-    is_feature = parameters.kept < inference.problem.n_features
-    errors = np.where(is_feature, errors, 0.0)
+    n_features = inference.problem.n_features
+    has_interval = [k < n_features and not inference.explain_withheld(k) for k in parameters.kept]
+    errors = np.where(has_interval, errors, 0.0)
     worst = int(errors.argmax())
     if errors[worst] <= LARGE_LINEARIZATION_ERROR:
         return ""

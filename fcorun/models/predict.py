@@ -276,8 +276,10 @@ def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) ->
     """Return a warning on numbers that lie outside of the training range by more than a tenth of its length."""
     limits = record.summary["data"].get("limits")
     encoding = _read_record_encoding(record)
-    if limits is None or encoding is None:
+    if encoding is None:
         return []
+    if limits is None:
+        return ["the record has no ranges of its rows: unusual values are not flagged"]
     numeric = {column.name for column in encoding.columns if column.kind == "number"}
     examples = []
     for name, least, largest in zip(encoding.feature_names, *limits, strict=True):

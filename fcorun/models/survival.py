@@ -141,7 +141,7 @@ def survival_probabilities(
     unknown, later = [], []
     for name in dict.fromkeys(clients.tolist()):
         if name not in baselines:
-            unknown.append(str(name))
+            unknown.append(name)
             continue
         time, hazard = baselines[name]
         if at > time[-1]:
@@ -151,9 +151,11 @@ def survival_probabilities(
         rows = clients == name
         probabilities[rows] = np.exp(-(hazard[number - 1] if number else 0.0) * np.exp(p[rows]))
     warnings = []
-    if unknown:
-        warnings.append(f"no probability of survival for rows of {abbreviate(unknown)}: the record has the baseline "
-                        f"hazards of {abbreviate(list(baselines))}")  # fmt: skip
+    known = f"the record has the baseline hazards of {abbreviate(list(baselines))}"
+    if None in unknown:
+        warnings.append(f"no probability of survival for rows without a client: {known}")
+    if names := [str(name) for name in unknown if name is not None]:
+        warnings.append(f"no probability of survival for rows of {abbreviate(names)}: {known}")
     if later:
         warnings.append(f"no probability of survival at {at:g}, after the last training time of {abbreviate(later)}")
     return probabilities, warnings

@@ -31,6 +31,8 @@ def test_a_record_gets_a_table_and_a_forest_plot(record, call):
     assert "duality gap" in out
     assert "van de Geer et al. (2014)" in out
     assert "[age]" in out
+    assert "rows are held out (data.validation" in out
+    assert f"fcorun report {record} puts them on the page" in " ".join(out.split())
     rows = list(csv.DictReader((record / "inference.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["feature"] for row in rows] == ["[age]", "dose", "noise", "(intercept)"]
     assert float(rows[0]["low"]) < float(rows[0]["estimate"]) < float(rows[0]["high"])
@@ -42,8 +44,24 @@ def test_another_folder_and_other_options(record, call, tmp_path):
     code, out, _ = call("infer", record, f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3")
     assert code == 0
     assert "90 % intervals" in out
+    assert "differ from 0 at a level of 10 %" in out
+    assert "fcorun report" not in out
+    rows = csv.DictReader((tmp_path / "split/inference.csv").read_text(encoding="utf-8").splitlines())
+    assert {row["level"] for row in rows} == {"0.9"}
     names = {path.name for path in Path(tmp_path, "split").iterdir()}
     assert names == {f"inference.{ending}" for ending in ("csv", "txt", "png", "pdf")}
+
+
+def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, call, tmp_path):
+    _, _, err = call("infer", record, "method=wald", f"out={tmp_path / 'new'}")
+    assert "earlier call" not in err
+    assert not (tmp_path / "new").exists()
+    call("infer", record)
+    before = (record / "inference.csv").read_bytes()
+    code, _, err = call("infer", record, "method=wald")
+    assert code == 2
+    assert f"the inference files in {record} are those of an earlier call" in err
+    assert (record / "inference.csv").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -193,6 +194,69 @@ def test_few_events_are_warned_of():
     frame = patients().iloc[::4]
     record = record_of("reg=l1", "reg.strength=0.05", "data.standardize=pooled", target="died", frame=frame)
     assert any("smaller class are few" in line for line in find_warnings(infer(record, InferenceOptions())))
+
+
+def rare_ward(deaths):
+    """Return patients of whom the 12 of one ward are dead in so many cases."""
+    frame = patients()
+    numbers = np.arange(len(frame))
+    frame["ward"] = np.where(numbers % 20 == 0, "rare", np.where(numbers % 3, "eye", "heart"))
+    frame.loc[frame["ward"] == "rare", "died"] = np.where(np.arange(12) < deaths, "yes", "no")
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("deaths", "reason"),
+    [
+        (0, "no events in 12 rows"),
+        (4, "4 events in 12 rows"),
+        (6, "debiased lasso"),
+        (11, "1 row without an event in 12 rows"),
+    ],
+)
+def test_a_level_with_few_events_has_no_interval(deaths, reason):
+    record = record_of("reg=l1", "reg.strength=0.002", target="died", frame=rare_ward(deaths))
+    inference = infer(record, InferenceOptions())
+    built = build_table(inference)
+    table: Any = pd.DataFrame(built.to_rows(), columns=list(COLUMNS)).set_index("feature")
+    rare = table.loc["ward=rare"]
+    assert (rare["n"], rare["events"], rare["method"]) == (12, deaths, reason)
+    assert np.isnan(table.loc["age", "n"])
+    withheld = ["standard_error", "low", "high", "p_value", "p_holm", "low_standardized", "high_standardized"]
+    assert rare[withheld].isna().all() == (reason != "debiased lasso")
+    assert np.isfinite(rare["estimate"])
+    warned = any(f"ward=rare ({reason})" in line for line in find_warnings(inference))
+    assert warned == (reason != "debiased lasso")
+    assert f"corrected for {table['p_holm'].notna().sum()} tests" in describe(inference, built)[-1]
+
+
+def test_few_rows_of_a_level_have_no_interval_whatever_the_target():
+    frame = patients()
+    frame["ward"] = np.where(np.arange(len(frame)) < 4, "rare", frame["ward"])
+    record = record_of("reg=none", frame=frame, weights=np.zeros(7))
+    table = table_of(record)
+    assert table.loc["ward=rare", "method"] == "4 rows"
+    assert np.isnan(table.loc["ward=rare", "p_value"])
+    assert all(np.isnan(build_table(infer(record, InferenceOptions())).events))
+    assert table.loc["ward=icu", "method"] == "Wald"
+
+
+def test_the_most_frequent_level_is_the_reference():
+    record = record_of("reg=l1", "reg.strength=0.01", target="died", frame=rare_ward(6))
+    inference = infer(record, InferenceOptions())
+    table = build_table(inference)
+    assert table.method[table.features.index("ward=eye")] == "reference"
+    assert "reference: ward=eye (152 rows)" in describe(inference, table)
+
+
+def test_rows_that_are_held_out_are_counted():
+    record = record_of("reg=none", "data.test=0.25")
+    inference = infer(record, InferenceOptions())
+    table = build_table(inference)
+    n_rows = inference.n_rows
+    assert n_rows < 240
+    assert f"{n_rows} of 240 rows" in table.title
+    assert f"{240 - n_rows} rows are held out (data.test=0.25) and not used" in describe(inference, table)
 
 
 L1 = ("reg=l1", "reg.strength=0.1")

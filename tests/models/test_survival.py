@@ -79,6 +79,8 @@ def test_a_record_predicts_probabilities_of_survival(patients):
     with pytest.warns(fcorun.ExperimentWarning) as caught:
         assert not record.predict(patients.assign(clinic="Wien")[-1:], at=0.5)["survival"].notna().to_numpy().any()
     assert any("no probability of survival for rows of Wien" in str(warning.message) for warning in caught)
+    with pytest.warns(fcorun.ExperimentWarning, match="no probability of survival for rows without a client: "):
+        record.predict(patients.drop(columns="clinic"), at=0.5)
     assert "hazard ratio" in record.report().read_text()
     Path("run/baseline_hazard.csv").unlink()
     with fails("has no baseline_hazard.csv"):

@@ -7,6 +7,7 @@ from helpers import fails
 from sklearn import metrics
 
 from fcorun import compose, run
+from fcorun.cli.commands import main
 from fcorun.experiment.decision_threshold import ThresholdRule
 from fcorun.models.predict import predict
 from fcorun.selection.cross_validation.options import SelectOptions
@@ -130,3 +131,14 @@ def test_a_selection_chooses_out_of_fold_and_its_refit_takes_the_threshold(visit
     scores = pd.read_csv("chosen/scores.csv").query("client.isna()")
     assert scores["sensitivity"].item() >= 0.8
     assert scores["auc"].item() == pytest.approx(metrics.auc(fpr, tpr))
+
+
+def test_predict_names_a_threshold_and_its_rule(trained, visits, capsys):
+    record = trained("binary", "threshold=sensitivity:0.9")
+    visits()[["age", "crp"]].to_csv("new.csv", index=False)
+    assert main(["predict", str(record.folder), "new.csv", "--out", "predicted.csv"]) == 0
+    threshold = f"{record.summary['threshold']['shared']:.3g}"
+    assert f"fcorun: positive class ill from {threshold} on (sensitivity:0.9)" in capsys.readouterr().err.splitlines()
+    record = trained("binary", "threshold=0.5")
+    assert main(["predict", str(record.folder), "new.csv", "--out", "predicted.csv", "--force"]) == 0
+    assert "positive class" not in capsys.readouterr().err

@@ -136,6 +136,14 @@ def test_a_result_without_intervals_says_how_to_get_them():
     assert "Each level of ward has a coefficient of its own" in text
 
 
+def test_a_feature_without_an_interval_says_why():
+    folder = write_model()
+    write_intervals(folder)
+    table = folder / "inference.csv"
+    table.write_text(table.read_text().replace("reference", "no events in 12 rows"))
+    assert "ward: er|no events in 12 rows|no events in 12 rows||yes" in plain(main_sections(folder)["result"].content)
+
+
 def test_a_result_with_intervals():
     folder = write_model(reason="not finished: more rounds may help")
     write_intervals(folder)

@@ -24,6 +24,8 @@ def table(n_features, ratio_name="", names=None, scale=1.0) -> InferenceTable:
         low_standardized=estimate - error,
         high_standardized=estimate + error,
         penalized=estimate,
+        n=np.full(n_features, np.nan),
+        events=np.full(n_features, np.nan),
         method=("debiased lasso",) * n_features,
         ratio_name=ratio_name,
         outcome="yes" if ratio_name else "",

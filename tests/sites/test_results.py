@@ -42,6 +42,7 @@ def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
     for where in (folder, tmp_path / "out"):
         code, _, errors = fcorun("predict", str(where), "b.csv", "--out", "predicted.csv", "--force")
         assert code == 0, errors
+        assert "the record has no ranges of its rows: unusual values are not flagged" in errors
         predictions.append(pd.read_csv("predicted.csv"))
     pd.testing.assert_frame_equal(*predictions)
     code, _, errors = fcorun("report", str(folder))

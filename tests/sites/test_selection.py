@@ -86,12 +86,16 @@ def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, m
 
 def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
     plan = selection_of("algo=newton", bounds={})
-    record, comparison = try_selection(plan, sites_of(plan), "trial")
+    lines = []
+    record, comparison = try_selection(plan, sites_of(plan), "trial", log=lines.append)
     assert comparison.same_choice
     assert max(comparison.curve, comparison.coefficients) < 1e-8
     assert record.status["status"] == "done"
     assert Path("trial/refit/scores.csv").exists()
     assert read_json(Path("trial/selection.json"))["status"] == "done"
+    (named,) = [line for line in lines if line.startswith("trial/ holds ")]
+    assert "selection.csv, curve.csv" in named
+    assert all(Path("trial", name).exists() for name in named.removeprefix("trial/ holds ").split(", "))
     with fails("holds this trial already"):
         try_selection(plan, sites_of(plan), "trial")
 

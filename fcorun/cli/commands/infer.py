@@ -13,6 +13,7 @@ from fcorun.cli.commands.predict import find_record
 from fcorun.cli.commands.study import split_options
 from fcorun.configuration.search_path import use_config_dir
 from fcorun.errors import UserError, suggest_name
+from fcorun.inference.methods import INTERVALS_FILE
 from fcorun.reports.sweep_report import print_full_width
 from fcorun.system.files import write_atomically
 
@@ -35,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
-    from fcorun.models.inference import InferenceOptions, infer
+    from fcorun.models.inference import InferenceOptions
     from fcorun.models.inference_table import build_table, describe
     from fcorun.models.inference_warnings import find_warnings
     from fcorun.reports.pictures.forest import make_files
@@ -47,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
                         f"{suggest_name(key, ['method', 'level', 'cluster', 'seed', 'out'])}")  # fmt: skip
     folder = record.folder if out is None else Path(out)
     with use_config_dir(arguments.config_dir):
-        inference = infer(record, options)
+        inference = _infer(record, options, folder)
     table = build_table(inference)
     description = describe(inference, table)
     warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
@@ -63,7 +64,21 @@ def run(argv: Sequence[str]) -> int:
     for line in warnings:
         console.print(escape(line))
     console.print(escape(f"{folder}: {', '.join(files)}"))
+    if out is None:
+        console.print(escape(f"fcorun report {arguments.record} puts them on the page"))
     return 0
+
+
+def _infer(record: Any, options: Any, folder: Path) -> Any:
+    """Compute intervals; an error says that the files of an earlier call remain in ``folder``."""
+    from fcorun.models.inference import infer
+
+    try:
+        return infer(record, options)
+    except UserError as error:
+        if not (folder / INTERVALS_FILE).exists():
+            raise
+        raise UserError(f"{error}; the inference files in {folder} are those of an earlier call") from error
 
 
 def _print_table(table: Any, console: Any) -> None:

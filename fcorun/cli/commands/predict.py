@@ -64,9 +64,35 @@ def run(argv: Sequence[str]) -> int:
     else:
         write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
         warnings.insert(0, f"{arguments.out}: {len(predictions)} predictions")
+    warnings += _describe_thresholds(arguments.record, record)
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _describe_thresholds(folder: Path, record: Record) -> list[str]:
+    """Return a sentence on thresholds of the positive class other than 0.5, with the rule that chose them.
+
+    The rule of a selection is in ``folder``: its refit has the number that the rule chose.
+    """
+    section = record.summary.get("threshold")
+    if not section:
+        return []
+    from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+    from fcorun.models.prediction_file import PERSONAL, SHARED
+
+    of_selection = read_json(folder / SELECTION_FILE) or {}
+    rule = (of_selection.get("threshold") or section).get("rule")
+    positive = record.summary["data"]["classes"][1]
+    origin = f" ({rule})" if isinstance(rule, str) else ""
+    shared = section.get(SHARED, DEFAULT_THRESHOLD)
+    personal = section.get(PERSONAL, shared) if record.personal else shared
+    if shared == personal == DEFAULT_THRESHOLD:
+        return []
+    numbers = f"{shared:.3g}"
+    if personal != shared:
+        numbers += f", of personal models {personal:.3g},"
+    return [f"positive class {positive} from {numbers} on{origin}"]
 
 
 def _explain_missing(name: str, client_column: str | None, frame: Any, rows: str) -> str:

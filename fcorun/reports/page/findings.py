@@ -118,8 +118,8 @@ def _interval_blocks(model: TableModel, max_rows: int) -> list[str]:
     lines = []
     for row in shown:
         cells = [model.labels.get(row["feature"], row["feature"])]
-        if row["method"] == "reference":
-            cells += ["reference", "reference", ""]
+        if not row["p_value"]:  # a reference level, or the reason for no interval
+            cells += [row["method"], row["method"], ""]
         else:
             cells += [_interval(model, row, ""), _interval(model, row, "_standardized")]
             cells.append(format_p(parse_float(row["p_value"])))

@@ -46,7 +46,8 @@ def describe_selection(selection: Selection) -> Iterator[str]:
         files += [PREDICTIONS_FILE, "scores.csv"]
     elif not selection.data.train.stays_at_sites:
         yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
-    yield f"{folder}/ holds {', '.join(files)}, selection.png and .pdf"
+    files += ["selection.png", "selection.pdf"]
+    yield f"{folder}/ holds {', '.join(name for name in files if (folder / name).exists())}"
     if (folder / "roc.csv").exists():
         yield "of two classes out of fold: roc, calibration and decision.png and .pdf, and their tables"
 

@@ -1,0 +1,89 @@
+"""The rows and events of indicators, and the indicators that have too few of them for an interval."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.inference.sums import RowSums, ValueCounts
+from fcorun.objectives.base import LinearModel
+from fcorun.objectives.logistic import Logistic
+from fcorun.objectives.poisson import Poisson
+
+MIN_COUNT = 5  # rows, events and rows without an event, of an indicator with an interval
+
+
+@dataclass(frozen=True, eq=False)
+class IndicatorCounts:
+    """The rows and events of each feature that has two values, such as a level of a column of text.
+
+    Attributes:
+        is_indicator: whether a feature has two values (d,).
+        counts: the counts at the lower value, without the level, and at the higher one, with the level.
+        counts_events: whether the target is events: of two classes, or numbers of events.
+        has_two_classes: whether a row has one event at most.
+    """
+
+    is_indicator: np.ndarray
+    counts: ValueCounts
+    counts_events: bool
+    has_two_classes: bool
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The number of rows at the higher value, (d,); NaN of other features."""
+        return np.where(self.is_indicator, self.counts.at_high, np.nan)
+
+    @property
+    def events(self) -> np.ndarray:
+        """The number of events of these rows, (d,); NaN of other features, and for a target without events."""
+        return np.where(self.is_indicator & self.counts_events, self.counts.target_at_high, np.nan)
+
+    def explain_few(self, feature: int, reference: int | None, names: tuple[str, ...]) -> str:
+        """Return why a feature has too few rows or events for an interval, "" if it has enough.
+
+        The residuals of so few rows, or of rows with almost no events, are all small, and so is a sandwich of them,
+        whatever the coefficient. ``reference`` is the level that the feature is compared with, None: all other rows.
+        """
+        if not self.is_indicator[feature]:
+            return ""
+        counts = self.counts
+        own = self._describe_few(counts.at_high[feature], counts.target_at_high[feature])
+        if own:
+            return own
+        if reference is not None:
+            few = self._describe_few(counts.at_high[reference], counts.target_at_high[reference])
+            return few and f"{few} of {names[reference]}"
+        few = self._describe_few(counts.at_low[feature], counts.target_at_low[feature])
+        return few and f"{few} at its other value"
+
+    def _describe_few(self, n_rows: int, events: float) -> str:
+        """Return the rows, or the events or the rows without one, if these are too few, else ""."""
+        in_rows = f"in {_count(n_rows, 'row')}"
+        if n_rows < MIN_COUNT:
+            return _count(n_rows, "row")
+        if self.counts_events and events < MIN_COUNT:
+            return f"{_count(int(events), 'event')} {in_rows}"
+        if self.has_two_classes and n_rows - events < MIN_COUNT:
+            return f"{_count(int(n_rows - events), 'row')} without an event {in_rows}"
+        return ""
+
+
+def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:
+    """Return the counts of the features with two values. Takes two passes over rows."""
+    low, high = sums.ranges()
+    counts = sums.value_counts(low, high)
+    is_indicator = (low < high) & (counts.at_low + counts.at_high == counts.rows)
+    has_two_classes = isinstance(objective, Logistic)
+    counts_events = has_two_classes or isinstance(objective, Poisson)
+    return IndicatorCounts(is_indicator[:n_features], _of_features(counts, n_features), counts_events, has_two_classes)
+
+
+def _of_features(counts: ValueCounts, n_features: int) -> ValueCounts:
+    """Return the counts without those of an intercept."""
+    return ValueCounts(counts.rows, *(values[:n_features] for values in counts[1:]))
+
+
+def _count(number: int, name: str) -> str:
+    """Return a number of things in words."""
+    amount = f"{number:,}" if number else "no"
+    return f"{amount} {name}" if number == 1 else f"{amount} {name}s"
