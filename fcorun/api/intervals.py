@@ -35,7 +35,7 @@ class Intervals:
         import pandas as pd
 
         frame = pd.DataFrame(self.table.to_rows(), columns=list(COLUMNS))
-        numbers = [name for name in COLUMNS if name not in ("feature", "method")]
+        numbers = [name for name in COLUMNS if name not in ("feature", "method", "label")]
         return frame.astype(dict.fromkeys(numbers, float)).set_index("feature")
 
     def plot(self) -> "Figure":
