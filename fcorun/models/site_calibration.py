@@ -24,17 +24,20 @@ def sum_logistic(
 ) -> Float[np.ndarray, " 6"]:
     """Return the sums over rows of the loss of logit P(y = 1) = offset + a + b z and of its derivatives, ``at`` a, b.
 
-    Returns nan if fewer rows than ``least`` make up the second derivative in a: the sums would tell of these rows. The
-    number of rows is that of equal terms with the same sum and the same sum of squares.
+    Returns nan if fewer rows than ``least`` make up one of the sums: the sum would tell of these rows. The number of
+    rows is that of terms of equal size with the same sum of sizes and the same sum of squares.
     """
     a, b = at
     eta = offset + a + b * z
     p = np.exp(-np.logaddexp(0, -eta))
     curvature = p * (1 - p)
-    if least and not curvature.sum() ** 2 >= least * (curvature**2).sum() > 0:
-        return np.full(N_SUMS, np.nan)
     loss = np.logaddexp(0, eta) - y * eta
-    return np.array([v.sum() for v in (loss, p - y, (p - y) * z, curvature, curvature * z, curvature * z**2)])
+    terms = np.stack([loss, p - y, (p - y) * z, curvature, curvature * z, curvature * z**2])
+    sizes = np.abs(terms)
+    sizes = sizes / np.maximum(sizes.max(axis=1, keepdims=True, initial=0), np.finfo(float).tiny)
+    if least and not (curvature.any() and (sizes.sum(axis=1) ** 2 >= least * (sizes**2).sum(axis=1)).all()):
+        return np.full(N_SUMS, np.nan)
+    return terms.sum(axis=1)
 
 
 @dataclass

@@ -41,8 +41,9 @@ _COUNT = ExpectedSum(is_count=True, least=0.0, most=1.0)
 _NUMBER, _SQUARE, _SHARE = ExpectedSum(), ExpectedSum(least=0.0), ExpectedSum(least=0.0, most=1.0)
 
 
-def expected_sums(objective: Objective, task: str, n_classes: int) -> dict[str, ExpectedSum]:
+def expected_sums(objective: Objective, task: str, n_classes: int, *, masked: bool) -> dict[str, ExpectedSum]:
     """Return the sums that a site sends for a split, by name."""
+    bins = (2, N_BINS) if masked else (N_BINS,)
     sums = {"n": ExpectedSum(is_count=True, least=1.0, most=1.0)}
     for name in score_names(objective, n_classes if n_classes > 2 else 1):
         least, most = score_range(objective, name)
@@ -50,7 +51,7 @@ def expected_sums(objective: Objective, task: str, n_classes: int) -> dict[str, 
     has_probabilities = hasattr(objective, "probabilities")
     if task == "binary":
         sums |= dict.fromkeys(("positive", "true_positive", "true_negative"), _COUNT)
-        sums |= dict.fromkeys(BINS, ExpectedSum((N_BINS,), is_count=True, least=0.0, most=1.0))
+        sums |= dict.fromkeys(BINS, ExpectedSum(bins, is_count=True, least=0.0, most=1.0))
         if has_probabilities:
             sums |= {"brier": _SHARE, "probability": _SHARE, "score": _NUMBER, "score_squares": _SQUARE}
     elif task == "multiclass":

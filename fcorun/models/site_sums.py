@@ -49,7 +49,7 @@ def collect_sums(data: FederatedData, objective: Objective, rows: SiteRows, solu
     Raises UserError, which names the site, for sums that the rows which the site has described cannot have.
     """
     answers = rows.request("scores", arrays=dict(solution))
-    expected = expected_sums(objective, data.task, len(data.classes))
+    expected = expected_sums(objective, data.task, len(data.classes), masked=rows.sum_name is not None)
     sums_of = {site: _by_split(site, answers[site].arrays) for site in sorted(answers)}
     sets = []
     for split, of_split in data.splits.items():
@@ -63,7 +63,7 @@ def collect_sums(data: FederatedData, objective: Objective, rows: SiteRows, solu
                 check_sums(site, split, parts[site], expected, n_rows=n_rows, error=error)
         if data.task == "binary":
             for site, sums in parts.items():
-                _place_cells(site, sums, are_merged=rows.sum_name is None)
+                _place_cells(site, sums)
         total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in expected}
         sets.append(ScoredSet(split, "", tuple(parts), total))
         if rows.by_site:
@@ -82,18 +82,19 @@ def _by_split(site: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Sums]:
     return sums
 
 
-def _place_cells(site: str, sums: Sums, *, are_merged: bool) -> None:
+def _place_cells(site: str, sums: Sums) -> None:
     """Replace counts of scores in bins by those at the lowest and at the highest bins of the rows, (2, bins).
 
     Raises UserError, which names the site, for counts that are not those of the classes.
     """
     n_positive = int(sums["positive"])
     for name, n_rows in zip(BINS, (n_positive, int(sums["n"]) - n_positive), strict=True):
-        n_counted = int(sums[name].sum())
-        if n_counted != n_rows:
-            raise UserError(f"site '{site}' counted the scores of {n_counted} rows of a class of {n_rows}: see the "
-                            "log of that site")  # fmt: skip
-        sums[name] = np.stack(spread_cells(sums[name]) if are_merged else [sums[name]] * 2)
+        if sums[name].ndim == 1:  # masked counts are placed by the sites
+            sums[name] = np.stack(spread_cells(sums[name]))
+        for n_counted in sums[name].sum(axis=1).tolist():
+            if n_counted != n_rows:
+                raise UserError(f"site '{site}' counted the scores of {n_counted} rows of a class of {n_rows}: see the "
+                                "log of that site")  # fmt: skip
 
 
 def ask_for_calibration(

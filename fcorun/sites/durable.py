@@ -15,7 +15,8 @@ from fcorun.sites.delivery import digest_of
 from fcorun.sites.messages import LAST_REQUEST, Envelope, Message, OwnerError
 from fcorun.system.files import write_atomically
 
-_FILE, _LOCK = "last_answer.npz", "lock"
+_FILE, _LOCK, _REFUSALS = "last_answer.npz", "lock", "refusals"
+MAX_REFUSALS = 20  # of a site for a plan: each refusal tells something of the rows
 _HEADER, _ANSWER, _STATE = "header", "answer", "state/"
 
 
@@ -86,10 +87,11 @@ class DurableSite:
         if self._last is not None and self._last.is_at(request.envelope):
             return self._repeat(digest)
         self._check_order(request.envelope)
+        self._check_refusals()
         if self._begins(request.envelope):
             self.site.load_state({})
         try:
-            answer = replace(self.site.answer(request), envelope=request.envelope)
+            answer = replace(self._compute(request), envelope=request.envelope)
             last = _LastAnswer(
                 request.name,
                 request.envelope,
@@ -105,6 +107,29 @@ class DurableSite:
             raise
         self._last = last
         return answer
+
+    def _compute(self, request: Message) -> Message:
+        """Return the site's answer. A refusal is counted on the disk before it leaves."""
+        try:
+            return self.site.answer(request)
+        except Exception:
+            write_atomically(self.folder / _REFUSALS, f"{self._count_refusals() + 1}\n", durable=True)
+            raise
+
+    def _count_refusals(self) -> int:
+        path = self.folder / _REFUSALS
+        try:
+            return int(path.read_text(encoding="utf-8")) if path.exists() else 0
+        except ValueError as error:
+            raise OwnerError(f"{path} has no number: write the number of refusals, or remove the file",
+                             "the state of this site is damaged: its owner mends it") from error  # fmt: skip
+
+    def _check_refusals(self) -> None:
+        """Raise UserError if the site has refused as many requests as it may."""
+        if self._count_refusals() >= MAX_REFUSALS:
+            problem = f"this site has refused {MAX_REFUSALS} requests of this plan, and answers no more"
+            raise OwnerError(f"{problem}: see sent.jsonl, and remove {self.folder / _REFUSALS} to go on",
+                             f"{problem}: its owner looks at the log, and allows further requests")  # fmt: skip
 
     def _repeat(self, digest: str) -> Message:
         assert self._last is not None

@@ -102,7 +102,7 @@ def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
         size = "3 for each class and a few more for each split"
     if data.task == "binary":
         content += ", and counts of its scores in bins, by class"
-        size = f"{2 * N_BINS} counts and a few sums for each split"
+        size = f"{2 * N_BINS} counts, if masked {4 * N_BINS}, and a few sums for each split"
     quantities = [Quantity("scores", size, "once", content, purpose)]
     if data.task == "regression":
         content = "sums of squares of the targets and of the predictions of the last model, around their means"

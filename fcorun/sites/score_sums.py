@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.models.auc_interval import count_scores
+from fcorun.models.auc_interval import count_scores, spread_cells
 from fcorun.models.forward import (
     Arrays,
     class_probabilities,
@@ -27,14 +27,16 @@ class ScoreSums:
     Attributes:
         data: the site's rows by themselves.
         model: the parameters by name.
-        min_cell: the least count of a cell of a histogram, and of rows that make up a sum of a calibration; 0 where the
-            sums are masked.
+        min_cell: the least count of a cell of a histogram, and of rows that make up a sum of a calibration.
+        masked: whether the sums are masked. Cells are then counted at the lowest and at the highest bins of their rows,
+            since such counts of all sites can be added; and no sum of a calibration is left out, which masks cannot do.
     """
 
     objective: Objective
     data: FederatedData
     model: Arrays
     min_cell: int
+    masked: bool = False
 
     def sum_scores(self) -> dict[str, np.ndarray]:
         """Return the sums of losses and scores over the rows of each set, as SET_NAME."""
@@ -86,7 +88,7 @@ class ScoreSums:
         merged = merge_small_cells(counts, max(self.min_cell, 1))
         if merged.sum() < counts.sum():  # all together are below
             merged[-1] = counts.sum()
-        return merged.astype(np.int32)
+        return np.asarray(spread_cells(merged) if self.masked else merged, np.int32)
 
     def _sum_multiclass(self, prediction: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         label, classes = prediction.argmax(axis=1), np.arange(len(self.data.classes))
@@ -121,7 +123,7 @@ class ScoreSums:
 
     def _sum_at(self, point: np.ndarray, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
         if self.data.task == "binary":
-            return sum_calibration(y, prediction.astype(float), point, self.min_cell)
+            return sum_calibration(y, prediction.astype(float), point, 0 if self.masked else self.min_cell)
         expected = expected_targets(self.objective, prediction)
         if expected is None:
             raise ValueError("an objective without expected targets")

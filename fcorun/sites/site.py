@@ -324,8 +324,8 @@ class Site:
         return Message("calibration", {}, sums)
 
     def _score_sums(self, scored: Message) -> ScoreSums:
-        min_cell = self.policy.min_cell if self.plan.secure is None else 0
-        return ScoreSums(self._loaded()[0].objective, self.own_data, scored.arrays, min_cell)
+        masked = self.plan.secure is not None
+        return ScoreSums(self._loaded()[0].objective, self.own_data, scored.arrays, self.policy.min_cell, masked)
 
     def _receive_result(self, request: Message) -> Message:
         """Keep the result of the run as a record in the site's folder."""

@@ -15,7 +15,8 @@ from fcorun.sites.table_rows import NO_VALUES, SiteTable
 from fcorun.tables.columns import coerce_numbers
 from fcorun.tables.encoding import Column
 
-_NEAR = 10  # standard deviations: a mean of all sites farther away is of another unit
+_NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
+_FAR = 10  # standard deviations: a fill farther away is of another unit
 _MAX_LEVELS = 1000  # of a column at all sites together; each has a feature
 _DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
@@ -82,13 +83,17 @@ def _check_gaps(table: SiteTable, column: Column) -> None:
         if isinstance(fill, float) and missing == "median":
             edges = median_edges(table.options.ranges, column.name)
             fits = edges[0] <= fill <= edges[-1]
-        elif isinstance(fill, float) and fits:
-            fits = _is_near(fill, table, column.name)
+        if isinstance(fill, float) and fits:
+            marks_gaps = missing != "indicator" and not _is_near(fill, table, column.name, _NEAR)
+            _require(not marks_gaps, f"fills gaps of '{column.name}' by a number that few rows of this site have, "
+                     "which would mark its rows with a gap (data.missing=indicator does so openly, and "
+                     f"data.ignore=[{column.name}] leaves the column out)")  # fmt: skip
+            fits = _is_near(fill, table, column.name, _FAR)
     _require(fits, f"fills gaps of '{column.name}' otherwise than data.missing={missing}")
 
 
-def _is_near(fill: float, table: SiteTable, name: str) -> bool:
-    """Return whether a fill is near the site's own values of a column, so that it tells no row from the others.
+def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
+    """Return whether a fill is within so many standard deviations of the site's own values of a column.
 
     A site without a training row with a gap, or without a value, has nothing to tell apart.
     """
@@ -97,7 +102,7 @@ def _is_near(fill: float, table: SiteTable, name: str) -> bool:
     if not table.gap_counts.get(name, np.zeros((1, 1))).any() or gaps.all():
         return True
     mean, deviation = float(values[~gaps].mean()), float(values[~gaps].std())
-    return abs(fill - mean) <= _NEAR * (deviation or abs(mean))
+    return abs(fill - mean) <= deviations * (deviation or abs(mean))
 
 
 def _check_levels(table: SiteTable, column: Column) -> None:

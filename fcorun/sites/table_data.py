@@ -50,9 +50,12 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     """Return the rows of a site, encoded as agreed. Raises UserError if the agreement does not fit the table."""
     check_agreement(table, agreement)
     frame = table.rows.frame.copy()
-    for name in table.level_counts:
+    for name in [column.name for column in agreement.encoding.columns if column.kind == "levels"]:
         names = to_level_names(frame[name])
-        names[np.isin(names, list(table.rare_levels(name)))] = OTHER
+        if name in table.level_counts:
+            names[np.isin(names, list(table.rare_levels(name)))] = OTHER
+        for mask in table.masks[1:]:
+            names[mask & np.isin(names, list(table.held_out_levels(name, mask)))] = OTHER
         frame[name] = names
     position = {name: m for m, name in enumerate(agreement.clients)}
     index = np.array([position[name] for name in table.clients])[table.client_rows.client_index]

@@ -120,6 +120,15 @@ class SiteTable:
             n_rows += count
         return rare
 
+    def held_out_levels(self, name: str, mask: np.ndarray) -> set[str]:
+        """Return the levels of a column that only few rows of a held-out split have, and no training row.
+
+        Few are fewer than ``policy.min_cell`` of the rows in the mask of the split.
+        """
+        counts = Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
+        trained = self.level_counts.get(name, Counter())
+        return {level for level, count in counts.items() if count < self.policy.min_cell and not trained[level]}
+
     def coded_levels(self, name: str) -> set[str]:
         """Return the levels of a column after its rare levels became ``OTHER``; none of a column without a value."""
         rare = self.rare_levels(name) if name in self.level_counts else set()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import fails
 from toy_site import ToySite, toy_rows
 
 from fcorun.errors import UserError, WriteError
@@ -161,3 +162,16 @@ def test_a_state_of_other_rows_is_refused(site):
     site.answer(request(0))
     with pytest.raises(UserError, match="from other data or other options"):
         start_again(site, rows="others")
+
+
+def test_a_site_that_refused_many_requests_answers_no_more(site):
+    site.answer(request(0))
+    for value in range(durable.MAX_REFUSALS):
+        with fails("the owner has not accepted this plan"):
+            site.answer(request(1, value, name="load"))
+    again = start_again(site)
+    with fails("refused 20 requests", "answers no more"):
+        again.answer(request(1))
+    (again.folder / "refusals").unlink()
+    again.answer(request(1))
+    again.close()

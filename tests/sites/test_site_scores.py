@@ -100,11 +100,23 @@ def test_scores_are_those_of_the_pooled_rows(tmp_path, task):
     compare(found, pooled)
 
 
-def test_masked_scores_have_a_narrow_interval(tmp_path):
+def test_masked_scores_have_the_interval_of_those_without_masks(tmp_path):
     pytest.importorskip("cryptography", reason="secure sums need cryptography: pip install 'fcorun[sites]'")
     found, pooled = scores_of(plan_of(*ILL, secure={}), tmp_path / "out")
     compare(found, of_all_clients(pooled), tolerance=1e-5)
-    assert max(found["auc_high"] - found["auc_low"]) < 0.02
+    plain, _ = scores_of(plan_of(*ILL), tmp_path / "plain")
+    for name in ("auc_low", "auc_high"):
+        np.testing.assert_allclose(found[name], plain[name], atol=1e-9)
+
+
+def test_no_site_counts_a_small_cell_even_for_masks():
+    site = sites_of(plan_of(*ILL))["bern"]
+    Server(site.plan, InProcessConnections({"bern": site})).load()
+    model = {"bias": np.array(0.1), "weights": np.array([0.2, 0.3])}
+    sums = ScoreSums(site.plan.experiment.objective, site.own_data, model, 5, masked=True).sum_scores()
+    for name in ("train_positive_bins", "train_negative_bins"):
+        assert sums[name].shape[0] == 2
+        assert not ((sums[name] > 0) & (sums[name] < 5)).any()
 
 
 @pytest.mark.parametrize("task", [ILL, pytest.param(COST, marks=pytest.mark.slow)])
@@ -184,6 +196,8 @@ def test_no_sum_of_a_calibration_is_one_over_few_rows():
     score, y = np.arange(50.0), np.arange(50) % 2
     threshold = np.array([0.0, 1.0, -1e3 * 20.4, 1e3, 0.0])  # a steep step between two rows
     assert np.isnan(sum_calibration(y, score, threshold, 3)[0]).all()
+    far = np.append(np.zeros(59), 12.0)  # a column that one row has
+    assert np.isnan(sum_calibration(np.arange(60) % 2, far, np.array([0.0, 1.0, 0.0, 1.0, 0.0]), 11)[0]).all()
     assert np.isfinite(sum_calibration(y, score - 25, np.array([0.0, 10.0, 0.0, 1.0, 0.0]), 3)).all()
 
 

@@ -125,7 +125,13 @@ ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
         ({}, lambda a: _forge(a, "dose", indicator=True), "indicates gaps of 'dose' otherwise"),
         ({"missing": "mean"}, lambda a: _forge(a, "age", indicator=True), "indicates gaps of 'age' otherwise"),
         ({"missing": "mean"}, lambda a: _forge(a, "age", fill=float("inf")), "fills gaps of 'age' otherwise"),
-        ({"missing": "mean"}, lambda a: _forge(a, "age", fill=1e12), "fills gaps of 'age' otherwise"),
+        ({"missing": "mean"}, lambda a: _forge(a, "age", fill=1e12), "fills gaps of 'age' by a number that few rows"),
+        ({"missing": "mean"}, lambda a: _forge(a, "age", fill=110.0), "fills gaps of 'age' by a number that few rows"),
+        (
+            {"missing": "median", "ranges": {"age": [0, 150], "dose": [0, 99]}},
+            lambda a: _forge(a, "age", fill=150.0),
+            "fills gaps of 'age' by a number that few rows",
+        ),
         ({"missing": "indicator"}, lambda a: _forge(a, "age", fill=-1e12), "fills gaps of 'age' otherwise"),
         ({"missing": "mean"}, lambda a: _forge(a, "ward", fill="gap"), "fills gaps of 'ward' otherwise"),
         ({"missing": "indicator"}, lambda a: _forge(a, "age", indicator=False), "indicates gaps of 'age' otherwise"),
@@ -399,3 +405,27 @@ def test_a_site_without_rows_of_a_class_is_warned_about():
     assert route.agreement.classes == ("no", "yes")
     assert route.agreement.warnings == ("site 'bern' has no training rows of the class 'yes'",)
     assert route.data["bern"].train.y.tolist() == [0] * 78
+
+
+def test_a_level_that_few_held_out_rows_have_and_no_training_row_has_no_feature():
+    table = frames()["bern"]
+    sites = save({"bern": table})
+    options = options_of(only=["age", "ward"], validation=0.3)
+    masks = read_site_table(options, sites["bern"], TablePolicy()).masks
+    held_out = np.flatnonzero(masks[1])
+    table["ward"] = table["ward"].astype(object)
+    table.loc[held_out[0], "ward"] = "guessed"
+    table.loc[held_out[1:4], "ward"] = "known"
+    sites = save({"bern": table})
+    site = read_site_table(options, sites["bern"], TablePolicy())
+    agreement = agree(options, describe(options, sites))
+    encoding = agreement.encoding
+    columns = []
+    for column in encoding.columns:
+        levels = tuple(sorted([*column.levels, "guessed", "known"]))
+        columns.append(replace(column, levels=levels) if column.kind == "levels" else column)
+    forged = replace(agreement, encoding=replace(encoding, columns=tuple(columns)))
+    x = encode_table(site, forged).x
+    names = list(forged.feature_names)
+    assert x[:, names.index("ward=guessed")].sum() == 0
+    assert x[:, names.index("ward=known")].sum() == 3
