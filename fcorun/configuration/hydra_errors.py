@@ -53,6 +53,8 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
         return f"unknown option '{key}'; fcorun --cfg job shows every key"
     if key in ("topology.edges", "topology.rounds", "topology.map"):
         return f"{key} is of topology=tree: give that too"
+    if key == "data.event" and parent.get("name") == "sites":
+        return "data.event names times to events, and objective=cox does not work over sites: choose another objective"
     prefix, _, last_part = key.rpartition(".")
     valid = {str(name) for name in parent if name != "hydra"} | set(_class_fields(parent))
     section = f" in {prefix}" if prefix else ""

@@ -30,6 +30,7 @@ from fcorun.experiment.bind_regularizer import (
 from fcorun.experiment.decision_threshold import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.hessian_checks import check_hessian
+from fcorun.experiment.level_warnings import warn_undetermined_levels
 from fcorun.experiment.row_requirements import (
     check_rows_on_disk,
     check_whole_batches,
@@ -62,6 +63,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     attach_graph(experiment.reg, data, experiment.names["reg"])
     warnings = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
     warnings += _warn_of_task(experiment, data)
+    warnings += warn_undetermined_levels(experiment, data)
     if data.task == "survival":
         warnings += warn_clients_without_events(data.train, data.client_names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data

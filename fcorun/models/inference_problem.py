@@ -21,6 +21,7 @@ from fcorun.inference.solution import Penalty
 from fcorun.inference.sums import ModelRows
 from fcorun.models.coefficients import feature_names
 from fcorun.objectives.base import LinearModel
+from fcorun.objectives.cox import Cox
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
@@ -150,6 +151,9 @@ def _prepare_experiment(record: Record, data: Dataset | None) -> PreparedExperim
 def _explain_no_certificate(experiment: PreparedExperiment) -> str:
     """Return why a problem has no certified solution, or no intervals; "" if it has both."""
     names = experiment.names
+    if isinstance(experiment.objective, Cox):
+        return ("objective=cox has no intervals: a piecewise-exponential model, which is objective=poisson on rows "
+                "split at edges of follow-up, has intervals; scripts/hazard_ratios.py splits rows")  # fmt: skip
     if type(experiment.objective) not in OBJECTIVES:
         return (f"objective={names['objective']} has no intervals: they are for objective=least_squares, logistic, "
                 "poisson and gamma")  # fmt: skip

@@ -32,7 +32,7 @@ def predict(
 
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, those of ``keep``,
     ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
-    of each class, and with ``at`` ``survival``, the probability of no event up to that time. For a record with
+    of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it. For a record with
     personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
     client) or mean (of all clients). The column ``warnings`` flags rows whose prediction is doubtful: levels, clients
     and numbers that training did not have, and gaps that were filled. The column is omitted if no row is doubtful.
@@ -75,7 +75,7 @@ def predict(
     survival_warnings: list[str] = []
     if at is not None:
         predictor = predictions["prediction"].to_numpy(float)
-        predictions["survival"], survival_warnings = survival_probabilities(record, predictor, clients, at)
+        predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, predictor, clients, at)
     for name in reversed(kept.columns):
         predictions.insert(0, name, kept[name].to_numpy())
     if any(name is not None for name in clients):

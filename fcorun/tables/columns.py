@@ -86,13 +86,17 @@ def exact_float_options() -> dict[str, Any]:
     return {"float_precision": "round_trip"} if version < (3, 1) else {}
 
 
-def require_numbers(series: Any, where: str) -> np.ndarray:
-    """Return a column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
+def require_numbers(series: Any, where: str, meaning: str = "") -> np.ndarray:
+    """Return a column as numbers, NaN in gaps, shape (N,).
+
+    Raises UserError, which begins with ``where`` and ends with the ``meaning`` of the numbers.
+    """
     values, not_numeric = coerce_numbers(series)
     if not_numeric.any():
         row, others = _find_offending_cell(series, values, not_numeric)
         wanted = "true or false, as the others are" if others == "truth" else "a number"
-        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it {wanted}")
+        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it {wanted}"
+                        + (f", {meaning}" if meaning else ""))  # fmt: skip
     return values
 
 

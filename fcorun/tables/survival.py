@@ -26,7 +26,9 @@ def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.nda
     if times.min() <= 0:
         row = int((times <= 0).argmax())
         raise UserError(f"{where}: row {row + 1} of {path} has {times[row]:g}, and times must be positive: correct it")
-    events = require_numbers(rows.metadata[roles.event], f"data.path={path}: column '{roles.event}'").astype(np.float64)
+    where_events = f"data.path={path}: column '{roles.event}'"
+    events = require_numbers(rows.metadata[roles.event], where_events, "1 for an event, 0 for a censored row")
+    events = events.astype(np.float64)
     unknown = ~np.isin(events, (0, 1))
     if unknown.any():
         row = int(unknown.argmax())

@@ -72,15 +72,18 @@ def test_a_record_predicts_probabilities_of_survival(patients):
     for clinic in ("Basel", "Graz"):
         rows = predictions[predictions["client"] == clinic]
         hazard = baseline.query(f"client == '{clinic}' and time <= 0.5")["cumulative_hazard"].max()
-        np.testing.assert_allclose(rows["survival"], np.exp(-hazard * np.exp(rows["prediction"])))
-    np.testing.assert_array_equal(record.predict(patients, at=0.001)["survival"], 1)
+        np.testing.assert_allclose(rows["survival_at_0.5"], np.exp(-hazard * np.exp(rows["prediction"])))
+    np.testing.assert_array_equal(record.predict(patients, at=0.001)["survival_at_0.001"], 1)
     with pytest.warns(fcorun.ExperimentWarning, match=r"survival at 100, after the last training time of Basel \("):
-        assert not record.predict(patients, at=100)["survival"].notna().to_numpy().any()
+        assert not record.predict(patients, at=100)["survival_at_100"].notna().to_numpy().any()
     with pytest.warns(fcorun.ExperimentWarning) as caught:
-        assert not record.predict(patients.assign(clinic="Wien")[-1:], at=0.5)["survival"].notna().to_numpy().any()
+        elsewhere = record.predict(patients.assign(clinic="Wien")[-1:], at=0.5)
+    assert not elsewhere["survival_at_0.5"].notna().to_numpy().any()
     assert any("no probability of survival for rows of Wien" in str(warning.message) for warning in caught)
     with pytest.warns(fcorun.ExperimentWarning, match="no probability of survival for rows without a client: "):
         record.predict(patients.drop(columns="clinic"), at=0.5)
+    with fails("has no intervals", "scripts/hazard_ratios.py"):
+        record.infer(data=data)
     assert "hazard ratio" in record.report().read_text()
     Path("run/baseline_hazard.csv").unlink()
     with fails("has no baseline_hazard.csv"):

@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import engine_of, fails, ragged
 
-from fcorun import run
+from fcorun import compose, run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
@@ -239,3 +240,38 @@ def test_events_are_spread_evenly_over_folds_and_every_fold_needs_one(tmp_path):
         check_subsets(experiment, one_event, {"fold1": SubsetMasks(~masks & (one_event.train.y > 0), masks)}, "rows")
     with fails("no event is among the rows that are left"):
         check_subsets(experiment, one_event, {"fold1": SubsetMasks(one_event.train.y < 0, masks)}, "rows")
+
+
+def test_levels_that_nothing_determines_are_warned_of(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"ward": rng.choice(["er", "eye", "icu"], 60), "unit": rng.choice(["p", "q", "r"], 60)})
+    frame = frame.assign(time=rng.exponential(size=60), died=1, site=np.repeat(["A", "B"], 30))
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+
+    def warns(*overrides):
+        options = ["data=table", f"data.path={tmp_path}/rows.csv", "data.target=time", "data.client=site"]
+        warnings = load_data(prepare(compose([*options, "algo=newton", *overrides]))).warnings
+        return any("add up to one in every row" in warning for warning in warnings)
+
+    cox = ("objective=cox", "data.event=died")
+    one_column = ("data.ignore=[unit,died]", "objective=least_squares")
+    assert warns(*cox, "reg=none")
+    assert not warns(*cox, "reg=l1")
+    assert not warns(*cox, "reg=none", "objective.ridge=0.1")
+    assert not warns(*one_column, "reg=none")
+    assert not warns(*one_column, "reg=none", "objective.intercept=false")  # the levels take the intercept's place
+    assert warns(*one_column, "reg=none", "objective.intercept=false", "data.standardize=pooled")
+    assert warns("objective=least_squares", "data.ignore=[died]", "reg=none", "objective.intercept=false")
+
+
+def test_events_that_are_text_are_explained(tmp_path):
+    frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "time": [1.0, 2, 3, 4], "died": ["no", "1", "0", "1"]})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    options = ["data=table", f"data.path={tmp_path}/rows.csv", "data.target=time", "data.event=died", "data.clients=1"]
+    with fails("column 'died' holds 'no' in row 1", "make it a number, 1 for an event, 0 for a censored row"):
+        load_data(prepare(compose([*options, "objective=cox", "algo=newton", "reg=none"])))
+
+
+def test_events_at_sites_are_refused():
+    with fails("objective=cox does not work over sites"):
+        compose(["data=sites", "data.target=time", "objective=cox", "data.event=died"])

@@ -20,11 +20,13 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.cross_validation import picture
-from fcorun.selection.cross_validation.choice import choose
+from fcorun.selection.cross_validation.choice import choose, warn_about_choice
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.refit import warn_unfinished_refit
 from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.cross_validation.terminal import describe_selection
+from fcorun.selection.fitting import END_STATES, PathFit
+from fcorun.selection.path import RegularizationPath
 
 
 @pytest.mark.slow
@@ -119,6 +121,22 @@ def test_radii_grow():
     assert selection.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
     sizes = np.abs(selection.fits["all"].solution["weights"]).sum(axis=1)
     np.testing.assert_allclose(sizes[:-1], selection.path.values[:-1], rtol=1e-4)
+
+
+def test_values_whose_fits_diverged_are_named():
+    diverged = END_STATES.index("diverged")
+    fits = {
+        "all": PathFit({}, {}, np.array([0, 0, 0, diverged]), {}),
+        "fold1": PathFit({}, {}, np.array([0, 0, diverged, diverged]), {}),
+    }
+    path = RegularizationPath("strength", np.array([1, 0.1, 0.01, 0.001]), "", begins_at_zero=True)
+    scores = np.array([[3.0, 1.2, np.nan, np.nan], [3.0, 1.4, 1.0, np.nan]])
+    choice = choose(scores, "min", higher_is_better=False)
+    text = " ".join(warn_about_choice(choice, path, fits, rounds=8))
+    assert "diverged: 3 of 8 fits, at strength=0.01, 0.001: values at which a fold diverged cannot be chosen" in text
+    assert "the minimum is at the last strength of the path that is left: the best may be beyond" in text
+    inside = choose(np.array([[1.0, 1.2, np.nan, 3.0]] * 2), "min", higher_is_better=False)
+    assert "the best may be beyond" not in " ".join(warn_about_choice(inside, path, fits, rounds=8))
 
 
 @pytest.mark.slow

@@ -138,10 +138,16 @@ def warn_about_choice(
         warnings.append("all strengths are tied")
     diverged = find_runs(fits, "diverged")
     if diverged.any():
+        values = ", ".join(f"{value:.4g}" for value in path.values[diverged.any(axis=0)])
         warnings.append(
-            f"diverged: {diverged.sum()} of {diverged.size} runs: its {path.param_name} is left out of the choice; "
-            "smaller rates of algo may help"
+            f"diverged: {diverged.sum()} of {diverged.size} fits, at {path.param_name}={values}: values "
+            "at which a fold diverged cannot be chosen; smaller rates of algo, if it has any, may help"
         )
+        beyond = choice.mean[choice.best_index + 1 :]
+        if len(beyond) and np.isnan(beyond).all():
+            warnings.append(
+                f"the {best_label} is at the last {path.param_name} of the path that is left: the best may be beyond"
+            )
     falling_advice = f"the objective was still falling at the end, so that the curve depends on rounds={rounds}; "
     falling_advice += MORE_ROUNDS_ADVICE
     return warnings + warn_unconverged(fits, falling_advice, choice.chosen_index)
