@@ -287,6 +287,8 @@ def check_experiment(experiment: PreparedExperiment) -> None:
             experiment.objective.has_client_losses
         ),
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
+        "data.standardize=per_client keeps the scales at the sites, and a record without them predicts nothing: give "
+        "data.standardize=pooled": isinstance(experiment.data, Sites) and experiment.data.standardize == "per_client",
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client
         ),

@@ -53,8 +53,6 @@ def check_result(contents: Mapping[str, bytes], data: FederatedData) -> None:
     assert data.features.encoding is not None
     summary = json.loads(contents[_SUMMARY])
     agreed = describe_features(data)
-    if (data.features.standardized or {}).get("by") == "per_client":  # the server has no means of clients
-        del agreed["standardized"]
     sent = {name: value for name, value in summary["data"].items() if name in _FOR_PREDICTIONS}
     same_encoding = json.loads(contents[ENCODING_FILE]) == _plain(data.features.encoding.to_dict())
     if sent != _plain(agreed) or not same_encoding or summary.get("threshold"):

@@ -131,10 +131,15 @@ def test_a_result_of_two_classes_is_kept_with_the_agreed_classes(tmp_path):
     run_plan(plan, InProcessConnections(sites_of(plan)), tmp_path / "honest")
 
 
-@pytest.mark.parametrize("standardize", ["none", "per_client"])
-def test_a_result_without_pooled_means_is_kept(tmp_path, standardize):
-    plan = plan_of("algo=gram", "rounds=1", f"data.standardize={standardize}")
+def test_a_result_without_pooled_means_is_kept(tmp_path):
+    plan = plan_of("algo=gram", "rounds=1", "data.standardize=none")
     sites = sites_of(plan)
     sites["a"].result_folder = tmp_path / "kept"
     run_plan(plan, InProcessConnections(sites), tmp_path / "out")
     assert "standardized" not in FittedRecord(tmp_path / "kept").summary["data"]
+
+
+def test_scales_that_stay_at_the_sites_are_refused():
+    """A record without the scales of its features would predict in other units."""
+    with fails("data.standardize=per_client keeps the scales at the sites", "data.standardize=pooled"):
+        plan_of("algo=gram", "rounds=1", "data.standardize=per_client")
