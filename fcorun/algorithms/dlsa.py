@@ -36,18 +36,15 @@ class DLSA(LocalFitAlgorithm):
 
     adaptive: bool = False
 
-    def init(self, problem, w0):
-        return w0, None
-
-    def local(self, problem, server, client, data):
+    def summarize(self, problem, data):
         fit = self.fit(problem, data)
         matrix = hessian(problem, fit, data.whole)
         flat, unravel = ravel_pytree(fit)
-        return (unravel(matrix @ flat) - problem.gradient(fit, data.whole), pack_symmetric(matrix)), client
+        return unravel(matrix @ flat) - problem.gradient(fit, data.whole), pack_symmetric(matrix)
 
-    def server(self, problem, server, mean):
+    def combine(self, problem, mean):
         slopes, packed = mean
-        matrix = unpack_symmetric(packed, sum(values.size for values in server.values()))
+        matrix = unpack_symmetric(packed, sum(values.size for values in slopes.values()))
         zero = 0 * slopes
         if not self.adaptive:
             return minimize_model(problem, -slopes, matrix, zero, _STOP)
@@ -58,6 +55,3 @@ class DLSA(LocalFitAlgorithm):
         scaled = jnp.outer(factors, factors) * matrix
         ratio = minimize_model(problem, -slopes.map(jnp.multiply, scale), scaled, zero, _STOP)
         return ratio.map(jnp.multiply, scale)
-
-    def output(self, problem, server):
-        return server

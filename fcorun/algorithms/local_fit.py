@@ -1,10 +1,13 @@
 """Base class of algorithms of one round, whose clients fit their own losses."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
-from fcorun.algorithms.base import Algorithm, LocalData
+from fcorun.algorithms.base import Algorithm, LocalData, PyTree
 from fcorun.config import Count, NonNegative
 from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Problem
@@ -30,8 +33,44 @@ class LocalFitAlgorithm(Algorithm):
 
     sending_rounds = 1
 
+    @abstractmethod
+    def summarize(self, problem: Problem, data: LocalData) -> PyTree:
+        """Return what a client sends of its own fit."""
+
+    @abstractmethod
+    def combine(self, problem: Problem, mean: PyTree) -> PyTree:
+        """Return the result from the mean of the messages."""
+
+    def empty_result(self, w0: Vector) -> PyTree:
+        """Return the result before the first round."""
+        return w0
+
+    def init(self, problem, w0):
+        return {"result": self.empty_result(w0), "received": jnp.zeros((), bool)}, None
+
     def broadcast(self, server):
-        return ()
+        return server["received"]
+
+    def broadcast_bytes(self, broadcast):
+        return 0  # a request without numbers
+
+    def local(self, problem, server, client, data):
+        def summarize():
+            return self.summarize(problem, data)
+
+        def send_nothing():
+            return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(summarize))
+
+        return lax.cond(server, send_nothing, summarize), client
+
+    def server(self, problem, server, mean):
+        def combine():
+            return {"result": self.combine(problem, mean), "received": jnp.ones((), bool)}
+
+        return lax.cond(server["received"], lambda: server, combine)  # later rounds have no messages
+
+    def output(self, problem, server):
+        return server["result"]
 
     def fit(self, problem: Problem, data: LocalData) -> Vector:
         """Return the minimum of a client's loss and the ridge."""

@@ -46,21 +46,21 @@ class MetaAnalysis(LocalFitAlgorithm):
 
     effects: Literal["fixed", "random"] = "fixed"
 
-    def init(self, problem, w0):
+    def empty_result(self, w0):
         zero = 0 * w0
-        return {"w": w0, "tau2": zero, "q": zero, "i2": zero}, None
+        return {"w": w0, "tau2": zero, "q": zero, "i2": zero}
 
-    def local(self, problem, server, client, data):
+    def summarize(self, problem, data):
         fit, variance = self._estimate(problem, self.fit(problem, data), data)
         precision = variance.map(lambda v: 1 / v)  # 0 for an infinite variance
         row = {"fit": fit, "precision": precision, "weight": jnp.ones((), data.dtype)}
         is_own = (jnp.arange(problem.n_clients) == data.client).astype(data.dtype)
-        return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row), client
+        return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row)
 
     def upload_bytes(self, upload):
         return tree_bytes((upload["fit"], upload["precision"])) // len(upload["weight"])
 
-    def server(self, problem, server, mean):
+    def combine(self, problem, mean):
         weight = jnp.where(mean["weight"] > 0, mean["weight"], 1)
         fits, precisions = (jax.vmap(lambda v, p: v / p)(mean[name], weight) for name in ("fit", "precision"))
 
@@ -71,13 +71,13 @@ class MetaAnalysis(LocalFitAlgorithm):
         return {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
 
     def output(self, problem, server):
-        return server["w"]
+        return server["result"]["w"]
 
     def metrics(self, problem, server, clients):
         columns = {"tau2": "tau2", "cochran_q": "q", "i2": "i2"}
         names = problem.objective.regularized
         return {
-            metric: jnp.stack([server[column][name].max() for name in names]).max()
+            metric: jnp.stack([server["result"][column][name].max() for name in names]).max()
             for metric, column in columns.items()
         }
 
