@@ -61,7 +61,7 @@ class AlgorithmCase:
         """The overrides without which the algorithm is refused: all clients in each round, edges, a ridge."""
         overrides = () if self.traits.partial else ("clients_per_round=null",)
         if self.traits.local_fits:
-            overrides = (*overrides, "algo.ridge=0.1")
+            overrides = (*overrides, "algo.ridge=1")
         return (*overrides, "topology=tree") if self.traits.hierarchy == "only" else overrides
 
     @property
