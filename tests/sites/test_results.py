@@ -119,7 +119,7 @@ def test_a_result_of_two_classes_is_kept_with_the_agreed_classes(tmp_path):
     class Forger(InProcessConnections):
         def ask(self, name, arrays=None, about=None, of=None):
             if name == "result":
-                arrays = dict(arrays)
+                arrays = dict(arrays or {})
                 summary = json.loads(arrays["summary.json"].tobytes())
                 summary["data"]["classes"].reverse()
                 arrays["summary.json"] = np.frombuffer(json.dumps(summary).encode(), np.uint8)
