@@ -47,3 +47,25 @@ class Connections(Protocol):
         Raises SiteRefusal if a site refuses, and SiteLost if a site does not answer in time; both name the site.
         """
         ...
+
+
+class WrappedConnections:
+    """Connections that pass requests on to others, and have their sites and numbers of requests.
+
+    Attributes:
+        connections: the others.
+    """
+
+    connections: Connections
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.connections.sites
+
+    @property
+    def next_number(self) -> int:
+        return self.connections.next_number
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self.connections.next_number = number

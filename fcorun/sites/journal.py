@@ -9,7 +9,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
-from fcorun.sites.connections import Connections
+from fcorun.sites.connections import Connections, WrappedConnections
 from fcorun.sites.delivery import digest_of, number_request
 from fcorun.sites.messages import Message
 from fcorun.system.files import write_atomically
@@ -28,7 +28,7 @@ class NumberedConnections(Connections, Protocol):
 
 
 @dataclass
-class JournaledConnections:
+class JournaledConnections(WrappedConnections):
     """Connections that answer from files what they were asked before.
 
     A server whose requests depend on earlier answers alone repeats its computation after a kill, without the sites,
@@ -44,18 +44,6 @@ class JournaledConnections:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        return self.connections.sites
-
-    @property
-    def next_number(self) -> int:
-        return self.connections.next_number
-
-    @next_number.setter
-    def next_number(self, number: int) -> None:
-        self.connections.next_number = number
 
     def ask(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fcorun.errors import UserError
-from fcorun.sites.connections import ALL_SITES, Connections
+from fcorun.sites.connections import ALL_SITES, Connections, WrappedConnections
 from fcorun.sites.masks import (
     fingerprint_of,
     flatten,
@@ -175,7 +175,7 @@ def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 @dataclass
-class MaskedConnections:
+class MaskedConnections(WrappedConnections):
     """Connections to sites whose answers are masked. Their sum stands for the answer of one site, ``ALL_SITES``.
 
     Attributes:
@@ -193,18 +193,6 @@ class MaskedConnections:
                             f"{len(self.sites)}: find further sites, or plan without --secure")  # fmt: skip
         answers = self.connections.ask(_KEYS)
         self.connections.ask(_KEYS, about={site: answer.about for site, answer in answers.items()})
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        return self.connections.sites
-
-    @property
-    def next_number(self) -> int:
-        return self.connections.next_number
-
-    @next_number.setter
-    def next_number(self, number: int) -> None:
-        self.connections.next_number = number
 
     def ask(
         self,
