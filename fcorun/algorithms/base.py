@@ -56,9 +56,9 @@ class Traits:
             measured, unless ``start`` gives the model.
         hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
             "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
-        uploads: what a channel that loses something must know of uploads: they are "updates" of the server's model,
-            which the next round corrects; "increments" of clients' states, whose sum the server keeps; "points" or
-            gradients, which do not vanish at the optimum; or must arrive "exact", as they are.
+        uploads: the meaning of an upload, which decides how a client may compress it: "updates" of the server's model;
+            "increments" of clients' states, whose sum the server keeps, so that nothing of them may be lost; "points"
+            or gradients, which do not vanish at the optimum; or "exact", numbers that must not be compressed.
         local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
             positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
         common_uploads: True if uploads follow from the rows alone and not from the numbers of a run, such as strengths,

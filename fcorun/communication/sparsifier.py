@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +27,14 @@ class Sparsifier(Compressor):
 
     def count(self, size: int) -> jax.Array:
         """Return how many of ``size`` numbers are sent; the fraction may be traced."""
-        return jnp.maximum(jnp.floor(self.fraction * size * (1 + _ROUNDING) + 0.5), 1)
+        return jnp.maximum(jnp.floor(self._to_round_down(size)), 1)
 
     def sent_bits(self, size: int, bits: int) -> int:
         """Return the bits of a message of ``size`` numbers, of which those sent have so many ``bits`` each."""
-        return max(math.floor(self.fraction * size * (1 + _ROUNDING) + 0.5), 1) * bits
+        return max(math.floor(self._to_round_down(size)), 1) * bits
+
+    def _to_round_down(self, size: int) -> Any:
+        return self.fraction * size * (1 + _ROUNDING) + 0.5
 
 
 def find_largest(values: UInt[Array, " k"], count: jax.Array) -> Bool[Array, " k"]:
