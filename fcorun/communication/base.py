@@ -27,10 +27,28 @@ class Exchange(Protocol):
         """Return what all clients receive from a sender of this state through the downlink, and the memory."""
         ...
 
+    def send_broadcasts(
+        self, senders: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
+    ) -> tuple[PyTree, PyTree]:
+        """Return what the clients of each of E senders of these states receive through the downlink, and the memory.
+
+        All are stacked along a leading axis E. A sender that is not ``present`` (E,) sends nothing, and keeps its
+        memory.
+        """
+        ...
+
     def answer(
-        self, broadcast: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array
+        self,
+        broadcast: PyTree,
+        clients: PyTree,
+        draws: RoundDraws,
+        shares: jax.Array,
+        sender_of: jax.Array | None = None,
     ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Return what ``compute_clients`` returns, for clients that have received this broadcast."""
+        """Return what ``compute_clients`` returns, for clients that have received this broadcast.
+
+        With ``sender_of`` (S,), each client has received one of several broadcasts, stacked along a leading axis.
+        """
         ...
 
     def compute_clients(
@@ -194,6 +212,13 @@ class Topology(CheckedObject, ABC):
         """Return E, the number of receivers of clients' uploads; None: the server alone.
 
         Each receiver has a memory of the channel; memories are stacked along a leading axis E.
+        """
+        return None
+
+    def count_listeners(self, links: Any) -> np.ndarray | None:
+        """Return the number of clients of each receiver, (E,), where each sends its clients broadcasts of its own.
+
+        None: one server sends broadcasts, to the clients of the cohort.
         """
         return None
 

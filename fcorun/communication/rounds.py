@@ -59,12 +59,14 @@ class MessageBytes(NamedTuple):
         uploads: of a client's upload in each exchange of a round.
         broadcasts: of what a client receives in each exchange of a round.
         edge_upload: of an edge's upload.
+        edge_broadcast: of what an edge receives from the root.
         idle_clients: the clients of a cohort that do not communicate in the last exchange.
     """
 
     uploads: tuple[int, ...]
     broadcasts: tuple[int, ...]
     edge_upload: int = 0
+    edge_broadcast: int = 0
     idle_clients: int = 0
 
     def bytes_up(self, cohort_size: int) -> int:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.communication.base import Topology
+from fcorun.communication.base import Channel, Topology
 from fcorun.communication.rounds import RoundOutcome, RoundState
 from fcorun.config import Count, Index
 from fcorun.errors import UserError
@@ -28,6 +28,9 @@ class Tree(Topology):
     these clients, with minibatches of their own. Then the cloud takes the mean over the edges. Clients and edges have
     the weights of F.
 
+    The uplink and the downlink are between an edge and its clients: an edge remembers what its clients know of its
+    broadcasts. Messages between edges and the cloud are sent as they are.
+
     Attributes:
         edges: the number of edges. None means as many as ``map`` names, or without a map about the square root of the
             number of clients.
@@ -38,6 +41,7 @@ class Tree(Topology):
 
     source = "with FedAvg, HierFAVG of @liu2020"
 
+    has_downlink = True
     file_field = "map"
 
     edges: Count | None = None
@@ -56,6 +60,11 @@ class Tree(Topology):
                             "an algo that takes topology=tree: fcorun list algo shows which do")  # fmt: skip
         if settings.frozen:
             raise UserError("frozen=true leaves nothing to the edges: leave topology out")
+        counts_bytes = type(plugins["downlink"]).counted_bytes is not Channel.counted_bytes
+        if counts_bytes and settings.clients_per_round is not None:
+            raise UserError(f"downlink={names['downlink']} counts what an edge sends to each of its clients, and with "
+                            f"topology={names['topology']} needs all clients in every round: give "
+                            "clients_per_round=null")  # fmt: skip
 
     def connect(self, clients, weights):
         """Return the edge of each client, (M,). Raises UserError for a map that does not fit the clients or edges."""
@@ -83,6 +92,9 @@ class Tree(Topology):
     def count_receivers(self, links):
         return int(links.max()) + 1
 
+    def count_listeners(self, links):
+        return np.bincount(links)
+
     def run_round(self, parts, state):
         """Compute the rounds of the edges with their clients, and the root's mean; edges' work is the server's."""
         algorithm = parts.algorithm
@@ -96,7 +108,8 @@ class Tree(Topology):
             (edges, memory, clients), client_work, edge_work = carry
             client_counts, edge_counts = [], []
             for exchange in parts.exchanges:
-                means, clients, counts = exchange.compute_clients(edges, clients, draws, shares, edge_of)
+                broadcasts, memory = exchange.send_broadcasts(edges, memory, draws, present)
+                means, clients, counts = exchange.answer(broadcasts, clients, draws, shares, edge_of)
                 client_counts.append(counts)
                 edges, memory, counts = exchange.update_each(edges, means, memory, draws, present)
                 edge_counts.append(counts)
@@ -120,7 +133,7 @@ class Tree(Topology):
             "bytes_up": self.rounds * sizes.bytes_up(len(cohort)),
             "bytes_down": self.rounds * sizes.bytes_down(len(cohort)),
             "edge_bytes_up": n_edges * sizes.edge_upload,
-            "edge_bytes_down": n_edges * sizes.broadcasts[-1],
+            "edge_bytes_down": n_edges * sizes.edge_broadcast,
         }
 
     def sources(self):

@@ -90,15 +90,27 @@ def message_bytes(
     edge_upload = tree_bytes(shapes.edge_upload)
     if federation.topology.has_nodes:  # which send it to each other
         edge_upload = _check_bytes(uplink.upload_bytes(shapes.edge_upload, edge_upload), "upload_bytes", uplink)
-    return MessageBytes(tuple(uploads), tuple(broadcasts), edge_upload, idle_clients)
+    edge_broadcast = algorithm.broadcast_bytes(shapes.broadcasts[-1])  # edges receive what the root sends unchanged
+    return MessageBytes(tuple(uploads), tuple(broadcasts), edge_upload, edge_broadcast, idle_clients)
 
 
-def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> tuple[int, ...]:
-    """Return the bytes of broadcasts to a client that the downlink has counted in a run, for each exchange."""
+def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> int:
+    """Return the bytes of broadcasts to all clients that the downlink has counted in a run."""
     if not federation.channels.has_downlink:
-        return ()
+        return 0
+    downlink, cohort_size = federation.downlink, federation.schedule.cohort_size
     memories = jax.tree.map(lambda v: np.asarray(v[run]), state["memory"][len(federation.shapes.broadcasts) :])
-    return tuple(federation.downlink.counted_bytes(memory) for memory in memories)
+    listeners = federation.topology.count_listeners(federation.links)
+    if listeners is None:
+        by_exchange = tuple(downlink.counted_bytes(memory) for memory in memories)
+        idle_clients = cohort_size - federation.algorithm.count_local_clients(cohort_size)
+        return MessageBytes((), by_exchange, idle_clients=idle_clients).bytes_down(cohort_size)
+    of_edges = [[jax.tree.map(lambda v, e=e: v[e], memory) for e in range(len(listeners))] for memory in memories]
+    return sum(
+        int(count) * downlink.counted_bytes(memory)
+        for edges in of_edges
+        for count, memory in zip(listeners, edges, strict=True)
+    )
 
 
 def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:

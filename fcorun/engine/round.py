@@ -190,26 +190,60 @@ class RoundExchange:
 
     def send_broadcast(self, sender: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree]:
         """Send the broadcast of a sender of this state through the downlink."""
-        broadcast = self._get_broadcast(copy_tree(sender))
+        return self._send(self._get_broadcast(copy_tree(sender)), memory, draws.server_key)
+
+    def send_broadcasts(
+        self, senders: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
+    ) -> tuple[PyTree, PyTree]:
+        """Send the broadcasts of several senders, each through the downlink to its clients."""
+        keys = self._receiver_keys(draws, len(present))
+
+        def send(sender, memory, key):
+            return self._send(self._get_broadcast(copy_tree(sender)), memory, key)
+
+        untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
+        broadcasts, new_memory = vmap_runs(send, (0, 0, 0), senders, memory, keys, sequential=untraced)
+        return broadcasts, _keep_absent(present, new_memory, memory)
+
+    def _send(self, broadcast: PyTree, memory: PyTree, key: jax.Array | None) -> tuple[PyTree, PyTree]:
+        """Return what clients receive of a broadcast through the downlink, and the memory of its sender."""
         _, downlink = self.round.channels
         if type(downlink).send is Identity.send or self.round.frozen:
             return broadcast, memory
-        assert draws.server_key is not None
+        assert key is not None
         index = len(self.round.exchanges) + self.index
-        key = wrap_key(fold_key(self._fold_exchange(draws.server_key), _DOWNLINK))
-        broadcast, own_memory = downlink.send(broadcast, copy_tree(memory[index]), key)
+        downlink_key = wrap_key(fold_key(self._fold_exchange(key), _DOWNLINK))
+        broadcast, own_memory = downlink.send(broadcast, copy_tree(memory[index]), downlink_key)
         return broadcast, _replace_memory(memory, own_memory, index)
+
+    def _receiver_keys(self, draws: RoundDraws, count: int) -> jax.Array | None:
+        """Return a random key for each of several receivers, (E, 2); None where nothing reads the server's key."""
+        if draws.server_key is None:
+            return None
+        key = fold_key(draws.server_key, _EDGES)
+        return jax.vmap(lambda number: fold_key(key, number))(jnp.arange(count))
 
     def _fold_exchange(self, key: jax.Array) -> jax.Array:
         """Return a key for this exchange."""
         return fold_key(key, _FIRST_EXCHANGE) if self.first else key
 
     def answer(
-        self, broadcast: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array
+        self,
+        broadcast: PyTree,
+        clients: PyTree,
+        draws: RoundDraws,
+        shares: jax.Array,
+        sender_of: jax.Array | None = None,
     ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Compute the cohort's clients from a broadcast, and the means of their messages with these shares."""
-        compute = self._client_function(draws, lambda _: broadcast)
-        return self.round.compute_cohort(compute, self.round.client_inputs(clients, draws), shares)
+        """Compute the cohort's clients from what they received, and the means of their messages with these shares."""
+        inputs = self.round.client_inputs(clients, draws)
+        if sender_of is None:
+            return self.round.compute_cohort(self._client_function(draws, lambda _: broadcast), inputs, shares)
+
+        def broadcast_of(number):
+            return jax.tree.map(lambda v: v[number], broadcast)
+
+        return self.round.compute_cohort(self._client_function(draws, broadcast_of), (*inputs, sender_of), shares)
 
     def compute_clients(
         self,
@@ -248,11 +282,7 @@ class RoundExchange:
         self, states: PyTree, means: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Update the states of several receivers, each from its mean."""
-        keys = None
-        if draws.server_key is not None:
-            key = fold_key(draws.server_key, _EDGES)
-            keys = jax.vmap(lambda number: fold_key(key, number))(jnp.arange(len(present)))
-
+        keys = self._receiver_keys(draws, len(present))
         algorithm = self.round.algorithm
         function = algorithm.first_server if self.first else algorithm.edge
 
@@ -263,11 +293,7 @@ class RoundExchange:
         arguments = (states, means, memory, keys)
         states, new_memory, work = vmap_runs(update_receiver, (0, 0, 0, 0), *arguments, sequential=untraced)
         work = jnp.where(present[:, None], work, 0).sum(axis=0, dtype=jnp.int32)
-
-        def keep_absent(new, old):
-            return jnp.where(present.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-        return states, jax.tree.map(keep_absent, new_memory, memory), work
+        return states, _keep_absent(present, new_memory, memory), work
 
     def _update(
         self, function: Callable[..., PyTree], states: tuple[PyTree, PyTree, PyTree], key: jax.Array | None
@@ -317,6 +343,11 @@ class RoundExchange:
 def _replace_memory(memory: PyTree, own_memory: PyTree, index: int) -> PyTree:
     """Return the memories with a new one at a position."""
     return tuple(own_memory if k == index else other for k, other in enumerate(memory))
+
+
+def _keep_absent(present: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    """Return the new values of those that are ``present`` (E,), and the old ones of others, stacked."""
+    return jax.tree.map(lambda n, o: jnp.where(present.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
 
 
 def copy_tree(tree: PyTree) -> PyTree:

@@ -98,18 +98,17 @@ class Traffic:
     times: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
     gradients: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
 
-    def bytes_after(self, rounds: int, sizes: MessageBytes, counted: tuple[int, ...] = ()) -> dict[str, int]:
+    def bytes_after(self, rounds: int, sizes: MessageBytes, counted: int = 0) -> dict[str, int]:
         """Return the byte counters after ``rounds`` rounds of messages of these sizes.
 
-        ``counted`` are the bytes of broadcasts to a client in all these rounds that the downlink has counted.
+        ``counted`` are the bytes of broadcasts to all clients in these rounds that the downlink has counted.
         """
         if sizes not in self.totals:
             self.totals[sizes] = self._totals(sizes)
         if self.sending_rounds is not None:
             rounds = min(rounds, self.sending_rounds)
         totals = {name: int(total[rounds]) for name, total in self.totals[sizes].items()}
-        if counted:
-            totals["bytes_down"] += sizes._replace(broadcasts=counted).bytes_down(self.schedule.cohort_size)
+        totals["bytes_down"] += counted
         return totals
 
     def times_after(self, rounds: int, sizes: MessageBytes) -> dict[str, float]:
@@ -183,7 +182,7 @@ class Traffic:
         """Return the bytes of a round, counted from 0."""
         if self.sizes_of_round is not None:
             uploads, broadcasts = self.sizes_of_round(number, sizes.uploads, sizes.broadcasts)
-            sizes = sizes._replace(uploads=uploads, broadcasts=broadcasts)
+            sizes = sizes._replace(uploads=uploads, broadcasts=broadcasts, edge_broadcast=broadcasts[-1])
         return self.topology.round_bytes(self.schedule.draw_cohort(number), self.links_in_round(number), sizes)
 
     def links_in_round(self, number: int) -> Any:

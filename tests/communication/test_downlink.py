@@ -1,5 +1,7 @@
 """Downlinks: the bytes of broadcasts, the difference to what clients know, and runs with each of them."""
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -7,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import choice_names, engine_of, fails, flat, ragged, small, small_for, snapshots, traits_of
+from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run, run_grid
 from fcorun.api.run import grid
 from fcorun.checks import communication
-from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum
+from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum, check_resuming
 from fcorun.communication import Identity, SparseBroadcast, TopK
-from fcorun.engine.estimates import message_bytes
+from fcorun.engine.estimates import counted_broadcast_bytes, message_bytes
 from fcorun.experiment.prepare import prepare
 
 DOWNLINKS = sorted(set(choice_names("downlink")) - {"identity"})
@@ -107,6 +110,55 @@ def test_nonzeros_are_counted_for_each_run_of_a_grid(tmp_path):
     assert records[1].metrics["bytes_down"].iloc[-1] < records[0].metrics["bytes_down"].iloc[-1]
 
 
+# ---------------------------------------------------------------- trees
+
+TREE = ("topology=tree", "topology.map=[0,1,1,1]", "topology.rounds=2")
+
+
+def test_the_bytes_of_broadcasts_on_a_tree_by_hand(tmp_path):
+    """Clients receive three of six weights, with their indices, and a bias; edges receive all seven numbers."""
+    config = ragged(tmp_path, "algo=fedavg", ALL, *TREE, "downlink=topk", "downlink.fraction=0.5", sizes=SIZES)
+    federation = engine_of(config).federation
+    with jax.enable_x64(True):
+        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
+    round_bytes = federation.topology.round_bytes(np.arange(4), federation.links, sizes)
+    assert round_bytes["bytes_down"] == 2 * 4 * (3 * (8 + 4) + 8)
+    assert round_bytes["edge_bytes_down"] == round_bytes["edge_bytes_up"] == 2 * 7 * 8
+    assert round_bytes["bytes_up"] == 2 * 4 * 7 * 8
+    counters_of_edges = np.array([[[10, 0], [100, 0]]])  # of one run: nonzeros to one client, and to three
+    with jax.enable_x64(True):
+        sparse = replace(federation, downlink=SparseBroadcast())
+        assert counted_broadcast_bytes(sparse, {"memory": (None, counters_of_edges)}, 0) == 10 + 3 * 100
+
+
+def test_an_edge_remembers_what_its_clients_know(tmp_path):
+    """Clients of an edge get the sum of its messages; each message has the three largest of six differences."""
+    steps = ("local_epochs=null", "local_steps=1", "batch_size=null", "algo.client_lr=0.05", "algo.server_lr=0.8")
+    config = ragged(
+        tmp_path, "algo=fedavg", ALL, *TREE, *steps, "downlink=topk", "downlink.fraction=0.5", "rounds=5", sizes=SIZES
+    )
+    q, state, known, expected = Quadratics(config), np.zeros(7), np.zeros((2, 6)), []
+    for _ in range(5):
+        edges = [state, state]
+        for _, (edge, members) in itertools.product(range(2), enumerate(([0], [1, 2, 3]))):
+            difference = edges[edge][:6] - known[edge]
+            largest = np.argsort(-np.abs(difference))[:3]
+            known[edge, largest] += difference[largest]
+            received = np.append(known[edge], edges[edge][6])
+            mean = sum(q.p[m] * -0.05 * (q.H[m] @ received - q.c[m]) for m in members) / q.p[members].sum()
+            edges[edge] = edges[edge] + 0.8 * mean
+        state = q.p[0] * edges[0] + q.p[1:].sum() * edges[1]
+        expected.append(state)
+    np.testing.assert_allclose(outputs_by_round(config), expected, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_what_edges_remember_is_resumed_and_is_the_same_without_a_trace():
+    case = communication.CommunicationCase("downlink", "qsgd", ("topology=tree", *TREE[2:], "topology.edges=2"))
+    communication.check_chunks(case)
+    check_resuming(case.run)
+
+
 # ---------------------------------------------------------------- what clients know
 
 
@@ -187,8 +239,12 @@ def test_refusals():
     prepare(small("algo=fedavg", "downlink=sparse", "clients_per_round=2"))
     with fails("downlink.feedback out"):
         prepare(small("algo=fedavg", ALL, "downlink=topk", "downlink.feedback=none"))
-    with fails("topology=tree sends no broadcasts of one server", "downlink=sparse"):
-        prepare(small("algo=fedavg", ALL, "downlink=sparse", "topology=tree"))
+    with fails("topology=graph sends no broadcasts of one server", "downlink=sparse"):
+        prepare(small("algo=fedavg", ALL, "downlink=sparse", "topology=graph"))
+    with fails("downlink=sparse counts what an edge sends", "clients_per_round=null"):
+        prepare(small("algo=fedavg", "clients_per_round=2", "downlink=sparse", "topology=tree"))
+    with fails("downlink=topk needs all clients in every round", "clients_per_round=null"):
+        prepare(small("algo=fedavg", "clients_per_round=2", "downlink=topk", "topology=tree"))
     with fails("algo=newton needs the server's point", "leave downlink=qsgd out"):
         prepare(small_for("newton", ALL, "downlink=qsgd"))
     with fails("algo=gram encodes what the server sends itself"):
