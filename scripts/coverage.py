@@ -144,7 +144,7 @@ def estimate(design: Design, objective: LinearModel, rows: ModelRows, clusters: 
         solution = solve(sums, Penalty.none(n_parameters), start)
         scores = sums.scores(solution.theta)
         if design.errors == "model":
-            scores = model_based_scores(solution.sums, rows)
+            scores = model_based_scores(solution.sums, design.rows)
         return wald_estimates(solution.theta, solution.sums, scores, n_corrected, clusters is not None)
     if has_intercept:
         only_intercept = PooledSums(objective, rows._replace(x=rows.x[:, -1:]))

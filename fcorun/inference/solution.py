@@ -91,7 +91,7 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
         step = 1.0
         while step > 1e-12:
             proposed = sums.derivatives(theta + step * move)
-            target = value - _ARMIJO * step * decrease + 1e-14 * abs(value)
+            target = value - _ARMIJO * step * decrease + 1e-14 * abs(value) + 2 * sums.loss_error
             if proposed.loss + penalty.value(theta + step * move) <= target:
                 break
             step /= 2

@@ -6,7 +6,7 @@ h_i of its loss in its prediction, the first and the second. Cox's loss is of al
 sums of such sums.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.inference.model_rows import DerivativeSums, ModelRows
-from fcorun.inference.partial_likelihood import score_rows, sum_partial_likelihood
+from fcorun.inference.partial_likelihood import expected_events, score_rows, sum_partial_likelihood
 from fcorun.objectives.base import LinearModel
 from fcorun.objectives.cox import Cox
 
@@ -56,12 +56,14 @@ class ValueCounts(NamedTuple):
 
     Attributes:
         rows: the number of rows with a weight.
+        target: the sum of their targets; of two classes, and of times to events, the number of events.
         at_low, at_high: the number of rows at the lower and at the higher value (p,).
         target_at_low, target_at_high: the sums of the targets of these rows (p,); of two classes, and of times to
             events, the number of events.
     """
 
     rows: int
+    target: float
     at_low: np.ndarray
     at_high: np.ndarray
     target_at_low: np.ndarray
@@ -69,7 +71,14 @@ class ValueCounts(NamedTuple):
 
 
 class RowSums(Protocol):
-    """The sums over all rows, wherever these are."""
+    """The sums over all rows, wherever these are.
+
+    Attributes:
+        loss_error: the largest error of a loss.
+    """
+
+    @property
+    def loss_error(self) -> float: ...
 
     def derivatives(self, theta: np.ndarray) -> DerivativeSums: ...
 
@@ -77,9 +86,9 @@ class RowSums(Protocol):
 
     def moments(self, center: np.ndarray) -> MomentSums: ...
 
-    def ranges(self) -> tuple[np.ndarray, np.ndarray]: ...
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]: ...
 
-    def value_counts(self, low: np.ndarray, high: np.ndarray) -> ValueCounts: ...
+    def restrict(self, kept: np.ndarray) -> "RowSums": ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +105,11 @@ class PooledSums:
     rows: ModelRows
     cluster: np.ndarray | None = None
 
+    @property
+    def loss_error(self) -> float:
+        """The error of a loss, that of floats alone."""
+        return 0.0
+
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss, its gradient and its Hessian at ``theta``."""
         return sum_derivatives(self.objective, theta, self.rows)
@@ -108,16 +122,18 @@ class PooledSums:
         """Return the moments of the features around ``center``."""
         return sum_moments(self.rows, center)
 
-    def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the smallest and the largest value of each feature, each (p,)."""
-        return find_ranges(self.rows)
-
-    def value_counts(self, low: np.ndarray, high: np.ndarray) -> ValueCounts:
-        """Return the counts of the rows at the values ``low`` and ``high`` of each feature, each (p,)."""
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        """Return whether each feature has two values (p,), and the counts of the rows at its lowest and highest one."""
         rows = self.rows
         if isinstance(self.objective, Cox):
             rows = rows._replace(y=(rows.y > 0).astype(float))
-        return count_values(rows, low, high)
+        low, high = find_ranges(rows)
+        counts = count_values(rows, low, high)
+        return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
+
+    def restrict(self, kept: np.ndarray) -> "PooledSums":
+        """Return the sums in the parameters of these numbers; all others are 0."""
+        return replace(self, rows=self.rows._replace(x=self.rows.x[:, kept]))
 
 
 def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:
@@ -137,22 +153,42 @@ def sum_scores(
 
     ``cluster`` (n,) numbers the cluster of each row; None: each row with a weight is one.
     """
-    scores = _score_rows(objective, theta, rows)
+    scores = score_rows_or_clusters(objective, theta, rows, cluster)
+    return SquaredScores(scores.T @ scores, len(scores))
+
+
+def score_rows_or_clusters(
+    objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the score of each row with a weight, or of each cluster of such rows, (k, p). Call under enable_x64."""
+    has_weight = rows.weight > 0
+    scores = _score_rows(objective, theta, rows)[has_weight]
     if cluster is None:
-        return SquaredScores(scores.T @ scores, int((rows.weight > 0).sum()))
-    names, cluster = np.unique(cluster[rows.weight > 0], return_inverse=True)
+        return scores
+    names, cluster = np.unique(cluster[has_weight], return_inverse=True)
     sums = np.zeros((len(names), rows.x.shape[1]))
-    np.add.at(sums, cluster, scores[rows.weight > 0])
-    return SquaredScores(sums.T @ sums, len(names))
+    np.add.at(sums, cluster, scores)
+    return sums
 
 
-def model_based_scores(sums: DerivativeSums, rows: ModelRows) -> SquaredScores:
+def row_shares(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of each row's features in the gradient, and in the Hessian, each (n,). Call under enable_x64.
+
+    Of Cox's partial likelihood the Hessian has further terms, which are those of risk sets.
+    """
+    if isinstance(objective, Cox):
+        hazard = expected_events(theta, rows)
+        return hazard - np.where(rows.y > 0, rows.weight, 0.0), hazard
+    _, slope, curvature = _derivatives_in_prediction(objective, theta, rows)
+    return _weigh(rows.weight, slope), _weigh(rows.weight, curvature)
+
+
+def model_based_scores(sums: DerivativeSums, n_rows: int) -> SquaredScores:
     """Return the variance of the gradient of a likelihood at the true parameters, the Hessian divided by N.
 
-    ``sums`` are the derivatives at the estimates, of rows with equal weights.
+    ``sums`` are the derivatives at the estimates, of so many rows with equal weights.
     """
-    count = int((rows.weight > 0).sum())
-    return SquaredScores(sums.hessian / count, count)
+    return SquaredScores(sums.hessian / n_rows, n_rows)
 
 
 def sum_moments(rows: ModelRows, center: np.ndarray) -> MomentSums:
@@ -182,7 +218,7 @@ def count_values(rows: ModelRows, low: np.ndarray, high: np.ndarray) -> ValueCou
     x, y = rows.x[has_weight], rows.y[has_weight]
     slack = 1e-9 * (high - low)
     at_low, at_high = x <= low + slack, x >= high - slack
-    return ValueCounts(len(x), at_low.sum(axis=0), at_high.sum(axis=0), y @ at_low, y @ at_high)
+    return ValueCounts(len(x), y.sum(), at_low.sum(axis=0), at_high.sum(axis=0), y @ at_low, y @ at_high)
 
 
 def standard_deviations(sums: RowSums, n_parameters: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from fcorun.inference.estimates import Estimates, debiased_estimates, wald_estim
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.rubin import pool_estimates
 from fcorun.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
-from fcorun.inference.sums import PooledSums, SquaredScores, model_based_scores, standard_deviations, sum_derivatives
+from fcorun.inference.sums import PooledSums, RowSums, SquaredScores, model_based_scores, standard_deviations
 from fcorun.models.inference_counts import IndicatorCounts, count_indicators
 from fcorun.models.inference_features import KeptParameters, choose_parameters
 from fcorun.models.inference_options import InferenceOptions, resolve_options
@@ -50,7 +50,8 @@ class Inference:
         problem: the problem.
         solution: the certified solution; of "split", the selection on the first half.
         parameters: the parameters that have estimates.
-        rows: the rows that the estimates are computed from, with these parameters.
+        sums: the sums over the rows that the estimates are computed from, in these parameters.
+        rows: these rows; None for rows that stay at their sites.
         estimates: their estimates.
         deviation: the standard deviation of each feature (d,).
         indicators: the rows and events of the features with two values.
@@ -58,13 +59,15 @@ class Inference:
         distance: the distance from the record's own parameters to the solution; None for "split".
         n_clusters: the number of clusters; None for independent rows.
         gap_counts: the imputed gaps of each column, for estimates that are pooled over imputations.
+        filled_gaps: the share of the training rows whose gap has one value, by column.
     """
 
     options: InferenceOptions
     problem: InferenceProblem
     solution: PenalizedSolution
     parameters: KeptParameters
-    rows: ModelRows
+    sums: RowSums
+    rows: ModelRows | None
     estimates: Estimates
     deviation: np.ndarray
     indicators: IndicatorCounts
@@ -72,11 +75,17 @@ class Inference:
     distance: RecordDistance | None = None
     n_clusters: int | None = None
     gap_counts: dict[str, int] = field(default_factory=dict)
+    filled_gaps: dict[str, float] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:
         """The number of rows with a weight that the estimates are computed from."""
-        return int((self.rows.weight > 0).sum())
+        return self.indicators.counts.rows
+
+    @property
+    def n_events(self) -> int:
+        """The number of events of these rows."""
+        return int(self.indicators.counts.target)
 
     def explain_withheld(self, feature: int) -> str:
         """Return why a feature has no interval although it has an estimate, "" if it has one."""
@@ -96,10 +105,27 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
         options = resolve_options(options, problem)
         if options.method == "split":
             return _infer_by_split(problem, options)
-        if options.method == "wald":
-            inference = _infer_without_penalty(problem, options)
-            return inference if gaps is None else _pool_imputations(inference, gaps)
-        return _infer_by_debiasing(problem, options)
+        sums = PooledSums(problem.objective, problem.rows, _clusters(problem, options.cluster))
+        inference = replace(infer_from_sums(problem, options, sums), filled_gaps=_find_filled_gaps(problem, options))
+        return inference if gaps is None else _pool_imputations(inference, gaps)
+
+
+def infer_from_sums(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+    """Compute intervals without a penalty, or by the debiased lasso, from sums over the training rows alone.
+
+    Call under enable_x64. Raises UserError for rows that do not determine the coefficients.
+    """
+    if options.method == "wald":
+        return _infer_without_penalty(problem, options, sums)
+    return _infer_by_debiasing(problem, options, sums)
+
+
+def _find_filled_gaps(problem: InferenceProblem, options: InferenceOptions) -> dict[str, float]:
+    """Return the share of rows whose gap has one value, by column; empty for gaps that are imputed several times."""
+    cells = problem.data.features.cells
+    if cells is None or options.imputations:
+        return {}
+    return {column.name: float(cells.find_gaps(column).mean()) for column in cells.columns}
 
 
 def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
@@ -116,23 +142,23 @@ def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
     return numbers
 
 
-def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions) -> Inference:
-    clusters = _clusters(problem, options.cluster)
-    deviation = _feature_deviations(problem, problem.rows)
-    indicators = _count_indicators(problem, problem.rows)
-    parameters = _choose_parameters(problem, _find_informative(problem, problem.rows, deviation), indicators)
-    rows = parameters.rows(problem.rows)
+def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+    deviation = _feature_deviations(problem, sums)
+    indicators = _count_indicators(problem, sums)
+    parameters = _choose_parameters(problem, _find_informative(problem, sums, deviation), indicators)
+    restricted = sums.restrict(parameters.kept)
     start = parameters.map @ problem.theta
     solution, estimates, count = _estimate_unpenalized(
-        problem, options, parameters, rows, start=start, clusters=clusters
+        problem, options, parameters, restricted, indicators.counts.rows, start=start
     )
-    excess = sum_derivatives(problem.objective, start, rows).loss - solution.objective
+    excess = restricted.derivatives(start).loss - solution.objective
     return Inference(
         options=options,
         problem=problem,
         solution=solution,
         parameters=parameters,
-        rows=rows,
+        sums=restricted,
+        rows=_rows_of(restricted),
         estimates=estimates,
         deviation=deviation,
         indicators=indicators,
@@ -141,54 +167,60 @@ def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions)
     )
 
 
+def _rows_of(sums: RowSums) -> ModelRows | None:
+    """Return the rows of sums; None for rows that stay at their sites."""
+    return sums.rows if isinstance(sums, PooledSums) else None
+
+
 def _pool_imputations(inference: Inference, gaps: GapModel) -> Inference:
     """Return an inference whose estimates are those of several imputed data sets, pooled by Rubin's rules."""
     problem, options, parameters = inference.problem, inference.options, inference.parameters
-    clusters = _clusters(problem, options.cluster)
+    clusters, n_rows = _clusters(problem, options.cluster), inference.n_rows
     estimates = []
     for rows in gaps.draw(options.imputations, options.seed):
         start = inference.estimates.theta
-        rows = parameters.rows(rows)
-        estimates.append(_estimate_unpenalized(problem, options, parameters, rows, start=start, clusters=clusters)[1])
+        sums = PooledSums(problem.objective, parameters.rows(rows), clusters)
+        estimates.append(_estimate_unpenalized(problem, options, parameters, sums, n_rows, start=start)[1])
     return replace(inference, estimates=pool_estimates(estimates), gap_counts=gaps.gap_counts)
 
 
-def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions) -> Inference:
-    clusters = _clusters(problem, options.cluster)
-    sums = PooledSums(problem.objective, problem.rows, clusters)
-    deviation = _feature_deviations(problem, problem.rows)
+def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+    deviation = _feature_deviations(problem, sums)
     start = problem.theta.copy()
-    informative = _find_informative(problem, problem.rows, deviation)
+    informative = _find_informative(problem, sums, deviation)
     start[: problem.n_features][~informative] = 0.0
     solution = solve(sums, problem.penalty, start)
-    indicators = _count_indicators(problem, problem.rows)
+    indicators = _count_indicators(problem, sums)
     parameters = _choose_parameters(problem, informative, indicators)
-    scores = _square_scores(options, sums, solution)
+    scores = _square_scores(options, sums, solution, indicators.counts.rows)
     moments = sums.moments(np.zeros(len(problem.theta)))
+    has_clusters = options.cluster != "none"
     estimates = debiased_estimates(
         parameters.map @ solution.theta,
         parameters.derivatives(solution.sums),
         parameters.scores(scores),
         rows=_corrected_rows(problem, options, moments.rows),
         effective_rows=1 / moments.squared_weight,
-        clusters=clusters is not None,
+        clusters=has_clusters,
         has_intercept=problem.has_intercept,
         nonzero=int((solution.theta != 0).sum()),
     )
     own = sums.derivatives(problem.theta).loss + problem.penalty.value(problem.theta)
     difference, every_parameter = problem.theta - solution.theta, np.arange(len(problem.theta))
+    restricted = sums.restrict(parameters.kept)
     return Inference(
         options=options,
         problem=problem,
         solution=solution,
         parameters=parameters,
-        rows=parameters.rows(problem.rows),
+        sums=restricted,
+        rows=_rows_of(restricted),
         estimates=estimates,
         deviation=deviation,
         indicators=indicators,
         gap=None if problem.gap is None else problem.gap(solution.theta, solution.objective),
         distance=_measure_distance(difference, every_parameter, deviation, own - solution.objective),
-        n_clusters=None if clusters is None else scores.count,
+        n_clusters=scores.count if has_clusters else None,
     )
 
 
@@ -197,7 +229,8 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
     first = _draw_half(problem, options.seed)
     clusters = _clusters(problem, options.cluster)
     selection = solve(PooledSums(problem.objective, _subset(problem.rows, first)), problem.penalty, problem.theta)
-    second = _subset(problem.rows, ~first)
+    second_clusters = None if clusters is None else clusters[~first]
+    second = PooledSums(problem.objective, _subset(problem.rows, ~first), second_clusters)
     deviation = _feature_deviations(problem, second)
     chosen = (selection.theta[: problem.n_features] != 0) & _find_informative(problem, second, deviation)
     if not chosen.any():
@@ -205,22 +238,23 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
                         "a smaller reg.strength")  # fmt: skip
     indicators = _count_indicators(problem, second)
     parameters = _choose_parameters(problem, chosen, indicators)
-    rows = parameters.rows(second)
+    restricted = second.restrict(parameters.kept)
     start = parameters.map @ selection.theta
-    second_clusters = None if clusters is None else clusters[~first]
     _, estimates, count = _estimate_unpenalized(
-        problem, options, parameters, rows, start=start, clusters=second_clusters
+        problem, options, parameters, restricted, indicators.counts.rows, start=start
     )
     return Inference(
         options=options,
         problem=problem,
         solution=selection,
         parameters=parameters,
-        rows=rows,
+        sums=restricted,
+        rows=restricted.rows,
         estimates=estimates,
         deviation=deviation,
         indicators=indicators,
         n_clusters=count,
+        filled_gaps=_find_filled_gaps(problem, options),
     )
 
 
@@ -228,25 +262,25 @@ def _estimate_unpenalized(
     problem: InferenceProblem,
     options: InferenceOptions,
     parameters: KeptParameters,
-    rows: ModelRows,
+    sums: RowSums,
+    n_rows: int,
     *,
     start: np.ndarray,
-    clusters: np.ndarray | None,
 ) -> tuple[PenalizedSolution, Estimates, int | None]:
     """Return the optimum without a penalty on some rows, its Wald estimates, and the number of clusters.
 
-    Raises UserError for too few rows, and for a singular Hessian.
+    ``sums`` are those over so many rows, in the ``parameters``. Raises UserError for too few rows, and for a singular
+    Hessian.
     """
-    n_rows = int((rows.weight > 0).sum())
     if n_rows <= len(start):
         raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
                         "with reg=l1, or fewer features")  # fmt: skip
-    sums = PooledSums(problem.objective, rows, clusters)
+    has_clusters = options.cluster != "none"
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
-        scores = _square_scores(options, sums, solution)
+        scores = _square_scores(options, sums, solution, n_rows)
         n_corrected = _corrected_rows(problem, options, n_rows)
-        estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, clusters is not None)
+        estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, has_clusters)
     except SingularHessian as error:
         names = [*problem.feature_names, "(intercept)"]
         involved = [names[parameters.kept[k]] for k in error.parameters]
@@ -254,7 +288,7 @@ def _estimate_unpenalized(
         raise UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
                         f"combinations of each other, or they {separate}; leave some out (data.ignore), or give "
                         "reg=l1") from error  # fmt: skip
-    return solution, estimates, None if clusters is None else scores.count
+    return solution, estimates, scores.count if has_clusters else None
 
 
 def _draw_half(problem: InferenceProblem, seed: int) -> np.ndarray:
@@ -280,22 +314,22 @@ def _subset(rows: ModelRows, mask: np.ndarray) -> ModelRows:
     return subset._replace(weight=subset.weight / subset.weight.sum())
 
 
-def _feature_deviations(problem: InferenceProblem, rows: ModelRows) -> np.ndarray:
+def _feature_deviations(problem: InferenceProblem, sums: RowSums) -> np.ndarray:
     """Return the standard deviation of each feature (d,), 0 of a constant one."""
-    deviation = standard_deviations(PooledSums(problem.objective, rows), len(problem.theta))[: problem.n_features]
+    deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
     if not deviation.any():
         raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
     return deviation
 
 
-def _find_informative(problem: InferenceProblem, rows: ModelRows, deviation: np.ndarray) -> np.ndarray:
+def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.ndarray) -> np.ndarray:
     """Return whether the rows tell anything of the coefficient of each feature (d,).
 
     A feature must not be constant, and of times to events it must vary in the risk set of an event.
     """
     if not problem.has_baseline_hazards:
         return deviation > 0
-    curvature = np.diagonal(sum_derivatives(problem.objective, np.zeros(len(deviation)), rows).hessian)
+    curvature = np.diagonal(sums.derivatives(np.zeros(len(deviation))).hessian)
     informative = curvature > _NO_CURVATURE * deviation**2
     if not informative.any():
         raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
@@ -313,10 +347,10 @@ def _choose_parameters(problem: InferenceProblem, candidates: np.ndarray, counts
     )
 
 
-def _square_scores(options: InferenceOptions, sums: PooledSums, solution: PenalizedSolution) -> SquaredScores:
+def _square_scores(options: InferenceOptions, sums: RowSums, solution: PenalizedSolution, n_rows: int) -> SquaredScores:
     """Return the variance of the gradient at a solution, from the scores of rows or clusters, or of the model."""
     if options.errors == "model":
-        return model_based_scores(solution.sums, sums.rows)
+        return model_based_scores(solution.sums, n_rows)
     return sums.scores(solution.theta)
 
 
@@ -325,8 +359,8 @@ def _corrected_rows(problem: InferenceProblem, options: InferenceOptions, n_rows
     return np.inf if options.errors == "model" or problem.has_baseline_hazards else n_rows
 
 
-def _count_indicators(problem: InferenceProblem, rows: ModelRows) -> IndicatorCounts:
-    return count_indicators(PooledSums(problem.objective, rows), problem.objective, problem.n_features)
+def _count_indicators(problem: InferenceProblem, sums: RowSums) -> IndicatorCounts:
+    return count_indicators(sums, problem.objective, problem.n_features)
 
 
 def _measure_distance(difference: np.ndarray, kept: np.ndarray, deviation: np.ndarray, excess: float) -> RecordDistance:

@@ -64,9 +64,7 @@ class IndicatorCounts:
 
 def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:
     """Return the counts of the features with two values. Takes two passes over rows."""
-    low, high = sums.ranges()
-    counts = sums.value_counts(low, high)
-    is_indicator = (low < high) & (counts.at_low + counts.at_high == counts.rows)
+    is_indicator, counts = sums.two_values()
     has_two_classes = isinstance(objective, Logistic)
     counts_events = has_two_classes or isinstance(objective, (Poisson, Cox))
     return IndicatorCounts(is_indicator[:n_features], _of_features(counts, n_features), counts_events, has_two_classes)
@@ -90,7 +88,7 @@ def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> st
 
 def _of_features(counts: ValueCounts, n_features: int) -> ValueCounts:
     """Return the counts without those of an intercept."""
-    return ValueCounts(counts.rows, *(values[:n_features] for values in counts[1:]))
+    return ValueCounts(*counts[:2], *(values[:n_features] for values in counts[2:]))
 
 
 def _count(number: int, name: str) -> str:

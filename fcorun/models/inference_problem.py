@@ -33,12 +33,16 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
+from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.elastic_net import ElasticNet
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
 WITH_INTERVALS = (*OBJECTIVES, Cox)
+SHRUNK_BY_RIDGE = (
+    "objective.ridge shrinks the coefficients, and no interval here corrects that: give objective.ridge=0, or reg=l1"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +53,7 @@ class InferenceProblem:
         experiment: the record's experiment.
         data: its data.
         objective: the losses, without a ridge.
-        rows: the training rows.
+        rows: the training rows, without a row where they stay at their sites.
         penalty: psi and the ridge as penalties of the parameters, of which an intercept is the last one.
         theta: the record's own parameters (p,).
         gap: the duality gap of parameters (p,) with a given objective F + psi, or None if the problem has none.
@@ -100,36 +104,45 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
     Raises UserError, in one sentence, for a record without a certified solution, and for data that have changed.
     """
     experiment = _prepare_experiment(record, data)
-    if reason := _explain_no_certificate(experiment):
+    if reason := explain_no_intervals(experiment):
         raise UserError(f"{record.folder}: {reason}")
     federated = load_data(experiment)
     if reason := federated.train.why_not_in_memory:
         raise UserError(f"{record.folder}: intervals need all training rows in memory, and its rows {reason}")
     experiment = bind_objective(experiment, federated)
-    experiment = experiment.with_resolved(reg=resolve_strength(experiment, federated))
-    problem = build_problem(experiment, federated)
-    n_features = federated.train.x.shape[1]
+    return make_problem(record, experiment, federated, resolve_strength(experiment, federated))
+
+
+def make_problem(
+    record: Record, experiment: PreparedExperiment, data: FederatedData, reg: Regularizer
+) -> InferenceProblem:
+    """Return the problem of a record on some rows, whose regularizer has the numbers of the run.
+
+    Call under enable_x64. Raises UserError like ``load_inference_problem``. The rows may stay at their sites.
+    """
+    experiment = experiment.with_resolved(reg=reg)
+    problem = build_problem(experiment, data)
+    n_features = data.train.x.shape[1]
     if not has_one_output(problem, n_features):
         raise UserError(f"{record.folder}: intervals are for one coefficient a feature, and this model has several "
                         "outputs, or psi acts on other parameters")  # fmt: skip
     if n_features > MAX_PARAMETERS:
         raise UserError(f"{record.folder}: intervals take a matrix of all features, at most {MAX_PARAMETERS:,}, and "
                         f"there are {n_features:,}")  # fmt: skip
-    batch = gather_rows(federated, experiment.settings.client_weighting)
     objective = replace(experiment.objective, ridge=0.0)
     assert isinstance(objective, LinearModel)
     penalty = _read_penalty(problem, n_features)
     if experiment.objective.ridge and not penalty.l1.any():
-        raise UserError(f"{record.folder}: objective.ridge shrinks the coefficients, and no interval here corrects "
-                        "that: give objective.ridge=0, or reg=l1")  # fmt: skip
+        raise UserError(f"{record.folder}: {SHRUNK_BY_RIDGE}")
+    batch = gather_rows(data, experiment.settings.client_weighting)
     return InferenceProblem(
         experiment=experiment,
-        data=federated,
+        data=data,
         objective=objective,
         rows=make_model_rows(problem, batch),
         penalty=penalty,
         theta=_read_parameters(record, problem),
-        gap=_make_gap(problem, batch),
+        gap=None if data.train.stays_at_sites else _make_gap(problem, batch),
         has_chosen_features=is_refit_of_stability(record),
         has_adaptive_weights=is_refit_of_adaptive_lasso(record),
     )
@@ -148,7 +161,8 @@ def _prepare_experiment(record: Record, data: Dataset | None) -> PreparedExperim
     if experiment.settings.frozen:
         raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")
     if isinstance(experiment.data, Sites):
-        raise UserError(f"{record.folder} has rows that stay at their sites, and intervals need all rows in one place")
+        raise UserError(f"{record.folder} has rows that stay at their sites, which answer what their plan lists: "
+                        "intervals are part of a plan, fcorun plan ... --infer")  # fmt: skip
     if data is not None:
         experiment = replace(experiment, data=data)
     elif isinstance(experiment.data, InMemoryTable):
@@ -158,7 +172,7 @@ def _prepare_experiment(record: Record, data: Dataset | None) -> PreparedExperim
     return experiment
 
 
-def _explain_no_certificate(experiment: PreparedExperiment) -> str:
+def explain_no_intervals(experiment: PreparedExperiment) -> str:
     """Return why a problem has no certified solution, or no intervals; "" if it has both."""
     names = experiment.names
     if experiment.settings.imputations:

@@ -219,7 +219,7 @@ def describe_method(inference: Inference) -> str:
     rows = f"{n_rows:,} rows" if n_rows == total else f"{n_rows:,} of {total:,} rows"
     imputed = f", {options.imputations} imputations" if inference.gap_counts else ""
     if inference.problem.has_baseline_hazards:
-        rows = f"{rows}, {int((inference.rows.y > 0).sum()):,} events"
+        rows = f"{rows}, {inference.n_events:,} events"
     return (f"{METHODS[options.method]}, {100 * options.level:g} % intervals, {rows}, "
             f"{errors[options.cluster]}{clusters}{imputed}")  # fmt: skip
 

@@ -8,7 +8,6 @@ import numpy as np
 from fcorun.inference.estimates import linearization_errors
 from fcorun.inference.methods import AFTER_SELECTION, WITH_ADAPTIVE_WEIGHTS
 from fcorun.inference.rubin import PooledEstimates
-from fcorun.inference.sums import sum_derivatives
 from fcorun.models.inference import Inference
 from fcorun.models.inference_counts import MIN_COUNT
 from fcorun.objectives.cox import Cox
@@ -57,7 +56,7 @@ def _warn_of_clusters(inference: Inference) -> str:
 def _warn_of_ceiling(inference: Inference) -> str:
     """Return a warning if a loss is not the deviance, because exp is continued by a parabola."""
     objective, rows = inference.problem.objective, inference.rows
-    if not isinstance(objective, LogLink) or objective.ceiling is None:
+    if rows is None or not isinstance(objective, LogLink) or objective.ceiling is None:
         return ""
     prediction = rows.x @ inference.estimates.theta + rows.offset
     exponents = np.asarray(objective.exponent(prediction, rows.y))  # type: ignore[arg-type]
@@ -69,11 +68,12 @@ def _warn_of_ceiling(inference: Inference) -> str:
 
 
 def _warn_of_events(inference: Inference) -> str:
-    objective, y, n_parameters = inference.problem.objective, inference.rows.y, len(inference.estimates.theta)
+    objective, n_parameters = inference.problem.objective, len(inference.estimates.theta)
+    events, n_rows = inference.n_events, inference.n_rows
     if isinstance(objective, Cox):
-        events, name, needed, covered = int((y > 0).sum()), "events", EVENTS_PER_HAZARD_RATIO, "89 to 92 %"
+        name, needed, covered = "events", EVENTS_PER_HAZARD_RATIO, "89 to 92 %"
     elif isinstance(objective, Logistic):
-        events, name = int(min(y.sum(), (1 - y).sum())), "rows of the smaller class"
+        events, name = min(events, n_rows - events), "rows of the smaller class"
         needed, covered = EVENTS_PER_PARAMETER, "85 to 93 %"
     else:
         return ""
@@ -110,12 +110,12 @@ def _warn_of_curvature(inference: Inference) -> str:
     """Return a warning if the losses are too curved for the one step from the solution to the estimates."""
     if inference.options.method != "debiased":
         return ""
-    objective, parameters = inference.problem.objective, inference.parameters
+    parameters = inference.parameters
     theta = parameters.map @ inference.solution.theta
     sums = parameters.derivatives(inference.solution.sums)
 
     def gradient(point: np.ndarray) -> np.ndarray:
-        return sum_derivatives(objective, point, inference.rows).gradient
+        return inference.sums.derivatives(point).gradient
 
     with jax.enable_x64(True):
         errors = linearization_errors(theta, sums, inference.estimates, gradient)
@@ -146,14 +146,13 @@ def _warn_of_few_imputations(inference: Inference) -> str:
 
 def _warn_of_filled_gaps(inference: Inference) -> str:
     """Return a warning if a column has one value in place of many gaps."""
-    cells = inference.problem.data.features.cells
-    if cells is None or inference.options.imputations:
-        return ""
-    shares = {column.name: float(cells.find_gaps(column).mean()) for column in cells.columns}
+    shares = inference.filled_gaps
     described = [f"'{name}' ({share:.0%} of the rows)" for name, share in shares.items() if share >= LARGE_GAP_SHARE]
     if not described:
         return ""
-    advice = " of a record with reg=none" if inference.problem.has_penalty else ""
+    advice = "imputations=30 of a record with reg=none" if inference.problem.has_penalty else "imputations=30"
+    if inference.rows is None:
+        advice = "no message of sites"
     return (f"gaps in {abbreviate(described)} have one value, as if it had been recorded: where gaps depended on the "
             "outcome, simulated intervals of a level of 95 % covered 58 to 79 % of the coefficients that are not 0; "
-            f"imputations=30{advice} imputes them")  # fmt: skip
+            f"{advice} imputes them")  # fmt: skip

@@ -10,34 +10,26 @@ from typing import Any
 
 from yaml import YAMLError
 
-from fcorun.algorithms.base import Algorithm
-from fcorun.clocks.none import NoClock
-from fcorun.communication.star import Star
-from fcorun.config import AUTO, IDENTITY_SECTIONS, build, identity_fields, keys_outside_identity
+from fcorun.config import IDENTITY_SECTIONS, build, keys_outside_identity
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare, replace_plugins
-from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
-from fcorun.objectives.base import is_linear_model
-from fcorun.problem.duality_gap import explain_missing_conjugate, has_one_output
-from fcorun.problem.problem import Problem
+from fcorun.experiment.prepare import prepare
+from fcorun.models.inference_options import InferenceOptions
 from fcorun.records.formats import parse_yaml, read_text, yaml_text
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.path import find_path_parameter
 from fcorun.sites.away_checks import check_away
+from fcorun.sites.plan_checks import at_any_strength, check_experiment, check_selection
+from fcorun.sites.planned_intervals import PlannedIntervals
 from fcorun.sites.planned_selection import PlannedSelection
 from fcorun.sites.quantities import Quantity, list_quantities
 from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
 
 FORMAT = 1
-_FEATURES, _CLASSES = (
-    2,
-    {"regression": 0, "binary": 2, "multiclass": 3, "survival": 0},
-)  # of a model whose shapes tell its outputs
-_ONE_OUTPUT = "a linear model of one output with psi on its weights"
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}
+_INFER = "infer"  # the key of the intervals, in plans that have them
 _HEADER = """\
 # A plan of fcorun. It says what is computed at every site, and what leaves a site; nothing else does.
 # Its digest is what the owner of a site accepts: fcorun site accept {name} --kit KIT
@@ -62,12 +54,14 @@ class Plan:
         fcorun: the version of fcorun that made the plan, which all sites must have.
         secure: the bound on the numbers of each masked message, by its name; None: no message is masked.
         select: the selection of a strength or a radius; None: the plan is one run.
+        infer: the intervals of the coefficients of the last model; None: there are none.
     """
 
     config: dict[str, Any]
     fcorun: str
     secure: dict[str, float] | None = None
     select: PlannedSelection | None = None
+    infer: PlannedIntervals | None = None
 
     @classmethod
     def from_experiment(
@@ -76,6 +70,7 @@ class Plan:
         bounds: dict[str, float] | None = None,
         options: SelectOptions | None = None,
         metric: str | None = None,
+        infer: InferenceOptions | None = None,
     ) -> "Plan":
         """Return the plan of an experiment. Raises UserError for what cannot be computed at sites.
 
@@ -83,20 +78,22 @@ class Plan:
             bounds: for secure sums, the bounds of messages that differ from the default; None: no message is masked.
             options: the options of a selection, for which ``experiment`` has no metric; None: the plan is one run.
             metric: the metric that chooses; None: the loss.
+            infer: the options of intervals of the coefficients; None: the plan has none.
         """
         select = None
         if options is not None:
-            experiment = _at_any_strength(experiment)
+            experiment = at_any_strength(experiment)
         check_experiment(experiment)
         if options is not None:
             select = PlannedSelection.of(options, experiment, metric, bounds is not None)
-            _check_selection(experiment, select)
+            check_selection(experiment, select)
         check_away(experiment, secure=bounds is not None, selects=select is not None)
         without = keys_outside_identity()
         if experiment.settings.threshold != DEFAULT_THRESHOLD:  # it changes what leaves a site
             without -= {"threshold"}
         config = {key: value for key, value in experiment.config.items() if key not in without}
-        plan = cls(json.loads(json.dumps(config)), version("fcorun"), None, select)
+        intervals = None if infer is None else PlannedIntervals.of(infer, experiment)
+        plan = cls(json.loads(json.dumps(config)), version("fcorun"), None, select, intervals)
         check_classes(plan.config, "a plan for sites")
         if bounds is not None:
             check_secure(experiment)
@@ -109,7 +106,7 @@ class Plan:
         """The experiment of the plan; of a selection, that of a run at any strength."""
         if self.select is None:
             return prepare(self.config)
-        return _at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
+        return at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
 
     @property
     def shared_options(self) -> Sites:
@@ -124,6 +121,8 @@ class Plan:
         quantities = list_quantities(self.experiment)
         if self.select is not None:
             quantities = self.select.list_quantities(quantities, self.experiment)
+        if self.infer is not None:
+            quantities = [*quantities, *self.infer.list_quantities()]
         if self.secure is None:
             return quantities
         described = [_KEYS_QUANTITY]
@@ -138,7 +137,8 @@ class Plan:
         quantities = [asdict(quantity) for quantity in self.quantities]
         content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config}
         select = None if self.select is None else self.select.to_dict()
-        return content | {"select": select, "secure": self.secure, "quantities": quantities}
+        content |= {"select": select, "secure": self.secure, "quantities": quantities}
+        return content if self.infer is None else content | {_INFER: self.infer.to_dict()}
 
     @property
     def n_rounds(self) -> int:
@@ -165,6 +165,9 @@ class Plan:
         lines = [f"plan {self.digest}", f"  {self.experiment.label}"]
         if self.select is not None:
             lines.append(f"  {self.select.describe(find_path_parameter(self.experiment))}")
+        if self.infer is not None:
+            lines.append(f"  then {100 * self.infer.level:g} % intervals of the coefficients, as fcorun infer computes "
+                         f"them (cluster={self.infer.cluster}, errors={self.infer.errors})")  # fmt: skip
         if rule := self.shared_options.away_rule:
             lines.append(f"  a site without an answer after {rule.seconds:g} seconds is left out of that round, if "
                          f"{rule.least_sites} others answer")  # fmt: skip
@@ -203,12 +206,19 @@ class Plan:
             if not isinstance(select, dict):
                 raise UserError(f"{where} is no plan of fcorun: 'select' lists no options")
             select = build(PlannedSelection, select, "select.")
-        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select)
+        infer = content.get(_INFER)
+        if infer is not None:
+            if not isinstance(infer, dict):
+                raise UserError(f"{where} is no plan of fcorun: '{_INFER}' lists no options")
+            infer = build(PlannedIntervals, infer, f"{_INFER}.")
+        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select, infer)
         check_classes(plan.config, where)
         check_experiment(plan.experiment)
         if plan.select is not None:
             plan.select.check(plan.experiment, plan.secure is not None)
-            _check_selection(plan.experiment, plan.select)
+            check_selection(plan.experiment, plan.select)
+        if plan.infer is not None:
+            plan.infer.check(plan.experiment)
         check_away(plan.experiment, secure=plan.secure is not None, selects=plan.select is not None)
         if plan.secure is not None:
             check_secure(plan.experiment)
@@ -239,7 +249,7 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     if content.get("format", FORMAT) != FORMAT:
         raise UserError(f"{where} was made by another version of fcorun, in format {str(content['format'])[:20]}, and "
                         f"this one reads format {FORMAT}: all sites and the server need the same version")  # fmt: skip
-    if set(content) != _KEYS or not isinstance(content["experiment"], dict):
+    if set(content) - {_INFER} != _KEYS or not isinstance(content["experiment"], dict):
         raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
     return content
 
@@ -268,124 +278,3 @@ def check_classes(config: dict[str, Any], where: str) -> None:
         if not name.startswith("fcorun."):
             raise UserError(f"{where}: {section}.class={name or 'missing'} is no class of fcorun: sites compute "
                             "nothing else")  # fmt: skip
-
-
-def check_experiment(experiment: PreparedExperiment) -> None:
-    """Raise UserError for an experiment that cannot be computed at sites."""
-    names, settings, algo = experiment.names, experiment.settings, experiment.algo
-    has_relative = experiment.reg.relative_or_none is not None
-    refusals = {
-        f"data={names['data']} has its rows in one place: give data=sites": not isinstance(experiment.data, Sites),
-        f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
-            isinstance(algo, Algorithm)
-        ),
-        f"topology={names['topology']}: sites talk to one server: give topology=star": not (
-            isinstance(experiment.topology, Star)
-        ),
-        f"clock={names['clock']} simulates the times of clients, and those of sites are real: leave clock out": not (
-            isinstance(experiment.clock, NoClock)
-        ),
-        "save_personal=false: each site keeps the personal models of its clients in its own folder: leave it out": (
-            not settings.save_personal and isinstance(algo, Algorithm) and algo.has_personal_models
-        ),
-        "stop: sites send sums over clients, which have no quantiles: give a metric without _q10 or _q90": any(
-            name.startswith(PERSONAL_PREFIX) and name.endswith(tuple(QUANTILE_SUFFIXES)) for name in settings.stop or {}
-        ),
-        f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
-            isinstance(algo, Algorithm) and algo.declared_metrics and not algo.metrics_of_server
-        ),
-        f"reference=true takes sums of {_ONE_OUTPUT}, and a bound on its curvature, which objective="
-        f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
-            settings.reference and not _has_certified_optimum(experiment)
-        ),
-        f"objective={names['objective']} is for {' and '.join(experiment.objective.tasks)} targets, and data.task is "
-        f"{_task_of(experiment)}: give another objective, or data.event where targets are times to events": (
-            _task_of(experiment) not in (*experiment.objective.tasks, "")
-        ),
-        f"objective={names['objective']} compares all rows of a client, which a minibatch does not have: give "
-        "batch_size=null": experiment.objective.has_client_losses and settings.batch_size is not None,
-        "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
-        "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
-            experiment.reg.per_client
-        ),
-        f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
-            AUTO in map(str, identity_fields(experiment.objective).values())
-        ),
-        f"gap=true takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
-            settings.gap and not _has_one_output(experiment)
-        ),
-        f"reg.relative takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: give "
-        "reg.strength": has_relative and not _has_one_output(experiment),
-        "reg.relative fits the features that reg.factors leave free, on all rows in one place: give reg.strength": (
-            has_relative and experiment.reg.has_free_features
-        ),
-        f"threshold={settings.threshold} divides two classes by their probabilities: leave it out, or give "
-        "data.task=binary, objective=logistic and an algorithm with a shared model": (
-            settings.threshold != DEFAULT_THRESHOLD and not _has_two_probabilities(experiment)
-        ),
-        f"threshold={settings.threshold} is chosen by the scores of the shared model, and algo={names['algo']} has "
-        "personal models: give a number": (
-            ThresholdRule.parse(settings.threshold).needs_rows
-            and isinstance(algo, Algorithm)
-            and algo.has_personal_models
-        ),
-        f"threshold={settings.threshold} is chosen on validation rows, and none are held out: give data.validation=0.2"
-        ", or a number": ThresholdRule.parse(settings.threshold).needs_rows
-        and isinstance(experiment.data, Sites)
-        and experiment.data.validation in (0, [])
-        and experiment.data.split is None,
-        f"clients_at_once={settings.clients_at_once} is for the memory of one machine, and a plan is for all sites: "
-        "leave it out": settings.clients_at_once != AUTO,
-        "debug=true computes clients one by one in one process: leave it out": settings.debug,
-    }
-    for sentence, applies in refusals.items():
-        if applies:
-            raise UserError(f"a plan for sites: {sentence}")
-
-
-def _at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
-    """Return the experiment of a selection without a strength relative to the largest one, which its path replaces."""
-    if experiment.reg.relative_or_none is None:
-        return experiment
-    return replace_plugins(experiment, experiment.settings, reg=experiment.reg.with_value("strength", 1.0))
-
-
-def _check_selection(experiment: PreparedExperiment, select: PlannedSelection) -> None:
-    """Raise UserError for a threshold, for losses that compare rows, and for a path of an unknown largest strength."""
-    threshold = experiment.settings.threshold
-    if threshold != DEFAULT_THRESHOLD:
-        raise UserError(f"a selection over sites: threshold={threshold} is chosen out of fold on pooled rows: leave it "
-                        "out, or plan one run with the chosen strength")  # fmt: skip
-    if experiment.objective.has_client_losses:
-        raise UserError(f"a selection over sites: the losses of objective={experiment.names['objective']} compare the "
-                        "rows of a client, which folds divide; plan a run with a given strength")  # fmt: skip
-    if select.range is None and not _has_one_output(experiment):
-        raise UserError(f"a selection over sites: the largest strength takes sums of {_ONE_OUTPUT}, which objective="
-                        f"{experiment.names['objective']} is not here: give range=[LOW,HIGH]")  # fmt: skip
-
-
-def _has_two_probabilities(experiment: PreparedExperiment) -> bool:
-    has_probabilities = hasattr(experiment.objective, "probabilities")
-    is_binary = isinstance(experiment.data, Sites) and experiment.data.task == "binary"
-    return is_binary and has_probabilities and experiment.has_shared_model
-
-
-def _task_of(experiment: PreparedExperiment) -> str:
-    """Return the task of the targets; "" for data that are not at sites."""
-    return experiment.data.task if isinstance(experiment.data, Sites) else ""
-
-
-def _has_one_output(experiment: PreparedExperiment) -> bool:
-    """Return whether the model is linear, of one output, with psi on its weights, so that rows have one residual."""
-    objective, data = experiment.objective, experiment.data
-    if not isinstance(data, Sites) or not is_linear_model(type(objective)):
-        return False
-    shapes = objective.shapes((_FEATURES,), _CLASSES[data.task])
-    return has_one_output(Problem(objective, experiment.reg, experiment.mirror, shapes), _FEATURES)
-
-
-def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
-    """Return whether sums of sites lead to the optimum, and a duality gap certifies it."""
-    objective, reg = experiment.objective, experiment.reg
-    has_gap = _has_one_output(experiment) and not explain_missing_conjugate(objective, reg)
-    return has_gap and objective.has_curvature_bound

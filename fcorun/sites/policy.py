@@ -14,6 +14,7 @@ from fcorun.experiment.site_optimum import MAX_GRADIENTS
 from fcorun.records.formats import read_yaml
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.plan import Plan
+from fcorun.sites.planned_intervals import MAX_DERIVATIVES
 
 _ROWS_PER_FEATURE = 3  # with fewer rows a Hessian tells much of single rows
 
@@ -73,9 +74,11 @@ class Policy:
                             "this site refuses results of its rows alone: its owner may allow them, by_site: allow, or "
                             "the plan takes by=rows")  # fmt: skip
         rounds = plan.n_rounds + (MAX_GRADIENTS if settings.reference else 0)
+        rounds += MAX_DERIVATIVES if plan.infer is not None else 0
         if rounds > self.max_rounds:
-            of_reference = f", {MAX_GRADIENTS} of them for reference=true" if settings.reference else ""
-            yield UserError(f"the plan has {rounds} rounds{of_reference}, and policy.max_rounds of this site allows "
+            parts = f", {MAX_GRADIENTS} of them for reference=true" if settings.reference else ""
+            parts += f", {MAX_DERIVATIVES} of them for --infer" if plan.infer is not None else ""
+            yield UserError(f"the plan has {rounds} rounds{parts}, and policy.max_rounds of this site allows "
                             f"{self.max_rounds}")  # fmt: skip
         if settings.batch_size is not None and settings.batch_size < self.min_rows:
             yield UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "
@@ -85,10 +88,13 @@ class Policy:
         """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may."""
         algo = plan.experiment.algo
         assert isinstance(algo, Algorithm)
-        if not algo.traits.hessian or self.alone == "allow" or plan.secure is not None:
+        sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian else ""
+        if plan.infer is not None and not where:  # of all training rows
+            sender = sender or "--infer"
+        if not sender or self.alone == "allow" or plan.secure is not None:
             return
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:
-            raise UserError(f"algo={plan.experiment.names['algo']} sends a Hessian of {features} features, and this "
+            raise UserError(f"{sender} sends a Hessian of {features} features, and this "
                             f"site has {rows} training rows{where}, fewer than {needed}: its owner may allow it by "
-                            "policy.alone=allow, or the plan takes an algorithm that sends gradients")  # fmt: skip
+                            "policy.alone=allow, or the plan sends none")  # fmt: skip

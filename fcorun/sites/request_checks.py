@@ -24,6 +24,7 @@ from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.selection.path import find_path_parameter
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
+from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.sites.table_agreement import AGREEMENT_KEYS
 from fcorun.sites.table_description import Description
@@ -72,15 +73,17 @@ class RequestCounts:
         experiment, select = self.plan.experiment, self.plan.select
         pooled_sums = 2 if self.plan.shared_options.standardize == "pooled" else 0
         limits = {"describe": 1, "sums": pooled_sums, "load": 1, "end": 1}
+        if self.plan.infer is not None:
+            limits |= self.plan.infer.limits
         if select is None:
             return limits | self._limits_of_runs(null_models=int(experiment.reg.relative_or_none is not None))
         limits |= {"folds": 1, "fold_values": 1, "fold_sums": pooled_sums, "subset": len(select.subsets)}
         of_runs = self._limits_of_runs(null_models=0)
         if self.subset is None:
             null_model = _limits_of_residuals(int(select.range is None))
-            return limits | dict.fromkeys(of_runs, 0) | null_model
+            return limits | dict.fromkeys((*of_runs, *INTERVAL_LIMITS), 0) | null_model
         if self.subset != REFIT:
-            of_runs |= dict.fromkeys(("score_counts", "scores", "calibration", "result"), 0)
+            of_runs |= dict.fromkeys(("score_counts", "scores", "calibration", "result", *INTERVAL_LIMITS), 0)
         return limits | of_runs
 
     def _limits_of_runs(self, null_models: int) -> dict[str, int]:

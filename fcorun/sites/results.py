@@ -12,6 +12,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.models.prediction_file import PERSONAL, SHARED
@@ -24,7 +25,8 @@ from fcorun.tables.encoding import ENCODING_FILE
 
 _STATUS, _MODEL, _CONFIG, _SUMMARY = "status.json", "solution.npz", "config.yaml", "summary.json"
 RESULT_FILES = (
-    *("metrics.csv", "scores.csv", "coefficients.csv", AWAY_FILE, ENCODING_FILE, _SUMMARY),
+    *("metrics.csv", "scores.csv", "coefficients.csv", INTERVALS_FILE, INTERVALS_TEXT, AWAY_FILE, ENCODING_FILE),
+    _SUMMARY,
     *(_MODEL, _STATUS),
 )
 _PERSONAL, _SCALING, _BY_CLIENT = "personal.npz", "scaling.npz", "coefficients_by_client.csv"  # the site's own
@@ -140,6 +142,6 @@ def _check_file(name: str, values: np.ndarray) -> bytes:
     content = values.tobytes()
     if name.endswith(".json") and not isinstance(json.loads(content), dict):
         raise ValueError("no mapping")
-    if name.endswith(".csv"):
+    if name.endswith((".csv", ".txt")):
         content.decode()
     return content

@@ -1,6 +1,12 @@
-"""Rounding of bounds that leave a site, so that they stay bounds."""
+"""Bounds on curvatures that leave a site, rounded so that they stay bounds."""
 
 import math
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 
 _DIGITS = 2
 
@@ -21,3 +27,16 @@ def round_up(value: float, digits: int = _DIGITS) -> float:
 def round_down(value: float, digits: int = _DIGITS) -> float:
     """Return the largest number of so many significant digits that is not above a positive ``value``."""
     return 1 / round_up(1 / value, digits) if value > 0 else value
+
+
+def bound_curvature(experiment: PreparedExperiment, own: FederatedData) -> np.ndarray:
+    """Bound the curvature of the losses of a site's clients, rounded outwards, (5,): see ``SiteRows.curvature``."""
+    if not len(own.train):
+        return np.array([np.inf, 0.0, np.inf, 0.0, 0.0])
+    bounds = []
+    for full_batch in (False, True):
+        least, most = curvature_bounds(experiment.objective, own, full_batch)
+        bounds += [round_down(least), round_up(most)]
+    weighting = experiment.settings.client_weighting
+    bounds.append(round_up(bound_pooled_smoothness(experiment.objective, own, weighting)))
+    return np.array(bounds)

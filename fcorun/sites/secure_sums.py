@@ -20,6 +20,10 @@ DEFAULT_BOUNDS = {
     "score_counts": _SUMS,
     "scores": _SUMS,
     "calibration": _SUMS,
+    "moments": _SQUARES,
+    "value_counts": _SUMS,
+    "derivatives": _MEANS,
+    "squared_scores": _MEANS,
 }
 FEWEST_SITES = 3  # of two sites, each knows the other's numbers from the sum
 MOST_SITES = 1000  # so many numbers at their bounds add up to less than 2^62 steps

@@ -19,11 +19,12 @@ from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.reference import gather_site_rows
-from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
 from fcorun.sites.batch import SiteBatch, pack_uploads, resolve_numbers
 from fcorun.sites.fold_counts import place_rows
+from fcorun.sites.interval_sums import IntervalSums, count_gaps
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
+from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.planned_table import read_planned_table
 from fcorun.sites.policy import Policy
 from fcorun.sites.request_checks import (
@@ -38,7 +39,7 @@ from fcorun.sites.request_checks import (
 )
 from fcorun.sites.requested_scores import score_sums_of, threshold_of
 from fcorun.sites.results import check_result, find_hazards, name_client_column, read_result, write_result
-from fcorun.sites.rounding import round_down, round_up
+from fcorun.sites.rounding import bound_curvature
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site_folds import SiteFolds
 from fcorun.sites.table_agreement import Agreement
@@ -82,6 +83,7 @@ class Site:
     _experiment: PreparedExperiment | None = None
     _batch: SiteBatch | None = None
     _pooled_sums: CertificateSums | None = None
+    _interval_sums: IntervalSums | None = None
     _requests: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -113,7 +115,9 @@ class Site:
             "fold_values": lambda request: self.folds.count_values(request),
             "fold_sums": lambda request: self.folds.sum_features(request),
             "subset": self._begin_subset,
-            "curvature": self._bound_curvature,
+            "curvature": lambda _: Message(
+                "curvature", arrays={"bounds": bound_curvature(self._loaded()[0], self.own_data)}
+            ),
             "start": self._start,
             "round": self._compute_round,
             "evaluate": self._evaluate,
@@ -122,6 +126,7 @@ class Site:
             "score_counts": self._sum_scores,
             "scores": self._sum_scores,
             "calibration": self._sum_calibration,
+            **dict.fromkeys(INTERVAL_LIMITS, self._sum_for_intervals),
             "result": self._receive_result,
             "end": self._end,
         }
@@ -195,7 +200,7 @@ class Site:
         self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
         description = Description.from_message(self._description, "this site")
         names = check_clients(request, description)
-        self._own_data, self._pooled_sums, self._folds = own, None, None
+        self._own_data, self._pooled_sums, self._interval_sums, self._folds = own, None, None, None
         self._data = place_rows(own, names, request.arrays["all_rows"], request.arrays["all_weights"])
         self._experiment = self.plan.experiment
         with for_owner_alone(f"its targets do not fit objective={self._experiment.names['objective']}"):
@@ -216,25 +221,12 @@ class Site:
     def _begin_subset(self, request: Message) -> Message:
         """Begin the runs on a subset of the rows."""
         self._own_data, self._data = self.folds.take(request)
-        self._batch = self._pooled_sums = None
+        self._batch = self._pooled_sums = self._interval_sums = None
         for name in ("start", "evaluate", "scores", "residuals"):
             self._requests.pop(name, None)
         return Message("subset")
 
     # -- runs
-
-    def _bound_curvature(self, request: Message) -> Message:
-        """Bound the curvature of the losses of the site's clients, rounded outwards."""
-        experiment, own = self._loaded()[0], self.own_data
-        if not len(own.train):
-            return Message("curvature", arrays={"bounds": np.array([np.inf, 0.0, np.inf, 0.0, 0.0])})
-        bounds = []
-        for full_batch in (False, True):
-            least, most = curvature_bounds(experiment.objective, own, full_batch)
-            bounds += [round_down(least), round_up(most)]
-        weighting = experiment.settings.client_weighting
-        bounds.append(round_up(bound_pooled_smoothness(experiment.objective, own, weighting)))
-        return Message("curvature", arrays={"bounds": np.array(bounds)})
 
     def _start(self, request: Message) -> Message:
         """Begin the runs of a batch, with the numbers that the server has resolved."""
@@ -326,6 +318,15 @@ class Site:
         sums = score_sums_of(self._requests["scores"], self.plan, self.policy, self.own_data)
         return Message("calibration", {}, sums.sum_calibration(request.arrays, n_points))
 
+    def _sum_for_intervals(self, request: Message) -> Message:
+        """Sum for intervals of the coefficients, over all training rows."""
+        experiment, data = self._loaded()
+        with jax.enable_x64(True):
+            if self._interval_sums is None:
+                gaps = count_gaps(self.table, data.features.encoding)
+                self._interval_sums = IntervalSums.of_site(self.plan, self.policy, experiment, data, gaps)
+            return Message(request.name, {}, self._interval_sums.answer(request.name, request.arrays))
+
     def _receive_result(self, request: Message) -> Message:
         """Keep the result of the run as a record in the site's folder, with the personal models of its clients."""
         contents, model = read_result(request.arrays)
@@ -373,7 +374,7 @@ class Site:
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
         self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
-        self._pooled_sums = self._folds = None
+        self._pooled_sums = self._interval_sums = self._folds = None
         counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
         self._counts = RequestCounts(self.plan, Counter(counts))
         if _FIRST_START in arrays:

@@ -24,6 +24,7 @@ from fcorun.selection.study import Log
 from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.connections import Connections
 from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.intervals import compare_intervals, infer_over_sites
 from fcorun.sites.plan import Plan
 from fcorun.sites.results import pack_result
 from fcorun.sites.selection import plan_site_selection
@@ -76,6 +77,9 @@ def run_plan(
             run_experiments([experiment], [Path(scratch) / "record"], watch)
     (record,) = run_experiments([experiment], [record_folder], watch)
     if not mark.exists():
+        if plan.infer is not None and record.status["status"] == "done":
+            for line in infer_over_sites(plan.infer, experiment, data, record):
+                log(line)
         _end_run(connections, data, record)
         mark.touch()
     return record
@@ -110,30 +114,39 @@ class Comparison:
         difference: the largest difference of a parameter, relative to the largest parameter.
         bytes_sent: the bytes that each site sent.
         gap: the duality gap at the end of the run; None if the plan measures none.
+        intervals: the largest difference of an estimate or of a standard error, in standard errors; None without
+            intervals.
     """
 
     equal: bool
     difference: float
     bytes_sent: dict[str, int]
     gap: float | None = None
+    intervals: float | None = None
 
     def describe(self) -> list[str]:
         """Return the comparison as sentences."""
         result = "equal to the bit" if self.equal else f"equal but for {self.difference:.1g} of the largest coefficient"
         sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
         lines = [f"compared with the run on all rows in one place: {result}", f"sent by each site: {sent}"]
+        if self.intervals is not None:
+            lines.insert(1, f"intervals of the coefficients equal but for {self.intervals:.1g} standard errors")
         if self.gap is not None:
             lines.insert(0, f"duality gap: the objective is at most {self.gap:.3g} above the optimum")
         return lines
 
 
 def try_plan(
-    plan: Plan, sites: Mapping[str, Site], folder: str | Path, watch: Watcher | None = None
+    plan: Plan,
+    sites: Mapping[str, Site],
+    folder: str | Path,
+    watch: Watcher | None = None,
+    log: Log = lambda line: None,
 ) -> tuple[FittedRecord, Comparison]:
     """Compute a plan with all sites in this process, and compare the result with that of the pooled rows."""
     programs = share_programs(sites)
     connections = InProcessConnections(sites if plan.secure is None else mask_sites(sites))
-    record = run_plan(plan, connections, folder, watch)
+    record = run_plan(plan, connections, folder, watch, log)
     first = next(iter(sites.values()))
     if not first.points:
         raise UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
@@ -156,7 +169,8 @@ def try_plan(
         largest = max(largest, float(np.abs(pooled).max(initial=0)))
         difference = max(difference, float(np.abs(pooled - of_sites).max(initial=0)))
     gap = record.rows[-1].get("gap")
-    return record, Comparison(difference == 0, difference / largest, connections.bytes_sent, gap)
+    intervals = compare_intervals(plan, record, data)
+    return record, Comparison(difference == 0, difference / largest, connections.bytes_sent, gap, intervals)
 
 
 def _pair_personal_models(last: Snapshot, site: Site, clients: tuple[str, ...]) -> list[tuple[np.ndarray, np.ndarray]]:

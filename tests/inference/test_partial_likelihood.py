@@ -51,7 +51,7 @@ def wald(rows, cluster=None, model=False):
     sums = PooledSums(Cox(), rows, cluster)
     n_parameters = rows.x.shape[1]
     solution = solve(sums, Penalty.none(n_parameters), np.zeros(n_parameters))
-    scores = model_based_scores(solution.sums, rows) if model else sums.scores(solution.theta)
+    scores = model_based_scores(solution.sums, len(rows.y)) if model else sums.scores(solution.theta)
     return wald_estimates(solution.theta, solution.sums, scores, np.inf, cluster is not None)
 
 

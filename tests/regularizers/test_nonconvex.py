@@ -14,7 +14,7 @@ from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gather_rows
-from fcorun.models.inference_problem import _explain_no_certificate
+from fcorun.models.inference_problem import explain_no_intervals
 from fcorun.problem.vector import Vector
 from fcorun.regularizers import MCP, SCAD, L0Ball, LogSum
 from fcorun.selection.cross_validation.options import SelectOptions
@@ -171,7 +171,7 @@ def test_what_needs_convexity_is_refused_in_one_sentence(option, words):
 
 
 def test_intervals_and_paths_are_refused():
-    assert "it is not convex" in _explain_no_certificate(prepare(small("reg=mcp")))
+    assert "it is not convex" in explain_no_intervals(prepare(small("reg=mcp")))
     with fails("reg=mcp does not say at which strength its solution is 0", "give range=[LOW,HIGH]"):
         select(small("reg=mcp"), SelectOptions(folds=2, points=2), "out")
 

@@ -1,6 +1,7 @@
 """Requests of a server to a site: the answers, and the refusals of a site."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 from fcorun.errors import UserError
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import MESSAGES, Message
+from fcorun.sites.planned_intervals import PlannedIntervals
 from fcorun.sites.policy import Policy
 from fcorun.sites.request_checks import RequestCounts
 from fcorun.sites.rounding import round_down, round_up
@@ -247,7 +249,7 @@ def test_no_value_in_a_request_makes_it_another_one(tmp_path):
 
 
 def test_every_request_of_a_plan_has_a_number():
-    counts = RequestCounts(plan_of("reference=true", "reg=l2", "reg.strength=0.1"))
+    counts = RequestCounts(replace(plan_of("reference=true", "reg=l2", "reg.strength=0.1"), infer=PlannedIntervals()))
     limits = counts.limits()
     assert set(MESSAGES) - {"keys", "round", "refusal", "folds", "fold_values", "fold_sums", "subset"} <= set(limits)
     with fails("of which the plan has no number"):

@@ -83,7 +83,7 @@ def _infer(record: Any, options: Any, folder: Path) -> Any:
     except UserError as error:
         if not (folder / INTERVALS_FILE).exists():
             raise
-        raise UserError(f"{error}; the inference files in {folder} are those of an earlier call") from error
+        raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
 
 
 def _print_table(table: Any, console: Any) -> None:

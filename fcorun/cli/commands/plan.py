@@ -13,6 +13,7 @@ from fcorun.errors import UserError
 from fcorun.system.files import write_atomically
 
 _SELECT = "select"  # the first word of a plan of a selection
+_INFER_KEYS = "level=0.95, cluster=auto|none|group, errors=robust|model"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,6 +32,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--bound", action="append", default=[], metavar="NAME=NUMBER", help="the bound of a masked message: round=1e6"
     )
+    parser.add_argument(
+        "--infer", nargs="*", metavar="KEY=VALUE", help=f"intervals of the coefficients after the run: {_INFER_KEYS}"
+    )
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
@@ -47,10 +51,11 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.sites.plan import Plan
     from fcorun.sites.secure_sums import read_bounds
 
+    infer = None if arguments.infer is None else _read_infer(arguments.infer)
     bounds = read_bounds(arguments.bound)
     if bounds and not arguments.secure:
         raise UserError("--bound is for secure sums: give --secure, too")
-    plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None, options, metric)
+    plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None, options, metric, infer)
     write_atomically(arguments.out, plan.to_text(arguments.out.name))
     console = make_console()
     for line in plan.describe():
@@ -69,3 +74,15 @@ def _read_options(overrides: Sequence[str]) -> tuple[Any, list[str]]:
     if out is not None:
         raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here --out FILE")
     return options, rest
+
+
+def _read_infer(texts: Sequence[str]) -> Any:
+    """Return the options of intervals. Raises UserError for texts that are no options of fcorun infer."""
+    from fcorun.cli.commands.study import split_options
+    from fcorun.models.inference_options import InferenceOptions
+
+    options, rest, out = split_options(InferenceOptions, texts)
+    if rest or out is not None:
+        raise UserError(f"--infer {(rest or [f'out={out}'])[0]}: its options are {_INFER_KEYS}; give the keys of the "
+                        "run before --infer")  # fmt: skip
+    return options

@@ -123,7 +123,7 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
         console.print(escape(line))
 
     if plan.select is None:
-        _, comparison = try_plan(plan, sites, folder)
+        _, comparison = try_plan(plan, sites, folder, log=show)
     else:
         from fcorun.sites.selection_trial import try_selection
 

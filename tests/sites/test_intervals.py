@@ -1,0 +1,245 @@
+"""Intervals over sites: as on one table, and sums that a site withholds where few rows make them."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from inferred_records import table_of
+from three_sites import NAMES, sites_of
+
+from fcorun.experiment.prepare import prepare
+from fcorun.inference.model_rows import ModelRows
+from fcorun.models.inference_options import InferenceOptions
+from fcorun.objectives import Cox, LeastSquares, Logistic, Poisson
+from fcorun.records.formats import json_text, yaml_text
+from fcorun.records.record import Record
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.interval_sums import IntervalSums
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.planned_intervals import INTERVAL_LIMITS, MAX_DERIVATIVES
+from fcorun.sites.policy import Policy
+from fcorun.sites.request_checks import RequestCounts
+from fcorun.sites.study import mask_sites, run_plan, try_plan
+
+SHARED = ("data.standardize=pooled", "precision=float64", "rounds=1", "eval_every=1", "data.validation=0")
+TASKS = {
+    "died": ("data.target=died", "data.task=binary", "data.positive=1", "data.ignore=[time,patient]"),
+    "time": ("data.target=time", "data.event=died", "objective=cox", "data.ignore=[patient]"),
+}
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    """Write the tables of three sites, a patient of two rows each, and the table of all rows."""
+    monkeypatch.chdir(tmp_path)
+    rng, frames = np.random.default_rng(0), []
+    for name, n in zip(NAMES, (60, 80, 70), strict=True):
+        frame = pd.DataFrame({"age": rng.normal(50, 10, n).round(1), "smoker": rng.integers(0, 2, n)})
+        frame["ward"] = rng.choice(["x", "y", "z"], n, p=[0.5, 0.3, 0.2])
+        score = 0.06 * (frame["age"] - 50) + (frame["ward"] == "x") - 0.5
+        frame["died"] = (score + rng.logistic(size=n) > 0).astype(int)
+        frame["time"] = (rng.exponential(size=n) / np.exp(score)).round(2) + 0.01
+        frame["patient"] = [f"{name}{k // 2}" for k in range(n)]
+        frame.loc[:5, "age"] = np.nan if name == "b" else frame["age"]
+        frame.to_csv(f"{name}.csv", index=False)
+        frames.append(frame.assign(site=name))
+    pd.concat(frames).to_csv("all.csv", index=False)
+
+
+def plan_of(*overrides, target="died", secure=None, select=None, **options):
+    algo = () if any("algo=" in text for text in overrides) else ("algo=newton",)
+    config = composed(*algo, "data=sites", "data.missing=mean", *TASKS[target], *SHARED, *overrides)
+    return Plan.from_experiment(prepare(config), secure, select, infer=InferenceOptions(**options))
+
+
+def pooled_table(*overrides, target="died", **options) -> pd.DataFrame:
+    """Return the table of fcorun infer for the rows of all sites, of a record at zero."""
+    table = ("data=table", "data.path=all.csv", "data.client=site", "data.missing=mean")
+    experiment = prepare(composed("algo=newton", *table, *TASKS[target], *SHARED, *overrides))
+    folder, n_features = Record("pooled"), 5
+    folder.folder.mkdir()
+    files = {"status.json": {"status": "done"}, "summary.json": {"data": {"fingerprint": experiment.fingerprint}}}
+    for name, content in files.items():
+        (folder.folder / name).write_text(json_text(content))
+    (folder.folder / "config.yaml").write_text(yaml_text(experiment.config))
+    np.savez(folder.folder / "solution.npz", weights=np.zeros(n_features), bias=np.zeros(()))
+    return table_of(Record("pooled"), **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "options"),
+    [
+        pytest.param(("reg.strength=0.02",), {}, id="debiased"),
+        pytest.param(("reg=none", "data.group=patient", "data.ignore=[time]"), {"level": 0.9}, id="by group"),
+        pytest.param(("reg.strength=0.02",), {"target": "time", "errors": "model"}, id="cox"),
+    ],
+)
+def test_intervals_are_those_of_one_table(overrides, options):
+    plan = plan_of(*overrides, **options)
+    plan = Plan.from_text(plan.to_text(), "the plan")
+    record, comparison = try_plan(plan, sites_of(plan), "out")
+    assert comparison.intervals is not None
+    assert comparison.intervals < 1e-10
+    over_sites = pd.read_csv("out/inference.csv", index_col="feature", keep_default_na=True)
+    pooled = pooled_table(*overrides, **options).loc[over_sites.index]
+    for name in over_sites.columns:
+        if name in ("method", "label"):
+            assert over_sites[name].tolist() == pooled[name].tolist()
+        else:
+            np.testing.assert_allclose(over_sites[name], pooled[name].astype(float), rtol=1e-9, atol=1e-12)
+    assert {"inference.txt", "inference.png", "inference.pdf"} <= {path.name for path in record.folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_masked_selection_ends_with_intervals_of_its_refit_which_sites_keep(tmp_path):
+    plan = plan_of("rounds=2", secure={}, select=SelectOptions(points=2, folds=2, range=[0.005, 0.05]))
+    sites = sites_of(plan)
+    for name, site in sites.items():
+        site.result_folder = tmp_path / name
+    record = run_plan(plan, InProcessConnections(mask_sites(sites)), "out")
+    pooled = pooled_table(f"reg.strength={record.summary['strength']}")
+    over_sites = pd.read_csv("out/refit/inference.csv", index_col="feature")
+    np.testing.assert_allclose(over_sites["standard_error"], pooled["standard_error"].astype(float), rtol=1e-6)
+    assert (tmp_path / "a" / "inference.csv").read_bytes() == (record.folder / "inference.csv").read_bytes()
+
+
+def test_a_selection_sums_for_intervals_of_all_rows_alone():
+    plan = plan_of(select=SelectOptions(points=2, folds=2, range=[0.005, 0.05]))
+    counts = RequestCounts(plan)
+    for answered in range(len(plan.select.subsets)):
+        assert {counts.limits()[name] for name in INTERVAL_LIMITS} == {0}
+        counts.counts["subset"] = answered + 1
+    assert counts.limits()["derivatives"] == MAX_DERIVATIVES
+
+
+@pytest.mark.slow
+def test_a_study_without_intervals_ends_and_says_why():
+    for name in NAMES:
+        frame = pd.read_csv(f"{name}.csv")
+        frame.assign(twice=2 * frame["smoker"]).to_csv(f"{name}.csv", index=False)
+    plan, lines = plan_of("reg=none"), []
+    record = run_plan(plan, InProcessConnections(sites_of(plan)), "out", log=lines.append)
+    assert "do not determine the coefficients of smoker, twice" in lines[0]
+    assert (record.folder / "inference.txt").read_text() == f"{lines[0]}\n"
+    assert not (record.folder / "inference.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "sentence"),
+    [
+        ((), {"method": "split"}, "halves of the rows"),
+        ((), {"cluster": "client"}, "would leave its site"),
+        ((), {"cluster": "group"}, "data.group=COLUMN"),
+        ((), {"imputations": 5}, "rows in one place"),
+        (
+            (
+                "data.group=patient",
+                "data.ignore=[time]",
+            ),
+            {"errors": "model", "cluster": "group"},
+            "independent",
+        ),
+        (("client_weighting=uniform",), {"errors": "model"}, "equal weight"),
+        (("reg=l2",), {}, "reg=l2 has no intervals"),
+        (("reg=none", "objective.ridge=0.1"), {}, "objective.ridge shrinks"),
+        (("algo=ditto", "algo.client_lr=0.1", "algo.lam=1"), {}, "own models"),
+        (("algo=fedavg", "algo.client_lr=0.1", "data.away=skip", "data.away_seconds=5"), {}, "data.away"),
+    ],
+)
+def test_a_plan_refuses_intervals_that_sums_do_not_give(overrides, options, sentence):
+    with fails("--infer", sentence):
+        plan_of(*overrides, **options)
+
+
+def test_the_policy_counts_the_hessians_of_intervals():
+    plan = plan_of("algo=fedavg", "algo.client_lr=0.1")
+    with fails(f"the plan has {1 + MAX_DERIVATIVES} rounds, {MAX_DERIVATIVES} of them for --infer"):
+        sites_of(plan, Policy(max_rounds=40))
+    with fails("--infer sends a Hessian of 5 features", "12 training rows"):
+        Policy().check_rows(plan, 12, 5)
+
+
+def test_a_site_answers_requests_for_intervals_that_the_plan_lists():
+    point = Message("derivatives", {}, {"theta": np.zeros(6)})
+    without = Plan.from_experiment(prepare(composed("algo=newton", "data=sites", *TASKS["died"], *SHARED)))
+    with fails("'derivatives', which the plan does not list"):
+        sites_of(without)["a"].answer(point)
+    site = sites_of(plan_of())["a"]
+    with fails("before all sites agreed"):
+        site.answer(point)
+    for _ in range(MAX_DERIVATIVES - 1):
+        site._counts.count(point)
+    with fails(f"more often than the plan says, {MAX_DERIVATIVES} times"):
+        site.answer(point)
+
+
+# -- what a site withholds
+
+
+@pytest.fixture
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def sums_of(objective=None, y=None, **options):
+    """Return the sums of 40 rows, the last of which is far from the others in the second feature."""
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.arange(40) % 2, rng.normal(size=40), np.ones(40)])
+    x[-1, 1] = 8.0
+    rows = ModelRows(x, rng.integers(0, 2, 40).astype(float) if y is None else y, np.full(40, 1 / 40), np.zeros(40))
+    values = {"n_all": 40, "zero": np.zeros(2), "one": np.ones(2), "min_cell": 3, "least_clusters": 10} | options
+    return IntervalSums(objective or Logistic(), rows, **values)
+
+
+@pytest.mark.parametrize(
+    ("objective", "theta"),
+    [
+        (Poisson(), [0.0, 4.0, 0.0]),  # exp of the last row exceeds all others
+        (Logistic(), [0.0, 200.0, -1600.0]),  # all rows but the last one are certain
+        (Cox(), [0.0, 20.0]),
+    ],
+)
+def test_no_sum_is_a_row(float64, objective, theta):
+    y = np.arange(1.0, 41.0) if isinstance(objective, Cox) else np.zeros(40)
+    sums = sums_of(objective, y)
+    if isinstance(objective, Cox):
+        sums = IntervalSums(objective, sums.rows._replace(x=sums.rows.x[:, :2]), 40, np.zeros(2), np.ones(2), 3, 10)
+    answer = sums.answer("derivatives", {"theta": np.array(theta)})
+    assert answer["loss"] == np.inf
+    assert np.isnan(answer["gradient"]).all()
+    assert np.isnan(answer["hessian"]).all()
+    assert np.isnan(sums.answer("squared_scores", {"theta": np.array(theta)})["meat"]).all()
+    honest = sums.answer("derivatives", {"theta": np.zeros(len(theta))})
+    assert np.isfinite([honest["loss"], *honest["gradient"], *honest["hessian"]]).all()
+
+
+def test_masked_sums_of_few_rows_and_forged_points_are_refused(float64):
+    with fails("few rows make them up"):
+        sums_of(Poisson(), np.zeros(40), masked=True).derivatives(np.array([0.0, 4.0, 0.0]))
+    for arrays in ({"theta": np.zeros(2)}, {"theta": np.full(3, np.nan)}, {"theta": np.zeros(3, np.float32)}, {}):
+        with pytest.raises(ValueError):  # noqa: PT011 - a request that does not fit the plan
+            sums_of().answer("derivatives", arrays)
+
+
+def test_groups_below_min_rows_withhold_their_squared_scores(float64):
+    theta = {"theta": np.zeros(3)}
+    assert np.isfinite(sums_of(cluster=np.arange(40) // 4).answer("squared_scores", theta)["meat"]).all()
+    assert np.isnan(sums_of(cluster=np.arange(40) // 10).answer("squared_scores", theta)["meat"]).all()
+
+
+def test_counts_below_min_cell_are_none(float64):
+    y = np.zeros(40)
+    y[[0, 2, 4, 1]] = 1  # three events where the first feature is 0, one where it is 1
+    counts = sums_of(y=y).answer("value_counts", {})
+    assert (counts["at_low"][0], counts["target_at_low"][0]) == (20, 3)
+    assert (counts["at_high"][0], counts["target_at_high"][0]) == (19, 0)
+    assert counts["others"].tolist() == [0, 1]
+    masked = sums_of(y=y, masked=True).answer("value_counts", {})
+    assert (masked["at_high"][0], masked["target_at_high"][0]) == (20, 1)
+    coded = sums_of(LeastSquares(), one=np.full(2, 2.0)).answer("value_counts", {})
+    assert (coded["others"].tolist(), coded["many"].tolist()) == ([1, 1], [0, 1])
