@@ -218,7 +218,14 @@ def count_values(rows: ModelRows, low: np.ndarray, high: np.ndarray) -> ValueCou
     x, y = rows.x[has_weight], rows.y[has_weight]
     slack = 1e-9 * (high - low)
     at_low, at_high = x <= low + slack, x >= high - slack
-    return ValueCounts(len(x), y.sum(), at_low.sum(axis=0), at_high.sum(axis=0), y @ at_low, y @ at_high)
+    return ValueCounts(
+        rows=len(x),
+        target=float(y.sum()),
+        at_low=at_low.sum(axis=0),
+        at_high=at_high.sum(axis=0),
+        target_at_low=y @ at_low,
+        target_at_high=y @ at_high,
+    )
 
 
 def standard_deviations(sums: RowSums, n_parameters: int) -> np.ndarray:

@@ -103,14 +103,11 @@ def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
 
 
 def check_selection(experiment: PreparedExperiment, select: PlannedSelection) -> None:
-    """Raise UserError for a threshold, for losses that compare rows, and for a path of an unknown largest strength."""
+    """Raise UserError for a threshold, and for a path of an unknown largest strength."""
     threshold = experiment.settings.threshold
     if threshold != DEFAULT_THRESHOLD:
         raise UserError(f"a selection over sites: threshold={threshold} is chosen out of fold on pooled rows: leave it "
                         "out, or plan one run with the chosen strength")  # fmt: skip
-    if experiment.objective.has_client_losses:
-        raise UserError(f"a selection over sites: the losses of objective={experiment.names['objective']} compare the "
-                        "rows of a client, which folds divide; plan a run with a given strength")  # fmt: skip
     if select.range is None and not has_one_residual(experiment):
         raise UserError(f"a selection over sites: the largest strength takes sums of {_ONE_OUTPUT}, which objective="
                         f"{experiment.names['objective']} is not here: give range=[LOW,HIGH]")  # fmt: skip

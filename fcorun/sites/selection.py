@@ -256,7 +256,8 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
     rows = data.train
     assert isinstance(rows, SiteRows)
     arrays: dict[str, np.ndarray] = {}
-    has_class = np.zeros((select.n_folds, len(data.classes)), bool)
+    names = ("event",) if data.task == "survival" else data.classes
+    has_class = np.zeros((select.n_folds, len(names)), bool)
     answers: Mapping[str, Message] = connections.ask("folds")
     for site, answer in answers.items():
         clients = np.flatnonzero(np.array(rows.site_of_client) == site)
@@ -273,6 +274,9 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
             total[clients] = values
     for k in range(select.n_folds):
         missing = np.flatnonzero(~np.delete(has_class, k, axis=0).any(axis=0))
+        if data.task == "survival" and (len(missing) or not has_class[k, 0]):
+            where = "leaves" if len(missing) else "holds out"
+            raise UserError(f"no event is among the rows that fold {k + 1} {where}: plan fewer folds, or by=rows")
         if len(missing):
             raise UserError(f"class '{data.classes[missing[0]]}' is missing among the rows that fold {k + 1} leaves: "
                             "plan by=rows, or leave out classes with so few rows")  # fmt: skip

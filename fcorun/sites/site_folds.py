@@ -84,11 +84,30 @@ class SiteFolds:
 
     @cached_property
     def _class_counts(self) -> np.ndarray:
-        """The number of rows of each class that each fold holds out, (K, C)."""
+        """The number of rows of each class that each fold holds out, (K, C); of times to events, of events, (K, 1)."""
+        if self.own.task == "survival":
+            return self._event_counts.sum(axis=0)[:, None]
         counts = np.zeros((self._n_folds, len(self.own.classes)), int)
         if self.own.classes:
             np.add.at(counts, (self.fold, self.own.train.y), 1)
         return counts
+
+    @cached_property
+    def _event_counts(self) -> np.ndarray:
+        """The number of events of each client that each fold holds out, (M, K)."""
+        counts, is_event = np.zeros((len(self.own.clients), self._n_folds), int), self.own.train.y > 0
+        np.add.at(counts, (self.own.train.client[is_event], self.fold[is_event]), 1)  # type: ignore[index]
+        return counts
+
+    def _check_events(self) -> None:
+        """Raise UserError for a client with few events in a fold, or in all others, but some."""
+        counts, least = self._event_counts, self.policy.min_cell
+        for cells in (counts, counts.sum(axis=1, keepdims=True) - counts):
+            few = np.argwhere((cells > 0) & (cells < least))
+            if len(few):
+                raise UserError(f"client '{self.own.clients[few[0][0]]}' has fewer than {least} events in a fold, or "
+                                "in all others, the least that policy.min_cell of this site allows: plan fewer folds, "
+                                "or leave the client out")  # fmt: skip
 
     def _check(self) -> None:
         """Raise UserError where a fold, or the rows that it leaves, are fewer than the policy allows.
@@ -104,7 +123,9 @@ class SiteFolds:
                     raise UserError(f"client '{name}' has fewer than {min_rows} training rows in a fold, or in all "
                                     f"others, the least that policy.min_rows of this site allows: {fewer}, or leave "
                                     "the client out")  # fmt: skip
-        counts = self._class_counts
+        if self.own.task == "survival":
+            self._check_events()
+        counts = self._class_counts if self.own.classes else np.empty((0, 0), int)
         for cells in (counts, counts.sum(axis=0) - counts):
             few = np.argwhere((cells > 0) & (cells < min_cell))
             if len(few):

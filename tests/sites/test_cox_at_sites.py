@@ -20,7 +20,9 @@ from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.score_sums import ScoreSums
+from fcorun.sites.selection_trial import try_selection
 from fcorun.sites.site import Site
+from fcorun.sites.site_folds import SiteFolds
 from fcorun.sites.study import mask_sites, run_plan, try_plan
 from fcorun.sites.table_options import SiteOptions
 
@@ -77,6 +79,43 @@ def test_runs_are_those_of_the_pooled_rows(tmp_path, overrides):
     assert np.isfinite(record.metrics["val_loss"]).all()
     if "gap=true" in overrides:
         assert 0 <= record.metrics["gap"].iloc[-1] < record.metrics["gap"].iloc[0]
+
+
+def selection_of():
+    data = ("data.client=clinic", "data.ignore=[ward]", "data.validation=0.3")
+    algo = (
+        "algo=feddualavg",
+        "algo.client_lr=0.1",
+        "algo.server_lr=1",
+        "precision=float64",
+        "rounds=3",
+        "eval_every=3",
+    )
+    experiment = prepare(composed(*COX, *data, *algo))
+    return Plan.from_experiment(experiment, options=SelectOptions(folds=2, points=2))
+
+
+@pytest.mark.slow
+def test_a_selection_is_that_of_the_pooled_rows(tmp_path):
+    plan = selection_of()
+    sites = sites_of(plan)
+    _, comparison = try_selection(plan, {name: sites[name] for name in "ac"}, tmp_path / "out")
+    assert comparison.same_choice
+    assert max(comparison.curve, comparison.coefficients) < 1e-10
+
+
+@pytest.mark.parametrize(("events", "is_refused"), [(20, False), (3, True), (0, False)])
+def test_few_events_of_a_client_in_a_fold_are_refused(events, is_refused):
+    plan = selection_of()
+    y = np.where(np.arange(60) < events, 1.0, -1.0) * np.arange(1, 61)
+    data = from_sizes(y)
+    folds = SiteFolds(plan, Policy(alone="allow"), data, data, np.arange(60) % 2)
+    if is_refused:
+        with fails("client 'a'", "fewer than 3 events in a fold"):
+            folds._check()
+    else:
+        folds._check()
+        assert folds.describe().arrays["classes"].tolist() == [[events > 0], [events > 0]]
 
 
 @pytest.mark.parametrize("secure", [None, pytest.param({}, marks=pytest.mark.slow)])
@@ -189,6 +228,3 @@ def test_what_sites_do_not_compute_is_refused():
         plan_of("data.event=null")
     with fails("objective=cox", "batch_size=null"):
         plan_of("algo=fedavg", "algo.client_lr=0.1", "batch_size=16")
-    experiment = prepare(composed(*COX, "algo=newton", "reg.strength=0.02", "rounds=3"))
-    with fails("a selection over sites", "objective=cox"):
-        Plan.from_experiment(experiment, options=SelectOptions(folds=3, points=4, range=[0.01, 0.1]))
