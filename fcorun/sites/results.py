@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.models.prediction_file import PERSONAL, SHARED
+from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
+from fcorun.models.predictions import predict_splits, predictions_csv
 from fcorun.models.survival import baseline_hazards
 from fcorun.records.formats import arrays_from_bytes, npz_bytes, yaml_text
 from fcorun.records.record import AWAY_FILE, BASELINE_HAZARD_FILE
@@ -94,31 +96,67 @@ def find_hazards(experiment: PreparedExperiment, data: FederatedData, model: Map
     return baseline_hazards(experiment.objective, data, dict(model))
 
 
+def predict_held_out(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    model: Mapping[str, np.ndarray],
+    personal: Mapping[str, np.ndarray] | None,
+    threshold: float,
+) -> str:
+    """Return the content of predictions.csv of a site's own held-out rows; "" without such rows, or for too many.
+
+    Args:
+        data: the site's rows by themselves.
+        model: the model of the result.
+        personal: the personal models of the site's clients as a record has them; None: there are none.
+        threshold: the probability from which on a row is predicted to be of the positive class.
+    """
+    shared = dict(model) if experiment.has_shared_model else None
+    models = None
+    if personal is not None and len(personal["client"]):
+        order = [personal["client"].tolist().index(name) for name in data.clients]
+        models = {name: values[order] for name, values in personal.items() if name != "client"}
+    predictions = predict_splits(experiment.objective, data, shared, models)
+    if sum(len(of_split) for of_split in predictions if of_split.split != TRAIN) > MAX_PREDICTED_ROWS:
+        return ""
+    return predictions_csv([replace(of_split, threshold=threshold) for of_split in predictions])
+
+
 def write_result(
     folder: Path,
     contents: Mapping[str, bytes],
     config: dict[str, Any],
+    experiment: PreparedExperiment,
     data: FederatedData,
-    personal: Mapping[str, np.ndarray] | None,
     *,
-    hazards: str | None = None,
+    model: Mapping[str, np.ndarray],
+    personal: Mapping[str, np.ndarray] | None,
+    threshold: float,
 ) -> None:
     """Write a result into a folder as a record, with the configuration of the site's own plan.
 
+    Baseline hazards of the site's clients, and predictions of its held-out rows, are added: the server has neither.
+
     Args:
         data: the site's rows by themselves. Of features that are standardized by client the record has the scalings.
+        model: the model of the result.
         personal: the personal models of the site's clients as a record has them; None: there are none.
-        hazards: the content of baseline_hazard.csv of the site's own clients, which the server does not have.
+        threshold: the probability from which on a row is predicted to be of the positive class.
 
     Raises UserError for a folder that cannot be written.
     """
+    hazards = find_hazards(experiment, data, model)
+    predictions = predict_held_out(experiment, data, model, personal, threshold)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (_STATUS, *RESULT_FILES, _CONFIG, _PERSONAL, _SCALING, _BY_CLIENT, BASELINE_HAZARD_FILE):
+        own = (_PERSONAL, _SCALING, _BY_CLIENT, BASELINE_HAZARD_FILE, PREDICTIONS_FILE)
+        for name in (_STATUS, *RESULT_FILES, _CONFIG, *own):
             remove_path(folder / name)
         write_atomically(folder / _CONFIG, yaml_text(config))
         if hazards is not None:
             write_atomically(folder / BASELINE_HAZARD_FILE, hazards)
+        if predictions:
+            write_atomically(folder / PREDICTIONS_FILE, predictions)
         if personal is not None and len(personal["client"]):
             write_atomically(folder / _PERSONAL, npz_bytes(dict(personal)))
         standardized = dict(data.features.standardized or {})

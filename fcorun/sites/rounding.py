@@ -7,6 +7,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.quadratic import bound_pooled_smoothness, curvature_bounds
+from fcorun.sites.messages import Message
 
 _DIGITS = 2
 
@@ -29,14 +30,14 @@ def round_down(value: float, digits: int = _DIGITS) -> float:
     return 1 / round_up(1 / value, digits) if value > 0 else value
 
 
-def bound_curvature(experiment: PreparedExperiment, own: FederatedData) -> np.ndarray:
-    """Bound the curvature of the losses of a site's clients, rounded outwards, (5,): see ``SiteRows.curvature``."""
+def bound_curvature(experiment: PreparedExperiment, own: FederatedData) -> Message:
+    """Bound the curvature of the losses of a site's clients, rounded outwards, in an answer: see ``read_bounds``."""
     if not len(own.train):
-        return np.array([np.inf, 0.0, np.inf, 0.0, 0.0])
+        return Message("curvature", arrays={"bounds": np.array([np.inf, 0.0, np.inf, 0.0, 0.0])})
     bounds = []
     for full_batch in (False, True):
         least, most = curvature_bounds(experiment.objective, own, full_batch)
         bounds += [round_down(least), round_up(most)]
     weighting = experiment.settings.client_weighting
     bounds.append(round_up(bound_pooled_smoothness(experiment.objective, own, weighting)))
-    return np.array(bounds)
+    return Message("curvature", arrays={"bounds": np.array(bounds)})

@@ -38,7 +38,7 @@ from fcorun.sites.request_checks import (
     check_numbers,
 )
 from fcorun.sites.requested_scores import score_sums_of, threshold_of
-from fcorun.sites.results import check_result, find_hazards, name_client_column, read_result, write_result
+from fcorun.sites.results import check_result, name_client_column, read_result, write_result
 from fcorun.sites.rounding import bound_curvature
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site_folds import SiteFolds
@@ -115,9 +115,7 @@ class Site:
             "fold_values": lambda request: self.folds.count_values(request),
             "fold_sums": lambda request: self.folds.sum_features(request),
             "subset": self._begin_subset,
-            "curvature": lambda _: Message(
-                "curvature", arrays={"bounds": bound_curvature(self._loaded()[0], self.own_data)}
-            ),
+            "curvature": lambda _: bound_curvature(self._loaded()[0], self.own_data),
             "start": self._start,
             "round": self._compute_round,
             "evaluate": self._evaluate,
@@ -331,12 +329,14 @@ class Site:
         """Keep the result of the run as a record in the site's folder, with the personal models of its clients."""
         contents, model = read_result(request.arrays)
         self._check_last_model(model)
-        check_result(contents, self.own_data, threshold_of(self._requests.get("scores"), self.plan))
+        check_result(contents, self.own_data, threshold := threshold_of(self._requests.get("scores"), self.plan))
         self.personal = self._started().personal_models(self._requests["evaluate"].arrays)
-        if self.result_folder is not None:
-            hazards = find_hazards(self.plan.experiment, self.own_data, model)
+        folder, experiment, own = self.result_folder, self.plan.experiment, self.own_data
+        if folder is not None:
             config = name_client_column(self.plan.config_of(self.points[0]), self.options.client)
-            write_result(self.result_folder, contents, config, self.own_data, self.personal, hazards=hazards)
+            write_result(
+                folder, contents, config, experiment, own, model=model, personal=self.personal, threshold=threshold
+            )
         return Message("result")
 
     def _end(self, request: Message) -> Message:

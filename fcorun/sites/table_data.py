@@ -117,6 +117,7 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
         number,
         group=table.rows.group,
         fold=table.rows.fold,
+        kept=table.rows.kept,
         row=np.arange(len(encoded.y), dtype=np.int32),
         **table.weight_and_offset,
     )
@@ -132,6 +133,7 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
         clients=tuple(names[m] for m in trained),
         held_out_clients=tuple(names[m] for m in others),
         warnings=encoded.warnings,
+        keep=table.keep,
     )
 
 

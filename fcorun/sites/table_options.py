@@ -25,11 +25,13 @@ class SiteOptions:
         client: the column of clients' names. None: that of the shared options, and without one the whole file is one
             client, called by the name of the file without its ending.
         rename: the shared name of columns by their name in the file.
+        keep: columns that predictions.csv of the site repeats, such as the numbers of patients; no features.
     """
 
     path: PathOption
     client: str | None = None
     rename: dict[str, str] | None = None
+    keep: list[str] | None = None
 
     @property
     def file_client(self) -> str:

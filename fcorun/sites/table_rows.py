@@ -64,6 +64,7 @@ class SiteTable:
     client_rows: ClientRows
     masks: tuple[np.ndarray, np.ndarray, np.ndarray]
     weight_and_offset: dict[str, np.ndarray]
+    keep: tuple[str, ...] = ()
 
     @property
     def clients(self) -> list[str]:
@@ -162,13 +163,14 @@ def read_site_table(
     table = options.as_table(site.path, site.client or options.client)
     with for_owner_alone(_UNREADABLE):
         parsed, warnings = _read_renamed(site, table.roles)
-    roles = _drop_absent(table.roles, parsed.frame)
+    roles = replace(_drop_absent(table.roles, parsed.frame), keep=site.keep)
     needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
     obstacles.add(_find_absent(parsed.frame, needed, site))
     if obstacles.errors:
         obstacles.add(_find_forbidden(needed, site, policy))
         obstacles.raise_any()
     with for_owner_alone(_UNREADABLE):
+        roles.check()
         rows = parse_columns(parsed, site.path, roles, warnings)
         if not len(rows.y):
             raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
@@ -203,6 +205,7 @@ def read_site_table(
         client_rows=client_rows,
         masks=masks,
         weight_and_offset=weight_and_offset,
+        keep=tuple(site.keep or ()),
     )
     obstacles.add(_find_gaps(site_table))
     obstacles.add(_find_bad_levels(site_table))
@@ -226,7 +229,8 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, l
         raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
     target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
     try:
-        text_columns = [] if client is None else [client]
+        kept = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
+        text_columns = kept if client is None else [client, *kept]
         parsed, warnings = read_named_columns(file, ending, target, text_columns, where=where)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error

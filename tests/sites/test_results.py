@@ -31,7 +31,9 @@ def tables(tmp_path, monkeypatch):
 def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
     plan = plan_of()
     for name in NAMES:
-        accept(tmp_path / name, plan, SiteOptions(f"{name}.csv"), Policy())
+        rows = pd.read_csv(f"{name}.csv")
+        rows.assign(visit=[f"{name}{k:03}" for k in range(len(rows))]).to_csv(f"{name}.csv", index=False)
+        accept(tmp_path / name, plan, SiteOptions(f"{name}.csv", keep=["visit"]), Policy())
     sites = {name: open_site(tmp_path / name, plan) for name in NAMES}
     record = run_plan(plan, InProcessConnections(sites), tmp_path / "out")
     folder = result_folder(tmp_path / "b", plan)
@@ -47,6 +49,12 @@ def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
     pd.testing.assert_frame_equal(*predictions)
     code, _, errors = fcorun("report", str(folder))
     assert code == 0, errors
+    rows, held_out = pd.read_csv("b.csv", dtype={"visit": str}), pd.read_csv(folder / "predictions.csv", dtype=str)
+    at_site = predictions[0]["prediction"].to_numpy()[held_out["row"].astype(int) - 1]
+    np.testing.assert_allclose(held_out["prediction"].astype(float), at_site, rtol=1e-9)
+    assert held_out["visit"].tolist() == rows["visit"].iloc[held_out["row"].astype(int) - 1].tolist()
+    assert set(held_out["client"]) == {"b"}
+    assert not (tmp_path / "out" / "predictions.csv").exists()
 
 
 @pytest.mark.slow

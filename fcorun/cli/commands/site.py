@@ -18,7 +18,9 @@ from fcorun.errors import UserError, escape_controls, suggest_name
 _NOTICE_SECONDS = 10.0
 _FINGERPRINTS = "fingerprints="
 _SERVER_CLASS, _SITE_CLASS = "fcorun.sites.kit_study.StudyServer", "fcorun.sites.kit_study.StudySite"  # of jobs
-_OPTIONS_HELP = "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} policy=FILE"
+_OPTIONS_HELP = (
+    "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] policy=FILE"
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -268,9 +270,9 @@ def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
             policy = value
             continue
         name = key.removeprefix("data.")
-        if not key.startswith("data.") or name not in ("path", "client", "rename"):
-            raise UserError(f"{key} is no key of a site, whose own keys are data.path, data.client, data.rename and "
-                            "policy; all others are in the plan")  # fmt: skip
+        if not key.startswith("data.") or name not in ("path", "client", "rename", "keep"):
+            raise UserError(f"{key} is no key of a site, whose own keys are data.path, data.client, data.rename, "
+                            "data.keep and policy; all others are in the plan")  # fmt: skip
         try:
             values[name] = value if name == "path" else OverridesParser.create().parse_override(text).value()
         except HydraException as error:
