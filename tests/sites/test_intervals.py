@@ -1,10 +1,12 @@
 """Intervals over sites: as on one table, and sums that a site withholds where few rows make them."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails
+from helpers import composed, fails, not_none
 from inferred_records import table_of
 from three_sites import NAMES, sites_of
 
@@ -59,14 +61,14 @@ def pooled_table(*overrides, target="died", **options) -> pd.DataFrame:
     """Return the table of fcorun infer for the rows of all sites, of a record at zero."""
     table = ("data=table", "data.path=all.csv", "data.client=site", "data.missing=mean")
     experiment = prepare(composed("algo=newton", *table, *TASKS[target], *SHARED, *overrides))
-    folder, n_features = Record("pooled"), 5
+    folder, n_features = Record(Path("pooled")), 5
     folder.folder.mkdir()
     files = {"status.json": {"status": "done"}, "summary.json": {"data": {"fingerprint": experiment.fingerprint}}}
     for name, content in files.items():
         (folder.folder / name).write_text(json_text(content))
     (folder.folder / "config.yaml").write_text(yaml_text(experiment.config))
     np.savez(folder.folder / "solution.npz", weights=np.zeros(n_features), bias=np.zeros(()))
-    return table_of(Record("pooled"), **options)
+    return table_of(Record(Path("pooled")), **options)
 
 
 @pytest.mark.slow
@@ -110,7 +112,7 @@ def test_a_masked_selection_ends_with_intervals_of_its_refit_which_sites_keep(tm
 def test_a_selection_sums_for_intervals_of_all_rows_alone():
     plan = plan_of(select=SelectOptions(points=2, folds=2, range=[0.005, 0.05]))
     counts = RequestCounts(plan)
-    for answered in range(len(plan.select.subsets)):
+    for answered in range(len(not_none(plan.select).subsets)):
         assert {counts.limits()[name] for name in INTERVAL_LIMITS} == {0}
         counts.counts["subset"] = answered + 1
     assert counts.limits()["derivatives"] == MAX_DERIVATIVES
