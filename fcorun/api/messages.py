@@ -12,8 +12,6 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from fcorun.config import SECTIONS, Settings, type_hints
 from fcorun.configuration.expressions import find_expression, format_literal
-from fcorun.datasets.in_memory import InMemoryTable
-from fcorun.datasets.table import Table
 from fcorun.errors import UserError, is_command
 
 # the argument of Experiment that stands for each section of a configuration
@@ -107,6 +105,8 @@ class PythonNames:
     @classmethod
     def of_data(cls, data: Any) -> "PythonNames":
         """Return the names for an experiment with these data."""
+        from fcorun.datasets.in_memory import InMemoryTable
+
         path, target = getattr(data, "path", None), getattr(data, "target", None)
         return cls.of_rows(isinstance(data, InMemoryTable), path, target)
 
@@ -149,6 +149,8 @@ class PythonNames:
         return _assign(f"{argument}.{match['name']}", match["item"], match["value"])
 
     def _translate_data_option(self, name: str, value: str | None) -> str:
+        from fcorun.datasets.table import Table
+
         if self.rows is None or name not in type_hints(Table):
             return _assign(f"data.{name}", None, value)
         if name == "path":
@@ -235,6 +237,8 @@ def names_of_experiment(experiment: Any) -> PythonNames:
 
 def names_of_record(record: Any) -> PythonNames:
     """Return the names for a record."""
+    from fcorun.datasets.in_memory import InMemoryTable
+
     config = record.flat_config
     is_in_memory = str(config.get("data.class")).endswith(f".{InMemoryTable.__name__}")
     return PythonNames.of_rows(is_in_memory, config.get("data.path"), config.get("data.target"))

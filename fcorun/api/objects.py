@@ -9,7 +9,6 @@ from fcorun.api.arguments import describe_type
 from fcorun.api.messages import SECTION_OF_ARGUMENT
 from fcorun.config import AUTO, SECTIONS, Settings, build, build_plugin
 from fcorun.configuration.defaults import compose_for_objects
-from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import STRENGTH_OF_DATA, build_plugins, prepare_plugins, read_labels, split_settings
@@ -49,9 +48,8 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
                 )
             raise UserError(f"{name} is {describe_type(plugin)}, and no {base_names}: give an object of such a class")
         plugins[section] = plugin
-    data = plugins["data"]
-    if isinstance(data, InMemoryTable) and "objective" in plugins:
-        plugins["data"] = data.for_tasks(plugins["objective"].tasks)
+    if "objective" in plugins:
+        plugins["data"] = plugins["data"].for_tasks(plugins["objective"].tasks)
     config = arguments["defaults"] or compose_for_objects(plugins)
     labels = {}
     for section in SECTIONS:
@@ -67,6 +65,8 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
             plugins[section] = check_plugin(plugin, values, section)
         else:  # a class without a configuration file
             plugins[section] = check_plugin(plugin, {}, section)
+            from fcorun.datasets.in_memory import InMemoryTable
+
             name = plugin.path if isinstance(plugin, InMemoryTable) else type(plugin).__name__.lower()
             labels[section] = {"name": name, "title": type(plugin).__name__}
             continue

@@ -10,7 +10,6 @@ from typing import Any
 
 from fcorun.api.messages import PythonNames
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.build import has_named_task
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.tables.data_warnings import IF_CLASSES
@@ -41,7 +40,7 @@ class WarningWatcher(SweepWatcher):
         record = Record(job.run_folder.path)
         if job.end_status == "reused":  # the warnings of the run that made the record
             sentences = record.summary.get("warnings", ())
-            if has_named_task(job.experiment.data):  # perhaps not in the program that made the record
+            if job.experiment.data.names_task:  # perhaps not in the program that made the record
                 sentences = [sentence for sentence in sentences if IF_CLASSES not in sentence]
             self._warn(sentences, job)
         reason = str(record.status.get("reason") or "")

@@ -229,12 +229,13 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
     """
     from fcorun.system.cluster import resolve_hosts
     from fcorun.system.hosts import current_hosts
-    from fcorun.system.rendezvous import join_hosts
-    from fcorun.system.subprocess_guard import continue_in_child
 
     options = resolve_hosts(hosts)
     if options is None or current_hosts():
         return
+    from fcorun.system.rendezvous import join_hosts
+    from fcorun.system.subprocess_guard import continue_in_child
+
     if not hasattr(os, "fork"):
         raise UserError("several hosts need Linux or macOS: this system starts no process by fork; give hosts.count=1")
     if dry_run:  # the leader alone prints what would be run

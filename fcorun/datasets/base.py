@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -212,6 +213,15 @@ class Dataset(CheckedObject, ABC):
     units: ClassVar[bool] = True
     is_generated: ClassVar[bool] = False
     dependence_warning: ClassVar[str] = ""
+
+    @property
+    def names_task(self) -> bool:
+        """Return whether the task is known to be meant, as the task of a table is not."""
+        return True
+
+    def for_tasks(self, tasks: Sequence[str]) -> "Dataset":
+        """Return the data set with one of the ``tasks`` of an objective, if its own task is a guess."""
+        return self
 
     def with_record_encoding(self, record: str) -> "Dataset":
         """Return the same data set, encoded as in the record of the run that this run starts from."""

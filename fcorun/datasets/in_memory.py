@@ -103,8 +103,11 @@ class InMemoryTable(Table):
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         return Dataset.load_shard(self, host, n_hosts)
 
+    @property
+    def names_task(self) -> bool:
+        return not self.task_is_guessed
+
     def for_tasks(self, tasks: Sequence[str]) -> "InMemoryTable":
-        """Return the data set with one of the ``tasks`` of an objective, unless the program has named the task."""
         if not self.task_is_guessed:
             return self
         if self.task in tasks:

@@ -157,6 +157,10 @@ class Table(Dataset):
                             f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
     @property
+    def names_task(self) -> bool:
+        return False
+
+    @property
     def target_task(self) -> str:
         """The kind of targets: "survival" for a table with a column of events, else ``task``."""
         return self.task if self.event is None else "survival"

@@ -13,7 +13,6 @@ import numpy as np
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.devices import Devices
 from fcorun.engine.federation import Federation, Numbers
-from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.run_loop import RunLoop, Snapshot
 from fcorun.engine.segments.segment import Segments
@@ -154,7 +153,10 @@ class Engine:
             eval_every=self.eval_every,
             row_bytes_budget=self.row_bytes_budget,
         )
-        loop = (RemoteLoop if federation.data.train.stays_at_sites else RunLoop)(
+        make_loop: type[RunLoop] = RunLoop
+        if federation.data.train.stays_at_sites:
+            from fcorun.engine.remote.loop import RemoteLoop as make_loop
+        loop = make_loop(
             numbers=numbers,
             rows=devices.place_rows(rows),
             evaluation_rows=devices.place_for_evaluation((x, y, extra)),

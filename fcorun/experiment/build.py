@@ -12,9 +12,7 @@ from fcorun.algorithms.base import Algorithm, ProblemConstants
 from fcorun.communication.compressor import upload_errors
 from fcorun.config import AUTO, numeric_fields
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.datasets.loading import load_dataset
-from fcorun.datasets.table import Table
 from fcorun.engine.arrays import SubsetView
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
@@ -80,15 +78,8 @@ def _warn_of_task(experiment: PreparedExperiment, data: FederatedData) -> list[s
 
     An objective other than least squares was chosen for numbers, and a Python program may have named the task.
     """
-    is_table = isinstance(experiment.data, Table) and data.task == "regression"
-    if not is_table or has_named_task(experiment.data) or not isinstance(experiment.objective, LeastSquares):
-        return []
-    return warn_class_like_target(data.train.y)
-
-
-def has_named_task(data: Any) -> bool:
-    """Return whether a Python program has named the task of a data set, or an objective."""
-    return isinstance(data, InMemoryTable) and not data.task_is_guessed
+    is_regression = data.task == "regression" and isinstance(experiment.objective, LeastSquares)
+    return warn_class_like_target(data.train.y) if is_regression and not experiment.data.names_task else []
 
 
 def check_targets(experiment: PreparedExperiment, data: FederatedData) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 from fcorun.config import Settings
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.objectives.base import is_linear_model
 
@@ -26,6 +25,8 @@ def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: 
     if not is_linear_model(type(objective)) or objective.has_client_losses:
         raise UserError(f"{option} averages the coefficients of linear models of single rows, and objective="
                         f"{names['objective']} is none: leave imputations out")  # fmt: skip
+    from fcorun.datasets.sites import Sites
+
     if isinstance(plugins["data"], Sites):
         raise UserError(f"{option} imputes all rows in one place, and these stay at their sites: leave imputations out")
 

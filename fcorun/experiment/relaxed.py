@@ -5,7 +5,6 @@ from typing import Any
 from fcorun.algorithms.base import Baseline
 from fcorun.config import Settings
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.objectives.base import is_linear_model
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
@@ -33,6 +32,8 @@ def check_relax(plugins: dict[str, Any], names: dict[str, str], settings: Settin
     if algo.has_personal_models or algo.picks_client or not (isinstance(algo, Baseline) or algo.traits.psi_sides):
         raise UserError(f"{option} is for one model of all clients with the penalty, and algo={names['algo']} trains "
                         "another: leave relax out")  # fmt: skip
+    from fcorun.datasets.sites import Sites
+
     if isinstance(plugins["data"], Sites):
         raise UserError(f"{option} fits all rows in one place, and these stay at their sites: leave relax out")
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 
 import jax
 import numpy as np
@@ -25,9 +26,9 @@ from fcorun.experiment.optimality_gap import (
     summarize_duality_gap,
 )
 from fcorun.rows.site_rows import SiteRows
-from fcorun.runs.finish import finish_run
 from fcorun.runs.hosts.leader import run_rounds
 from fcorun.runs.job import Job, Progress, Watcher
+from fcorun.system.background_import import RECORD_MODULES, import_in_background
 from fcorun.system.interruption import check_interrupted
 
 _MIN_RUNS_TO_SPLIT = 4  # with fewer runs, splitting a batch for an idle thread does not pay
@@ -103,6 +104,8 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         try:
             for snapshot in snapshots:
                 _add_rows(context, jobs, snapshot)
+                if snapshot.round > rounds_done:
+                    _prepare_records()
                 stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
                 _finish_jobs(context, jobs, snapshot, client_states, stopped)
                 check_interrupted()
@@ -135,6 +138,12 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
     if handed_back:
         _save_checkpoints(jobs, snapshot, client_states, handed_back)
     return [jobs[i] for i in handed_back]
+
+
+@cache  # once in a process
+def _prepare_records() -> None:
+    """Import what completes records in the background, while the devices compute rounds."""
+    import_in_background(*RECORD_MODULES)
 
 
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:
@@ -190,6 +199,8 @@ def _finish_jobs(
     """Complete the records of the jobs at ``indices``, which end with this snapshot."""
     if not indices:
         return
+    from fcorun.runs.finish import finish_run
+
     data = context.engine.federation.data
     times = {
         "compile": context.engine.programs.compile_seconds - context.earlier_compile_seconds,

@@ -26,13 +26,10 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.locks import IN_USE
 from fcorun.records.record import FINISHED_STATUSES, Record
-from fcorun.runs.baseline import run_baseline
 from fcorun.runs.batch import BatchContext, run_with_oom_retry
 from fcorun.runs.batching import check_devices, choose_devices, split_jobs
 from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts
-from fcorun.runs.imputed import run_imputed
 from fcorun.runs.job import Job, Watcher
-from fcorun.runs.rescore import has_other_threshold, rescore
 from fcorun.system.background_import import PLOTTING_MODULES, RUN_DRAWING_MODULES, import_in_background
 from fcorun.system.cache import Keyed
 from fcorun.system.helper_process import HelperProcess
@@ -110,8 +107,11 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
         for job in jobs:
             check_interrupted()
             state = job.run_folder.claim(settings.force, job.label)
-            if state == "finished" and has_other_threshold(Record(job.run_folder.path), settings.threshold):
-                state = "finished" if rescore(job, data) else "locked"
+            if state == "finished":
+                from fcorun.runs.rescore import has_other_threshold, rescore
+
+                if has_other_threshold(Record(job.run_folder.path), settings.threshold):
+                    state = "finished" if rescore(job, data) else "locked"
             if state in ("finished", "locked"):
                 job.end_status = "reused" if state == "finished" else "locked"
                 watch.on_end(job)
@@ -162,6 +162,8 @@ def _prepare_pictures(jobs: list[Job]) -> None:
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
     if jobs[0].experiment.settings.imputations:
+        from fcorun.runs.imputed import run_imputed
+
         for job in jobs:
             run_imputed(job, data, watch)
         return
@@ -169,6 +171,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     if not jobs:
         return
     if isinstance(jobs[0].experiment.algo, Baseline):
+        from fcorun.runs.baseline import run_baseline
+
         for job in jobs:
             run_baseline(job, data, watch)
         return

@@ -1,6 +1,7 @@
 """Imports in a background thread, while the processor would otherwise wait."""
 
 import threading
+from contextlib import suppress
 from importlib import import_module
 
 PLOTTING_MODULES = (
@@ -18,19 +19,27 @@ RUN_DRAWING_MODULES = (
     "fcorun.reports.pictures.layout:draw_nothing",
 )
 SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
+# which complete the record of a run
+RECORD_MODULES = (
+    "fcorun.runs.finish",
+    "fcorun.runs.environment:describe_environment",
+    "fcorun.sources.catalogue:load_catalogue",
+)
 
 
-def import_in_background(*modules: str) -> None:
-    """Import modules in a thread, so that a later import of them returns at once.
+def import_targets(*targets: str) -> None:
+    """Import modules; MODULE:FUNCTION also calls a function, whose result the function keeps in a cache.
 
-    The thread ends quietly at the first module that is not installed: the code that needs the module reports it.
+    Ends at the first module that is not installed: the code that needs the module reports it.
     """
+    with suppress(ImportError):
+        for target in targets:
+            name, _, function = target.partition(":")
+            module = import_module(name)
+            if function:
+                getattr(module, function)()
 
-    def load() -> None:
-        for module in modules:
-            try:
-                import_module(module)
-            except ImportError:
-                return
 
-    threading.Thread(target=load, daemon=True).start()
+def import_in_background(*targets: str) -> None:
+    """Call ``import_targets`` in a thread, so that a later import of the modules returns at once."""
+    threading.Thread(target=import_targets, args=targets, daemon=True).start()

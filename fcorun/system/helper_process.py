@@ -14,10 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from typing import Any, TypeVar
 
 from fcorun.errors import format_warning
+from fcorun.system.background_import import import_targets
 
 T = TypeVar("T")
 _PROGRAM = "from fcorun.system.helper_process import serve_calls; serve_calls()"
@@ -48,7 +48,7 @@ class HelperProcess:
     def start(self, *modules: str) -> bool:
         """Start the process, which imports ``modules``, and return whether it has been started.
 
-        MODULE:FUNCTION has the process import the module and call its function, whose caches the forks share.
+        MODULE:FUNCTION has the process call a function, too, whose cache the forks share.
         The process is not started if this one has imported the first module, nor on Windows, which cannot fork.
         """
         if self.process is None and modules[0] not in sys.modules and hasattr(socket, "send_fds"):
@@ -100,12 +100,7 @@ def begin_call(
 def serve_calls() -> None:
     """Import modules, then fork for each connection that arrives at standard input, until its end."""
     warnings.formatwarning = format_warning
-    with suppress(ImportError):
-        for target in sys.argv[1:]:
-            name, _, function = target.partition(":")
-            module = import_module(name)
-            if function:
-                getattr(module, function)()
+    import_targets(*sys.argv[1:])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave no exit status
     with suppress(OSError), socket.socket(fileno=0) as arrivals:
         while True:

@@ -166,11 +166,15 @@ def _draw_bars(
 
 def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
     """Draw a stem for each feature, with a dot on the ``count`` largest."""
-    xs = np.arange(len(values))
+    from matplotlib.collections import LineCollection
+
+    stems = np.zeros((len(values), 2, 2))  # ``ax.vlines`` would make a masked array of each
+    stems[:, :, 0] = np.arange(len(values))[:, None]
+    stems[:, 1, 1] = values
     line_width = float(np.clip(300 / len(values), 0.25, 1))
     for is_positive, colour in enumerate(_SIGN_COLOURS):
         mask = (values > 0) == bool(is_positive)
-        ax.vlines(xs[mask], 0, values[mask], color=colour, linewidth=line_width)
+        ax.add_collection(LineCollection(stems[mask], colors=colour, linewidths=line_width))
     largest = _find_largest(values, count)
     ax.plot(largest, values[largest], ".", color="black", markersize=pt(2))
     ax.axhline(0, color="black", linewidth=pt(0.6))
