@@ -67,7 +67,11 @@ class RunFolder:
 
     def _first_record_file(self) -> str:
         """Return the name of the first existing file that a run would replace; empty if there is none."""
-        return next((name for name in RECORD_FILES if (self.path / name).exists()), "")
+        try:
+            present = os.listdir(self.path)
+        except OSError:  # no folder
+            return ""
+        return next((name for name in RECORD_FILES if name in present), "")
 
     def claim(self, force: bool = False, label: str = "") -> str:
         """Lock the folder for this process unless its run is finished, and return its state.
@@ -105,8 +109,10 @@ class RunFolder:
 
     def _unlink(self, names: Iterable[str]) -> None:
         """Remove these files of the record, and temporary files that an interrupted process has left."""
-        for path in (*(self.path / name for name in names), *self.path.glob(".*.tmp")):
-            remove_path(path)
+        names = set(names)
+        for name in os.listdir(self.path):
+            if name in names or (name.startswith(".") and name.endswith(".tmp")):
+                remove_path(self.path / name)
 
     def remove(self) -> None:
         """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
