@@ -174,7 +174,7 @@ def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
     line_width = float(np.clip(300 / len(values), 0.25, 1))
     for is_positive, colour in enumerate(_SIGN_COLOURS):
         mask = (values > 0) == bool(is_positive)
-        ax.add_collection(LineCollection(stems[mask], colors=colour, linewidths=line_width))
+        ax.add_collection(LineCollection(list(stems[mask]), colors=colour, linewidths=line_width))
     largest = _find_largest(values, count)
     ax.plot(largest, values[largest], ".", color="black", markersize=pt(2))
     ax.axhline(0, color="black", linewidth=pt(0.6))
