@@ -38,7 +38,12 @@ def check_imputed_rows(imputations: int, data: FederatedData, one_output: bool) 
         raise UserError(f"{option} needs all training rows in memory, and these {reason}; or leave imputations out")
     if not one_output:
         raise UserError(f"{option} is for one coefficient a feature: leave imputations out")
-    cells = data.features.cells
-    if cells is None or not any(cells.find_gaps(column).any() for column in cells.columns):
+    if not has_gaps(data):
         raise UserError(f"{option}: no column has gaps in the training rows that data.missing=mean or median fills: "
                         "leave imputations out")  # fmt: skip
+
+
+def has_gaps(data: FederatedData) -> bool:
+    """Return whether gaps in the training rows have been filled."""
+    cells = data.features.cells
+    return cells is not None and any(cells.find_gaps(column).any() for column in cells.columns)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fcorun.errors import UserError
 from fcorun.inference.chained_equations import IncompleteColumn, impute
@@ -53,7 +54,8 @@ class GapModel:
         scaling = feature_scaling(self.problem.data)
         for k in range(imputations):
             rng = random_stream(seed, "infer", "imputation", k)
-            x = impute(self.features, self.columns, self.others, rng) * self.deviation + self.mean
+            with threadpool_limits(1):  # with several threads, products of so few columns take three times as long
+                x = impute(self.features, self.columns, self.others, rng) * self.deviation + self.mean
             if scaling is not None:
                 x = (x - scaling.mean) * scaling.factor
             filled = self.problem.rows.x.copy()

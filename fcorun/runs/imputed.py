@@ -5,7 +5,7 @@ predictions that are averaged on the link's scale (Wood, Royston and White, Biom
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.solution import Penalty
 from fcorun.models.coefficients import coefficients_from, format_csv
 from fcorun.models.inference_problem import InferenceProblem, make_model_rows
-from fcorun.models.multiple_imputation import prepare_imputations
+from fcorun.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.problem import solver
 from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, RunHistory, Watcher
@@ -110,11 +110,8 @@ class TableFitter:
         return ImputedFit(solution, "diverged" if history.divergence_round else state, history.rows[-1])
 
 
-def complete_tables(experiment: PreparedExperiment, data: FederatedData) -> Iterator[FederatedData]:
-    """Yield the data with the gaps of the training rows drawn by chained equations, once for each imputation.
-
-    Held-out rows keep the values that fill their gaps. Raises UserError for gaps that cannot be imputed.
-    """
+def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapModel:
+    """Return the model of the gaps of the training rows. Raises UserError for gaps that cannot be imputed."""
     with jax.enable_x64(True):
         problem = build.build_problem(experiment, data)
         rows = make_model_rows(problem, reference.gather_rows(data, experiment.settings.client_weighting))
@@ -129,9 +126,16 @@ def complete_tables(experiment: PreparedExperiment, data: FederatedData) -> Iter
         theta=np.zeros(n_parameters),
         gap=None,
     )
-    settings = experiment.settings
-    n_features = data.train.x.shape[1]
-    for drawn in prepare_imputations(unpenalized, settings.imputations).draw(settings.imputations, settings.seed):
+    return prepare_imputations(unpenalized, experiment.settings.imputations)
+
+
+def complete_tables(experiment: PreparedExperiment, data: FederatedData) -> Iterator[FederatedData]:
+    """Yield the data with the gaps of the training rows drawn by chained equations, once for each imputation.
+
+    Held-out rows keep the values that fill their gaps. Raises UserError for gaps that cannot be imputed.
+    """
+    settings, n_features = experiment.settings, data.train.x.shape[1]
+    for drawn in prepare_tables(experiment, data).draw(settings.imputations, settings.seed):
         x = drawn.x[:, :n_features].astype(data.train.x.dtype)
         yield replace(data, train=replace(data.train, x=x))
 
@@ -148,7 +152,7 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
         fits.append(fitter.fit(table, len(fits) + 1))
         job.run_folder.log(f"completed table {len(fits)} of {experiment.settings.imputations}: {fits[-1].state}")
     diverged = [str(k + 1) for k, fit in enumerate(fits) if fit.state == "diverged"]
-    solution = average_solutions(fits)
+    solution = average_solutions([fit.solution for fit in fits])
     counters = {"round": fits[-1].counters["round"], "seconds": time.perf_counter() - began}
     counters |= {name: sum(fit.counters[name] for fit in fits) for name in _ADDED}
     files = {}
@@ -166,10 +170,10 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     watch.on_end(job)
 
 
-def average_solutions(fits: list[ImputedFit]) -> dict[str, np.ndarray]:
-    """Return the average of the parameters of the fits by name, in the type of the parameters."""
-    first = fits[0].solution
-    means = {name: np.mean([fit.solution[name] for fit in fits], axis=0, dtype=np.float64) for name in first}
+def average_solutions(solutions: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the average of parameters by name, in the type of the parameters."""
+    first = solutions[0]
+    means = {name: np.mean([each[name] for each in solutions], axis=0, dtype=np.float64) for name in first}
     return {name: mean.astype(first[name].dtype) for name, mean in means.items()}
 
 

@@ -40,6 +40,7 @@ from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batching import max_runs
 from fcorun.runs.job import RunHistory
 from fcorun.selection.adaptive import AdaptiveFactors
+from fcorun.selection.imputation import average_fits, complete_subset
 from fcorun.selection.path_fit import END_STATES, PathFit, keeps_held_out
 from fcorun.selection.relaxation import relax_fit
 from fcorun.selection.second_number import SecondNumber
@@ -118,13 +119,30 @@ class PathFitter:
         precision = "float64" if self._is_baseline else experiment.settings.precision
         with jax.enable_x64(precision == "float64"):
             view = self._view(subset, precision)
-            run_path = self._solve_path if self._is_baseline else self._run_path
-            fit = _stack_runs(run_path(experiment, subset.data, view))
-            if self.shares is None:
-                return fit
-            predict = self._held_out_predictor(experiment, subset.data)
+            imputes = bool(experiment.settings.imputations)
+            if not imputes and self.shares is None:
+                return self._run(experiment, subset.data, view)
             measure = self._solution_measure(experiment, subset.data, view, precision=precision)
+            if imputes:
+                return average_fits(self._run_completed(experiment, subset, precision), measure)
+            fit = self._run(experiment, subset.data, view)
+            predict = self._held_out_predictor(experiment, subset.data)
             return relax_fit(fit, self.shares, UnpenalizedRefits.of_data(experiment, subset.data), measure, predict)
+
+    def _run(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> PathFit:
+        """Run the path on a subset, whose rows on the device are ``view``."""
+        run_path = self._solve_path if self._is_baseline else self._run_path
+        return _stack_runs(run_path(experiment, data, view))
+
+    def _run_completed(self, experiment: PreparedExperiment, subset: RowSubset, precision: str) -> list[PathFit]:
+        """Run the path on each completed table of a subset."""
+        reg = experiment.reg.with_value(self.param_name, self.values[0])
+        fits = []
+        for completed in complete_subset(experiment.with_resolved(reg=reg), subset):
+            parent = f"{self.experiment.fingerprint} imputation {len(fits) + 1} of {experiment.settings.seed}"
+            of_table = replace(experiment, data=SubsetDataset.from_subset(parent, completed))
+            fits.append(self._run(of_table, completed.data, self._view(completed, precision)))
+        return fits
 
     def _view(self, subset: RowSubset, precision: str) -> SubsetView:
         """Return the rows of a subset on the device; the rows of the whole data set are transferred once."""

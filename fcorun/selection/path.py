@@ -172,7 +172,7 @@ def build_path(
     values = np.geomspace(low, high, points)
     if param_name == "strength":
         values = values[::-1]
-    begins_at_zero = param_name == "strength" and value_range is None
+    begins_at_zero = param_name == "strength" and value_range is None and not experiment.settings.imputations
     return RegularizationPath(param_name, values, description, begins_at_zero)
 
 
@@ -220,6 +220,8 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
         description += ", for each client alone"
     else:
         strength = reference.compute_strength_max(unit_strength, data, advice)
+    if experiment.settings.imputations:
+        description += ", their gaps filled once"
     if strength <= 0:
         raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
     return strength, description

@@ -60,7 +60,8 @@ class StudyResult:
     def cost(self) -> dict[str, int]:
         """The runs, rounds, bytes_up and bytes_down of all fits together; sites may send one upload for all runs."""
         fits = self.computed_fits.values()
-        cost = {"runs": len(fits) * len(self.study.path.runs.values)}
+        n_tables = max(self.experiment.settings.imputations, 1)
+        cost = {"runs": len(fits) * len(self.study.path.runs.values) * n_tables}
         for name in ("rounds", "bytes_up", "bytes_down"):
             shared = name == "bytes_up" and self.experiment.algo.traits.common_uploads
             add = np.max if shared and self.data.train.stays_at_sites else np.sum

@@ -72,9 +72,9 @@ def check_study(experiment: PreparedExperiment, command: str, chooses: bool = Tr
     """
     settings = experiment.settings
     parameter = find_path_parameter(experiment, chooses)
-    if settings.imputations:
-        raise UserError(f"imputations={settings.imputations}: {command} fills gaps by the rows of each subset, and "
-                        "imputes nothing: leave imputations out, and run the chosen strength with it")  # fmt: skip
+    if settings.imputations and command != "select":
+        raise UserError(f"imputations={settings.imputations}: {command} imputes nothing, and fills gaps once by the "
+                        "rows of each half: leave imputations out")  # fmt: skip
     if settings.relax is not None:
         raise UserError(f"relax={settings.relax:g}: {command} has no relaxed coefficients: leave relax out")
     if settings.start:

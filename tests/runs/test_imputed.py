@@ -15,8 +15,12 @@ from fcorun.api.run import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.imputed import complete_tables
+from fcorun.selection.comparison.candidates import plan_candidates
+from fcorun.selection.comparison.options import CompareOptions
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection
+from fcorun.selection.stability.options import StabilityOptions
+from fcorun.selection.stability.select import plan_stability
 
 NEWTON = ("algo=newton", "rounds=6", "eval_every=6", "precision=float64", "clients_per_round=null")
 SOLVER = ("algo=centralized", "algo.tolerance=1e-14")
@@ -113,7 +117,36 @@ def test_refusals(overrides, words):
         load_data(prepare(settings_with_gaps(*NEWTON, *overrides)))
 
 
-def test_a_selection_refuses():
-    with fails("imputations=2", "run the chosen strength with it"):
-        plan_selection(settings_with_gaps(*NEWTON), SelectOptions(folds=2, points=2), "out")
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [NEWTON, SOLVER])
+def test_a_selection_judges_in_each_fold_the_run_on_its_training_rows(algorithm):
+    settings = settings_with_gaps(*algorithm) | {"metric": "val_loss"}
+    selection = plan_selection(settings, SelectOptions(folds=4, points=2, range=[0.01, 0.1]), "chosen").run()
+    assert selection.cost["runs"] == 5 * 2 * 2
+    chosen = selection.choice.chosen_index
+    for name, values in RunRecord(selection.folder / "refit").solution.items():
+        np.testing.assert_allclose(selection.fits["all"].solution[name][chosen], values, atol=1e-10)
+
+    frame = pd.read_csv("gaps.csv").query("split == 'train'")  # sorted by client, as the training rows
+    held_out = selection.study.subsets["fold2"].validation
+    frame.assign(split=np.where(held_out, "validation", "train")).to_csv("gaps.csv", index=False)
+    for p, strength in enumerate(selection.path.values.tolist()):
+        by_hand = {**settings, "metric": None, "reg": settings["reg"] | {"strength": strength}}
+        record = RunRecord(run(by_hand, f"by_hand{p}").folder)
+        assert selection.fits["fold2"].metrics["val_loss"][p] == pytest.approx(record.rows[-1]["val_loss"], abs=1e-10)
+    predicted = pd.read_csv("chosen/predictions.csv").query("fold == 2").sort_values("row")["probability"]
+    own = pd.read_csv(f"by_hand{chosen}/predictions.csv").query("set == 'validation'").sort_values("row")["probability"]
+    np.testing.assert_allclose(predicted, own, atol=1e-10)
+
+
+def test_refusals_of_studies():
+    settings = settings_with_gaps(*NEWTON)
+    with fails("imputations=2: stability imputes nothing"):
+        plan_stability(settings, StabilityOptions(), "out")
+    with fails("imputations=2", "compare also trains own ones"):
+        plan_candidates({"shared": settings}, CompareOptions(), str)
+    with fails("relax", "imputations=2"):
+        plan_selection(settings, SelectOptions(folds=2, relax=True), "out")
+    with fails("imputations=2: column 'kind' has 16 values, too few", "(of the rows without fold 1)"):
+        plan_selection(settings, SelectOptions(folds=2, points=2, range=[0.01, 0.1]), "out")
     assert not Path("out").exists()

@@ -109,7 +109,10 @@ def describe_preparation(model: TableModel) -> list[tuple[str, str]]:
     if model.data.get("gaps"):
         counts = model.data["gaps"].values()
         fill = _FILLS.get(missing, "the values of an earlier record")
-        facts.append(("Gaps", f"{sum(counts):,} in {len(counts)} columns, filled by {fill}"))
+        text = f"{sum(counts):,} in {len(counts)} columns, filled by {fill}"
+        if n_tables := model.config.get("imputations"):
+            text += f"; for the fit, those of training rows were instead drawn {n_tables} times by chained equations"
+        facts.append(("Gaps", text))
     elif "gaps" in model.data:
         facts.append(("Gaps", "none: each row has a value of each feature"))
     facts.append(("Held out", _describe_held_out(model)))

@@ -49,7 +49,11 @@ def plan_candidates(
 
     ``folder`` gives the folder of a candidate. Raises UserError if there is no selection of the shared model.
     """
-    data = load_data(prepare({**configs[SHARED], "metric": None}))
+    experiment = prepare({**configs[SHARED], "metric": None})
+    if n_tables := experiment.settings.imputations:
+        raise UserError(f"imputations={n_tables} averages shared models, and compare also trains own ones of clients, "
+                        "by gaps filled once: leave imputations out")  # fmt: skip
+    data = load_data(experiment)
     n_outer = options.outer_folds or len(list_marked_folds(data)) or DEFAULT_OUTER_FOLDS
     n_inner = n_outer if list_marked_folds(data) else options.folds
     plans, left_out = {}, []

@@ -45,6 +45,7 @@ from fcorun.selection.folds import (
     list_held_out_clients,
     list_marked_folds,
 )
+from fcorun.selection.imputation import check_imputed_subsets
 from fcorun.selection.path import build_paths, fix_strength
 from fcorun.selection.path_fit import PathFit
 from fcorun.selection.result import warn_few_evaluations
@@ -234,6 +235,8 @@ def plan_selection(
     )
     if adaptive is not None:
         adaptive.check_subsets(experiment, (study.take_subset(name).data for name in study.subsets))
+    if experiment.settings.imputations:
+        check_imputed_subsets(experiment, list(study.subsets), study.take_subset)
     check_threshold(experiment, data, threshold, out_of_fold=True)
     if threshold != DEFAULT_THRESHOLD and not study.keeps_held_out:
         raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "
@@ -284,6 +287,12 @@ def _describe_models(study: Study) -> list[str]:
         lines.append(
             "the coefficients of each strength are relaxed: relax is the share of the lasso, and the rest is the fit "
             "without a penalty to the features that it selects, in one place, on the rows that each fold trains on"
+        )
+    if n_tables := experiment.settings.imputations:
+        lines.append(
+            f"the gaps of the rows that each fold trains on are drawn {n_tables} times by chained equations learnt "
+            f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are filled as "
+            "data.missing says"
         )
     if names := list_marked_folds(data):
         folds = ", ".join(f"fold{k + 1} '{name}'" for k, name in enumerate(names[:_MAX_NAMED_FOLDS]))
