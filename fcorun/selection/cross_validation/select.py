@@ -233,10 +233,7 @@ def plan_selection(
         study_file=SELECTION_FILE,
         out=out,
     )
-    if adaptive is not None:
-        adaptive.check_subsets(experiment, (study.take_subset(name).data for name in study.subsets))
-    if experiment.settings.imputations:
-        check_imputed_subsets(experiment, list(study.subsets), study.take_subset)
+    _check_subset_rows(study)
     check_threshold(experiment, data, threshold, out_of_fold=True)
     if threshold != DEFAULT_THRESHOLD and not study.keeps_held_out:
         raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "
@@ -256,6 +253,14 @@ def plan_selection(
         nested_folds=nested_folds,
         messages=describe_study(study, division, by, "score the refit", _describe_models(study)),
     )
+
+
+def _check_subset_rows(study: Study) -> None:
+    """Raise UserError if the rows of a subset do not determine a pilot, or the equations that draw gaps."""
+    if study.path.adaptive is not None:
+        study.path.adaptive.check_subsets(study.experiment, (study.take_subset(name).data for name in study.subsets))
+    if study.experiment.settings.imputations:
+        check_imputed_subsets(study.experiment, list(study.subsets), study.take_subset)
 
 
 def _separate_options(
@@ -291,8 +296,8 @@ def _describe_models(study: Study) -> list[str]:
     if n_tables := experiment.settings.imputations:
         lines.append(
             f"the gaps of the rows that each fold trains on are drawn {n_tables} times by chained equations learnt "
-            f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are filled as "
-            "data.missing says"
+            f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are "
+            "filled as data.missing says"
         )
     if names := list_marked_folds(data):
         folds = ", ".join(f"fold{k + 1} '{name}'" for k, name in enumerate(names[:_MAX_NAMED_FOLDS]))
