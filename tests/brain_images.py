@@ -28,13 +28,13 @@ def write_maps(folder: Path, clients: int = 3, each: int = 8, classes: int = 2) 
 
     A blob is stronger in the maps of label b.
     """
-    rng, lines, inside = np.random.default_rng(0), ["image,label,client,age"], head_mask()
+    rng, lines, inside = np.random.default_rng(0), ["image,label,client,age,subject"], head_mask()
     for m in range(clients):
         for n in range(each):
             image = rng.standard_normal(SHAPE) + 5
             image[1:3, 2:4, 1:3] += 1.5 * (n % classes)
             save(folder / f"site{m}" / f"map{n}.nii.gz", image * inside)
-            lines.append(f"site{m}/map{n}.nii.gz,{'abcdef'[n % classes]},site{m},{20 + n + m}")
+            lines.append(f"site{m}/map{n}.nii.gz,{'abcdef'[n % classes]},site{m},{20 + n + m},site{m} person{n // 2}")
     save(folder / "mask.nii.gz", inside)
     (folder / "maps.csv").write_text("\n".join(lines) + "\n")
     return folder / "maps.csv"

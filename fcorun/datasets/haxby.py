@@ -46,11 +46,11 @@ class Haxby(Dataset):
         categories: the two to tell apart, as in the column ``labels``.
         fold: "subject" makes the training rows of each subject a fold of ``fcorun select``, which holds out whole
             subjects. None: folds are drawn.
+        group: "subject" keeps the rows of a subject together, in folds and halves that are drawn.
     """
 
     source = "@haxby2001, from PyMVPA by way of nilearn"
     units: ClassVar[bool] = False
-    dependence_warning = RUN_DEPENDENCE
 
     root: config.PathOption = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))
@@ -60,6 +60,7 @@ class Haxby(Dataset):
     test_subjects: Annotated[list[int] | None, "default outside identity"] = None
     test_runs: Annotated[list[int] | None, "default outside identity"] = None
     fold: Annotated[Literal["subject"] | None, "default outside identity"] = None
+    group: Annotated[Literal["subject"] | None, "default outside identity"] = None
 
     def __post_init__(self):
         if not self.subjects:
@@ -85,6 +86,11 @@ class Haxby(Dataset):
             raise UserError(
                 f"data.categories={self.categories} must be two different ones: give data.categories=[face,house]"
             )
+
+    @property
+    def dependence_warning(self):  # type: ignore[override]
+        """Return a warning for splits that divide runs; whole subjects have whole runs."""
+        return RUN_DEPENDENCE if self.group is None else ""
 
     def load(self) -> FederatedData:
         """Return volumes x voxels (39,912 in nilearn's mask), float32, by subject, run and time; y indexes classes."""
@@ -117,11 +123,13 @@ class Haxby(Dataset):
             members = [k for k, split_of_run in enumerate(splits) if split_of_run == split]
             if not members:
                 continue
+            subject = np.repeat([f"subject{names[k][0]}" for k in members], [len(parts[k][1]) for k in members])
             rows[split] = Rows(
                 x=np.concatenate([parts[k][0] for k in members]),
                 y=np.concatenate([parts[k][1] for k in members]),
                 client=np.repeat(np.arange(len(members)) + len(clients), [len(parts[k][1]) for k in members]),
-                fold=self._fold_of_rows([names[k][0] for k in members], [len(parts[k][1]) for k in members]),
+                fold=None if self.fold is None else subject,
+                group=None if self.group is None else subject,
             )
             clients += [f"subject{names[k][0]}_run{names[k][1]}" for k in members]
         n_clients = splits.count("train")
@@ -146,10 +154,6 @@ class Haxby(Dataset):
         return {
             subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
         }
-
-    def _fold_of_rows(self, subjects: list[int], n_rows: list[int]) -> np.ndarray | None:
-        """Return the name of each row's fold, given the subject and the number of rows of each run; None if drawn."""
-        return None if self.fold is None else np.repeat([f"subject{subject}" for subject in subjects], n_rows)
 
     def _split_of(self, subject: int, run: int) -> str:
         """Return the split of a run: "train", "validation" or "test"."""

@@ -65,7 +65,7 @@ def assign_folds(
             n_groups = len(np.unique(data.train.group))
             raise UserError(
                 f"{option}={n_folds}: fold {empty[0] + 1} holds out none of the {n_groups} groups of data.group, "
-                "which are assigned to folds at random: give fewer folds"
+                "which are assigned to folds at random: give fewer folds, or mark the folds by data.fold"
             )
         return fold
     smallest = int(data.train.sizes.argmin())

@@ -283,3 +283,7 @@ def test_folds_of_subjects(brains):
     assert marks_whole_clients(data)
     split_runs = replace(data.train, fold=np.resize(["a", "b"], len(data.train)))
     assert not marks_whole_clients(replace(data, train=split_runs))
+    data = haxby(brains, group="subject", validation_runs=[0]).load()
+    assert not_none(data.train.group).tolist() == subject
+    assert haxby(brains).dependence_warning
+    assert not haxby(brains, group="subject").dependence_warning

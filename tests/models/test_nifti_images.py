@@ -1,7 +1,10 @@
-"""Weights of voxels as images: in records, and of clients' personal models."""
+"""Maps of voxels as images: weights in records, of clients' personal models, and frequencies of a selection."""
+
+from pathlib import Path
 
 import nibabel
 import numpy as np
+import pandas as pd
 import pytest
 from brain_images import AFFINE, SHAPE, head_mask, write_maps
 from helpers import fails
@@ -9,7 +12,13 @@ from helpers import fails
 from fcorun import Record, compose, run
 from fcorun.cli.commands import main
 from fcorun.models.coefficients import load_coefficients
+from fcorun.reports.page.write import write_report
 from fcorun.reports.pictures.coefficients import draw_model
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import select
+from fcorun.selection.stability.options import StabilityOptions
+from fcorun.selection.stability.select import select_stable_features
+from fcorun.selection.stability.terminal import describe_stability
 
 pytestmark = pytest.mark.usefixtures("separate_cache")
 
@@ -19,10 +28,14 @@ def separate_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
 
 
-def run_on_images(tmp_path, *more: str, folder: str = "run") -> Record:
+def images(tmp_path, *more: str) -> dict:
     table = write_maps(tmp_path / "scans", classes=3 if "data.task=multiclass" in more else 2)
     overrides = ["data=nifti", f"data.path={table}", f"data.mask={tmp_path / 'scans/mask.nii.gz'}", "data.validation=0"]
-    return run(compose([*overrides, "data.standardize=pooled", "rounds=40", "eval_every=20", *more]), folder)
+    return compose([*overrides, "data.standardize=pooled", "rounds=40", "eval_every=20", *more])
+
+
+def run_on_images(tmp_path, *more: str, folder: str = "run") -> Record:
+    return run(images(tmp_path, *more), folder)
 
 
 @pytest.mark.slow
@@ -50,6 +63,32 @@ def test_a_map_is_drawn(tmp_path):
     coefficients = load_coefficients(record)
     none = type(coefficients)(coefficients.features, ("",), 0 * coefficients.weights[:, :1], grid=coefficients.grid)
     assert draw_model(none, "nothing", 1e-4, format="pdf")["brain.pdf"].startswith(b"%PDF")
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+def test_studies_keep_subjects_together_and_stability_is_mapped(tmp_path):
+    settings = images(tmp_path, "data.group=subject", "algo=centralized")
+    select(settings, SelectOptions(folds=2, points=3), "chosen")
+    out_of_fold = pd.read_csv("chosen/predictions.csv")
+    subject = pd.read_csv("scans/maps.csv")["subject"].reindex(out_of_fold["row"] - 1).to_numpy()
+    assert (out_of_fold.groupby(subject)["fold"].nunique() == 1).all()
+    assert pd.read_csv("chosen/scores.csv")["auc"].notna().any()
+
+    result = select_stable_features(
+        settings, StabilityOptions(subsamples=6, points=4, threshold=0.6, max_errors=20), "stable"
+    )
+    maps = {name: nibabel.Nifti1Image.from_filename(f"stable/{name}.nii.gz") for name in ("frequency", "stable")}
+    table = pd.read_csv("stable/stability.csv").set_index("feature")
+    table = table.loc[[f"voxel {i} {j} {k}" for i, j, k in np.argwhere(head_mask())]]
+    np.testing.assert_allclose(maps["frequency"].get_fdata()[head_mask()], table["frequency"], rtol=1e-6)
+    np.testing.assert_array_equal(maps["stable"].get_fdata()[head_mask()] == 1, table["stable"])
+    assert 0 < maps["stable"].get_fdata().sum() < (maps["frequency"].get_fdata() > 0).sum()
+    np.testing.assert_array_equal(maps["stable"].affine, AFFINE)
+    assert Path("stable/brain.png").read_bytes().startswith(b"\x89PNG")
+    assert "brain.png, brain.pdf" in list(describe_stability(result))[-1]
+    write_report(Path("stable"))
+    assert "how often each voxel is chosen" in Path("stable/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -259,6 +259,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         f"Stability {name}",
         bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
         chart,
+        embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels."),
         _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
     )
     n_stable = len(about.get("stable", ()))

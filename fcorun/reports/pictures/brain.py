@@ -1,9 +1,12 @@
-"""The picture of the weights of voxels, drawn by nilearn."""
+"""Pictures of maps of voxels, drawn by nilearn: weights, and other numbers."""
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.models.coefficients import Coefficients
@@ -15,27 +18,56 @@ _MAX_SLICES = 7
 _ROW_HEIGHT, _LABEL_HEIGHT = 1.25, 0.16  # inches, of a row and of the line above it
 
 
+@dataclass(frozen=True, eq=False)
+class VoxelMap:
+    """Numbers of voxels, a row of a picture.
+
+    Attributes:
+        text: the line above the row.
+        values: the number of each voxel, (d,); voxels with 0 are grey.
+        colours: the name of the colour map.
+        low, high: the numbers at the ends of the colour map.
+    """
+
+    text: str
+    values: Float[np.ndarray, " d"]
+    colours: str
+    low: float
+    high: float
+
+
 def draw_brain(coefficients: Coefficients, label: str) -> Any:
     """Return the figure of brain.png: axial slices through the weights over the mask in grey.
 
-    nilearn chooses the slices with the largest weights. Of several outputs, the first four have a row
-    each. A glass brain is left out: it is right for images in MNI space only. ``coefficients`` must have a grid.
+    Of several outputs, the first four have a row each. ``coefficients`` must have a grid.
     """
     grid = coefficients.grid
     assert grid is not None
     classes = coefficients.classes
     maps = []
     for k, name in enumerate(classes[:_MAX_MAPS]):
+        weights = coefficients.weights[:, k]
         prefix = f"{name}: " if name else ""
         if prefix and len(classes) == 1:
             prefix = f"for {prefix}"
-        maps.append((prefix, coefficients.weights[:, k]))
+        text = f"{prefix}{int(np.count_nonzero(weights)):,} of {weights.size:,} voxels are not 0"
+        largest = float(np.abs(weights).max())
+        maps.append(VoxelMap(text, weights, "RdBu_r", -largest, largest))
     more = f"; the first {_MAX_MAPS} of {len(classes)} maps" if len(classes) > _MAX_MAPS else ""
+    return draw_maps(grid, maps, [label, f"weights as trained, axial slices (z in mm){more}"])
+
+
+def draw_maps(grid: VoxelGrid, maps: Sequence[VoxelMap], title: list[str]) -> Any:
+    """Return the figure of maps, each a row of axial slices over the mask in grey, with the lines of its title.
+
+    nilearn chooses the slices with the largest numbers. A glass brain is left out: it is right for images in MNI space
+    only.
+    """
     figure, axes = make_figure(
         len(maps),
         1,
         wide=True,
-        title=[label, f"weights as trained, axial slices (z in mm){more}"],
+        title=title,
         height=_ROW_HEIGHT - _LABEL_HEIGHT,
         left=0.02,
         right=0.3,
@@ -43,31 +75,29 @@ def draw_brain(coefficients: Coefficients, label: str) -> Any:
         bottom=0.02,
         gap=(0, _LABEL_HEIGHT),
     )
-    for ax, (prefix, weights) in zip(axes, maps, strict=True):
+    for ax, voxel_map in zip(axes, maps, strict=True):
         position = ax.get_position()
         ax.remove()
-        text = f"{prefix}{int(np.count_nonzero(weights)):,} of {weights.size:,} voxels are not 0"
-        figure.text(0.01, position.y1, text, va="bottom", parse_math=False)
-        _draw_slices(figure, position.bounds, grid, weights)
+        figure.text(0.01, position.y1, voxel_map.text, va="bottom", parse_math=False)
+        _draw_slices(figure, position.bounds, grid, voxel_map)
     return figure
 
 
-def _draw_slices(figure: Any, bounds: tuple[float, float, float, float], grid: VoxelGrid, weights: np.ndarray) -> None:
-    """Draw one row: slices along z through the mask and the weights."""
+def _draw_slices(figure: Any, bounds: tuple[float, float, float, float], grid: VoxelGrid, voxel_map: VoxelMap) -> None:
+    """Draw one row: slices along z through the mask and the map."""
     from nibabel.nifti1 import Nifti1Image
     from nilearn.plotting import plot_img
 
-    weight_image = Nifti1Image(grid.to_image(weights), grid.affine)
+    image = Nifti1Image(grid.to_image(voxel_map.values), grid.affine)
     mask_image = Nifti1Image(grid.mask.astype(np.float32), grid.affine)
-    largest = float(np.abs(weights).max())
-    has_weights = bool(weights.any())
-    threshold = 1e-12 * largest
+    has_values = bool(voxel_map.values.any())
+    threshold = 1e-12 * voxel_map.high
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nilearn warns about empty maps and thin images
         display = plot_img(
             mask_image,
             display_mode="z",
-            cut_coords=_choose_cuts(grid, weight_image if has_weights else mask_image),
+            cut_coords=_choose_cuts(grid, image if has_values else mask_image),
             figure=figure,
             axes=bounds,
             cmap="Greys",
@@ -79,10 +109,9 @@ def _draw_slices(figure: Any, bounds: tuple[float, float, float, float], grid: V
             threshold=threshold,
             resampling_interpolation="nearest",
         )
-        if has_weights:
-            display.add_overlay(
-                weight_image, cmap="RdBu_r", vmin=-largest, vmax=largest, threshold=threshold, colorbar=True
-            )
+        if has_values:
+            limits = {"vmin": voxel_map.low, "vmax": voxel_map.high}
+            display.add_overlay(image, cmap=voxel_map.colours, threshold=threshold, colorbar=True, **limits)
         display.annotate(size=pt(FONT_SIZE))
 
 

@@ -9,11 +9,12 @@ from fcorun.selection.result import write_study_file
 from fcorun.selection.stability.bound_statement import list_unpenalised, name_halves, state_bound
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.picture import draw_stability
+from fcorun.selection.stability.voxel_maps import map_voxels
 from fcorun.system.files import write_atomically
 
 
 def write(result: StabilityResult) -> None:
-    """Write stability.csv, clients.csv, stability.json, which says "running", and the picture.
+    """Write stability.csv, clients.csv, stability.json, which says "running", the picture, and maps of voxels.
 
     stability.csv has a row for each feature, from the most to the least frequent; features without penalty come last.
     clients.csv has the similarity of the clients' own supports.
@@ -23,8 +24,8 @@ def write(result: StabilityResult) -> None:
     if result.client_similarity is not None:
         write_atomically(folder / "clients.csv", frame_csv(_tabulate_clients(result)))
     write_summary(result)
-    for name, picture in draw_stability(result).items():
-        write_atomically(folder / name, picture)
+    for name, content in {**draw_stability(result), **map_voxels(result)}.items():
+        write_atomically(folder / name, content)
 
 
 def write_summary(result: StabilityResult, seconds: float | None = None) -> None:

@@ -9,6 +9,7 @@ from fcorun.selection.result import format_cost
 from fcorun.selection.stability.bound_statement import list_unpenalised, state_bound
 from fcorun.selection.stability.files import average_similarity
 from fcorun.selection.stability.options import StabilityResult
+from fcorun.selection.stability.voxel_maps import VOXEL_FILES
 
 _MAX_NAMED_FEATURES = 20  # in a line
 
@@ -50,4 +51,6 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
     files = ["stability.csv", "stability.png and .pdf"]
     if result.client_similarity is not None:
         files.insert(1, "clients.csv")
+    if result.data.features.voxel_grid is not None:
+        files += VOXEL_FILES
     yield f"{result.folder}/ holds {', '.join(files)}"
