@@ -5,7 +5,7 @@ Times are minima over several alternating repetitions, since other load on the m
 
 import argparse
 
-from benchmarks import commands, rounds, scale, selection, storage
+from benchmarks import commands, decisions, rounds, scale, selection, storage
 
 from fcorun.errors import suggest_name
 
@@ -13,6 +13,7 @@ BENCHMARKS = {
     **{"round": rounds.one_round, "grid": rounds.grid, "start": commands.start_up, "shell": commands.one_run},
     **{"sweep": commands.sweep},
     **{"fedgd": rounds.fedgd, "graphs": rounds.graphs, "select": selection.select, "stability": selection.stability},
+    **{"nested": decisions.nested, "scores": decisions.scores, "debiased": decisions.debiased},
     **{"report": commands.report, "scale": scale.scale, "disk": storage.disk, "states": storage.states},
 }
 
