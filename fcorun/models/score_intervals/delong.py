@@ -43,11 +43,15 @@ def auc_covariance(
 
 def _placements(positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return the share of the other class that each row is on the right side of; equal scores count one half."""
-    from scipy.stats import rankdata
-
-    rank = rankdata(score)
+    rank = _average_ranks(score)
     n_positive = int(positive.sum())
     placement = np.empty(len(score))
-    placement[positive] = (rank[positive] - rankdata(score[positive])) / (len(score) - n_positive)
-    placement[~positive] = 1 - (rank[~positive] - rankdata(score[~positive])) / n_positive
+    placement[positive] = (rank[positive] - _average_ranks(score[positive])) / (len(score) - n_positive)
+    placement[~positive] = 1 - (rank[~positive] - _average_ranks(score[~positive])) / n_positive
     return placement
+
+
+def _average_ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return the rank of each value, from 1; equal values have the average of their ranks."""
+    ordered = np.sort(values)
+    return (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right") + 1) / 2

@@ -205,7 +205,7 @@ def _rows_of(
 
 def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, options: ScoreOptions) -> IntervalRow:
     """Return the interval of an area under the curve, or of a difference, by its estimated covariance."""
-    from scipy.stats import norm
+    from scipy.special import ndtr, ndtri  # scipy.stats takes longer to import than all else takes
 
     cluster = None if resample == "rows" else unit_names(models[0], resample)
     scores = np.stack([rows.log_odds for rows in models])
@@ -215,10 +215,10 @@ def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, opti
     low = high = float("nan")
     p_value = None
     if variance > np.finfo(float).eps ** 2:  # an area of 1 has none
-        margin = float(norm.isf(options.tail)) * variance**0.5
+        margin = float(-ndtri(options.tail)) * variance**0.5
         bounds = (0.0, 1.0) if len(models) == 1 else (-1.0, 1.0)
         low, high = max(row.estimate - margin, bounds[0]), min(row.estimate + margin, bounds[1])
         if len(models) > 1:
-            p_value = float(2 * norm.sf(abs(row.estimate) / variance**0.5))
+            p_value = float(2 * ndtr(-abs(row.estimate) / variance**0.5))
     method = DELONG if resample == "rows" else OBUCHOWSKI
     return replace(row, method=method, low=low, high=high, p_value=p_value, samples=None)
