@@ -248,6 +248,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         mark=parse_float(region[-1]),
         level=threshold,
     )
+    chart += embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels.")
     shown = []
     for row in features[: 5 * _MAX_LINES]:
         shown.append({key: value for key, value in row.items() if not key.startswith(f"{number}=")})
@@ -259,7 +260,6 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         f"Stability {name}",
         bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
         chart,
-        embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels."),
         _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
     )
     n_stable = len(about.get("stable", ()))
