@@ -119,13 +119,13 @@ class PathFitter:
         precision = "float64" if self._is_baseline else experiment.settings.precision
         with jax.enable_x64(precision == "float64"):
             view = self._view(subset, precision)
-            imputes = bool(experiment.settings.imputations)
-            if not imputes and self.shares is None:
-                return self._run(experiment, subset.data, view)
-            measure = self._solution_measure(experiment, subset.data, view, precision=precision)
-            if imputes:
+            if experiment.settings.imputations:
+                measure = self._solution_measure(experiment, subset.data, view, precision=precision)
                 return average_fits(self._run_completed(experiment, subset, precision), measure)
             fit = self._run(experiment, subset.data, view)
+            if self.shares is None:
+                return fit
+            measure = self._solution_measure(experiment, subset.data, view, precision=precision)
             predict = self._held_out_predictor(experiment, subset.data)
             return relax_fit(fit, self.shares, UnpenalizedRefits.of_data(experiment, subset.data), measure, predict)
 

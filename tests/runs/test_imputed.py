@@ -131,7 +131,7 @@ def test_a_selection_judges_in_each_fold_the_run_on_its_training_rows(algorithm)
     held_out = selection.study.subsets["fold2"].validation
     frame.assign(split=np.where(held_out, "validation", "train")).to_csv("gaps.csv", index=False)
     for p, strength in enumerate(selection.path.values.tolist()):
-        by_hand = {**settings, "metric": None, "reg": settings["reg"] | {"strength": strength}}
+        by_hand = {**settings, "metric": None, "reg": {**settings["reg"], "strength": strength}}
         record = RunRecord(run(by_hand, f"by_hand{p}").folder)
         assert selection.fits["fold2"].metrics["val_loss"][p] == pytest.approx(record.rows[-1]["val_loss"], abs=1e-10)
     predicted = pd.read_csv("chosen/predictions.csv").query("fold == 2").sort_values("row")["probability"]
