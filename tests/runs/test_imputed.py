@@ -1,6 +1,7 @@
 """Runs with ``imputations``: the average of single fits to each completed table, and refusals."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -120,7 +121,7 @@ def test_refusals(overrides, words):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [NEWTON, SOLVER])
 def test_a_selection_judges_in_each_fold_the_run_on_its_training_rows(algorithm):
-    settings = settings_with_gaps(*algorithm) | {"metric": "val_loss"}
+    settings: dict[str, Any] = {**settings_with_gaps(*algorithm), "metric": "val_loss"}
     selection = plan_selection(settings, SelectOptions(folds=4, points=2, range=[0.01, 0.1]), "chosen").run()
     assert selection.cost["runs"] == 5 * 2 * 2
     chosen = selection.choice.chosen_index
