@@ -5,14 +5,16 @@ Times are minima over several alternating repetitions, since other load on the m
 
 import argparse
 
-from benchmarks import commands, decisions, rounds, scale, selection, storage
+from benchmarks import commands, communication, decisions, rounds, scale, selection, storage
 
 from fcorun.errors import suggest_name
 
 BENCHMARKS = {
     **{"round": rounds.one_round, "grid": rounds.grid, "start": commands.start_up, "shell": commands.one_run},
     **{"sweep": commands.sweep},
-    **{"fedgd": rounds.fedgd, "graphs": rounds.graphs, "select": selection.select, "stability": selection.stability},
+    **{"fedgd": rounds.fedgd, "graphs": communication.graphs, "channels": communication.channels},
+    **{"asynchronous": communication.asynchronous},
+    **{"select": selection.select, "stability": selection.stability},
     **{"nested": decisions.nested, "scores": decisions.scores, "debiased": decisions.debiased},
     **{"report": commands.report, "scale": scale.scale, "disk": storage.disk, "states": storage.states},
 }
@@ -20,7 +22,7 @@ BENCHMARKS = {
 
 def main() -> None:
     """Measure the benchmarks and print each row of a Markdown table when it is measured."""
-    summaries = "\n".join(f"  {name:9} {(bench.__doc__ or '').strip()}" for name, bench in BENCHMARKS.items())
+    summaries = "\n".join(f"  {name:12} {(bench.__doc__ or '').strip()}" for name, bench in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=f"benchmarks:\n{summaries}", formatter_class=argparse.RawDescriptionHelpFormatter
     )

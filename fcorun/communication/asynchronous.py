@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fcorun.clocks.none import NoClock
 from fcorun.communication.base import Topology
@@ -81,6 +82,7 @@ class Asynchronous(Topology):
         """Add the upload of the client that arrives to the buffer; update the server where the buffer is full."""
         (exchange,), server = parts.exchanges, state.server
         *own_states, memory = state.clients
+        memory = memory | {"model": _read_once(memory["model"], server["arrivals"])}
         upload, own_states, client_work = exchange.compute_clients(
             memory["model"], tuple(own_states), parts.draws, jnp.ones(1), sender_of=jnp.zeros(1, jnp.int32)
         )
@@ -109,3 +111,12 @@ class Asynchronous(Topology):
 
     def round_bytes(self, cohort, links, sizes):
         return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}
+
+
+def _read_once(model: Any, arrivals: Any) -> Any:
+    """Return the model that a client began from, read from the memory of all clients before the first use.
+
+    XLA would read the model anew for each use, and therefore copy the memory of all clients in each round before one
+    client's is overwritten. A condition whose value XLA does not know prevents both.
+    """
+    return lax.cond(arrivals >= 0, lambda value: value, lambda value: jax.tree.map(jnp.zeros_like, value), model)

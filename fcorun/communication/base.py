@@ -66,6 +66,7 @@ class Exchange(Protocol):
                 leading axis, of which each client receives one's.
             shares: (S,), the weights of one mean; or (E, S), the weights of E means, stacked along a leading axis; None
                 for the uploads themselves instead of a mean, stacked along the cohort, which stay at their clients.
+                With None each client has a sender of its own, whose states are stacked along the cohort.
         """
         ...
 

@@ -182,7 +182,7 @@ class Graph(Topology):
         """Compute the clients, update each node by its own upload, and have the nodes mix their messages."""
         nodes, memory, clients = state
         (exchange,) = parts.exchanges
-        uploads, clients, client_work = exchange.compute_clients(nodes, clients, parts.draws, None, parts.clients)
+        uploads, clients, client_work = exchange.compute_clients(nodes, clients, parts.draws, None)
         present = jnp.ones(len(parts.links.neighbours), bool)
         nodes, memory, update_work = exchange.update_each(nodes, uploads, memory, parts.draws, present)
         messages = parts.algorithm.edge_upload(nodes)

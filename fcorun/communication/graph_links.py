@@ -190,4 +190,7 @@ def mix(links: GraphLinks, messages: jax.Array) -> jax.Array:
     if width * _DENSE_SHARE > n_nodes:
         return jnp.tensordot(_traced_matrix(links, messages.dtype), messages, axes=1)
     weights = jnp.asarray(links.mixing, messages.dtype).reshape(n_nodes, width, *[1] * (messages.ndim - 1))
-    return sum(weights[:, k] * messages[links.neighbours[:, k]] for k in range(width))  # type: ignore[return-value]
+    mean = weights[:, 0] * messages
+    for k in range(1, width):
+        mean += weights[:, k] * messages[links.neighbours[:, k]]
+    return mean

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import jax
+import numpy as np
+
 from fcorun.configuration.compose import compose
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import build_engine, load_data
@@ -41,6 +44,24 @@ def engine_seconds(engine: Engine, points: list) -> Callable[[], float]:
     def run() -> float:
         snapshots = list(engine.run(points))
         return snapshots[-1].seconds - snapshots[0].seconds
+
+    run()
+    return run
+
+
+def processor_seconds(engine: Engine, points: list) -> Callable[[], float]:
+    """Return a function that measures the processor seconds of all rounds of a compiled engine, without evaluations."""
+    loop, state = engine._start_loop(points, [engine.federation.schedule.seed], engine.initial_state(points), None)
+    segment = loop.next_segment(0)
+    assert segment is not None
+    assert segment.n_rounds == engine.rounds
+    arguments = (loop.numbers, state, loop.rows, segment.rounds, np.int32(0))
+    advance = engine.programs.get(engine.federation.advance, *arguments)
+
+    def run() -> float:
+        begun = time.process_time()
+        jax.block_until_ready(advance(*arguments))
+        return time.process_time() - begun
 
     run()
     return run

@@ -103,31 +103,6 @@ def grid() -> Iterator[str]:
         yield f"| a round, {who}: a point of a 49-point grid | {each / rounds * 1e3:.3f} ms | 1 |"
 
 
-def graphs() -> Iterator[str]:
-    """Measure rounds on a star and on graphs: a client takes one epoch in minibatches, one full step, one minibatch."""
-    one_step = ("local_steps=1", "local_epochs=null")
-    works = {
-        "an epoch in minibatches of 10": ((), 50),
-        "one step on all rows": ((*one_step, "batch_size=null"), 50),
-        "one minibatch of 10": (one_step, 400),
-    }
-    for work, (overrides, rounds) in works.items():
-        fixed = (
-            "clients_per_round=null",
-            f"rounds={rounds}",
-            f"eval_every={rounds}",
-            "algo.client_lr=1e-3",
-            *overrides,
-        )
-        tasks = {"star": engine_seconds(*make_engine(*fixed))}
-        for graph in ("ring", "torus", "complete"):
-            tasks[graph] = engine_seconds(*make_engine(*fixed, "topology=graph", f"topology.graph={graph}"))
-        found = minimum_times(7, **tasks)
-        for name, seconds in found.items():
-            what = f"a round of `lasso`, all 64 clients, {work}: {name}"
-            yield f"| {what} | {seconds / rounds * 1e3:.2f} ms | {seconds / found['star']:.2f} |"
-
-
 def fedgd() -> Iterator[str]:
     """Measure 34,000 rounds of FedGD with 25 clients in float64, as for figure 3 of the FedSplit paper."""
     for data, rows in (("least_squares", 5000), ("least_squares_conditioned", 200)):
