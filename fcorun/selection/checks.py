@@ -14,6 +14,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.selection.folds import SubsetMasks, check_groups_within_clients, describe_subset
+from fcorun.tables.data_warnings import abbreviate
 
 
 def check_subsets(
@@ -142,7 +143,8 @@ def _check_events(data: FederatedData, name: str, subset: SubsetMasks) -> None:
     """Raise UserError if a fold or a half has no event to train on, or a fold holds none out."""
     is_event = data.train.y > 0
     if not is_event[subset.train].any():
-        raise UserError("no event is among the rows that are left in a fold or a half: give fewer folds, or by=rows")
+        raise UserError(f"no event is among the rows that are left in a fold or a half, and all training rows have "
+                        f"{int(is_event.sum())}: give by=rows or fewer folds, or more rows")  # fmt: skip
     if subset.validation.any() and not is_event[subset.validation].any():
         raise UserError(f"{describe_subset(name)} holds out no event, so that its loss says nothing: give "
                         "fewer folds, or by=rows")  # fmt: skip
@@ -157,6 +159,22 @@ def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
                 f"metric={metric} ranks rows of two classes, and {describe_subset(name)} holds out '"
                 f"{data.classes[classes[0]]}' only: give metric=loss, or fewer folds"
             )
+
+
+def warn_one_class_folds(data: FederatedData, folds: Mapping[str, SubsetMasks]) -> list[str]:
+    """Return a warning about folds, by their names, that hold out rows of one of two classes only."""
+    if len(data.classes) != 2 or data.train.stays_at_sites:
+        return []
+    y = data.train.y
+    of_one_class = [describe_subset(name) for name, fold in folds.items() if len(np.unique(y[fold.validation])) == 1]
+    if not of_one_class:
+        return []
+    counts = np.bincount(y.astype(int), minlength=2)
+    rare = int(counts.argmin())
+    return [
+        f"{abbreviate(of_one_class)}: the rows held out are of one class only, so that the metric says nothing of the "
+        f"other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
+    ]
 
 
 def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> None:

@@ -11,11 +11,12 @@ from four_clients import OWNER, SCORE, X, config
 from helpers import fails, not_none
 from sklearn.linear_model import Lasso
 
+from fcorun.datasets.subset import check_classes
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.score_intervals.options import read_scored_record
 from fcorun.reports.page import write as html_report
-from fcorun.selection.checks import check_outer_folds
+from fcorun.selection.checks import check_outer_folds, warn_one_class_folds
 from fcorun.selection.cross_validation.nested import draw_nested_folds
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
@@ -161,6 +162,13 @@ def test_outer_folds_that_cannot_be_judged_are_refused():
     data = data_of(y=(np.arange(60) < 12).astype(int))  # of client a alone
     with fails("outer fold 1 holds out", "only", "give fewer outer_folds"):
         check_outer_folds(data, draw(data, 4, 3, by="clients").outer_subsets)
+    outer_subsets = draw(data, 4, 3, by="clients").outer_subsets
+    (warning,) = warn_one_class_folds(data, outer_subsets)
+    assert warning.startswith("outer fold 1, outer fold 2, outer fold 3 and 1 more: the rows held out are of one class")
+    assert "'1' has 12 training rows: give fewer folds" in warning
+    assert warn_one_class_folds(data_of(y=np.arange(60) % 2), outer_subsets) == []
+    with fails("has 12 of 60 training rows", "fewer folds"):
+        check_classes(data, np.arange(60) >= 12)
     with fails("outer_folds=13 is more than the 12 training rows of client a"):
         draw(data_of(), 13, 3)
     with fails("in the rows that outer fold", "folds=12 is more than the"):

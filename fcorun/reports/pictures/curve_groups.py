@@ -82,6 +82,7 @@ def shape_square(ax: Any, limit: float = 1.0) -> None:
     """Give both axes of a panel the same range, from 0 to a limit, and few ticks."""
     from matplotlib.ticker import MaxNLocator
 
+    limit = limit or 1.0  # where all numbers are 0
     margin = 0.02 * limit
     ax.set_xlim(-margin, limit + margin)
     ax.set_ylim(-margin, limit + margin)
