@@ -150,9 +150,8 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
     described = [f"'{name}' ({share:.0%} of the rows)" for name, share in shares.items() if share >= LARGE_GAP_SHARE]
     if not described:
         return ""
-    advice = "imputations=30 of a record with reg=none" if inference.problem.has_penalty else "imputations=30"
-    if inference.rows is None:
-        advice = "no message of sites"
+    of_record = " of a record with reg=none" if inference.problem.has_penalty else ""
+    advice = "sites do not impute them" if inference.rows is None else f"imputations=30{of_record} imputes them"
     return (f"gaps in {abbreviate(described)} have one value, as if it had been recorded: where gaps depended on the "
             "outcome, simulated intervals of a level of 95 % covered 58 to 79 % of the coefficients that are not 0; "
-            f"{advice} imputes them")  # fmt: skip
+            f"{advice}")  # fmt: skip

@@ -197,7 +197,7 @@ class RestrictedSums:
 def infer_over_sites(
     planned: PlannedIntervals, experiment: PreparedExperiment, data: FederatedData, record: FittedRecord
 ) -> list[str]:
-    """Write inference.csv, its text and its pictures into the record of a run, and return its warnings.
+    """Write inference.csv, its text and its pictures into the record of a run, and return lines of warnings.
 
     ``data`` describe the rows of the sites. Without intervals, the text says why. Raises SiteRefusal and SiteLost.
     """
@@ -210,10 +210,12 @@ def infer_over_sites(
         write_atomically(record.folder / INTERVALS_TEXT, f"{sentence}\n")
         return [sentence]
     table = build_table(inference)
-    lines = [*describe(inference, table), *(f"warning: {sentence}" for sentence in warnings)]
-    for name, content in make_files(table, lines, str(experiment.settings.style)).items():
+    lines = [f"warning: {sentence}" for sentence in warnings]
+    for name, content in make_files(
+        table, [*describe(inference, table), *lines], str(experiment.settings.style)
+    ).items():
         write_atomically(record.folder / name, content)
-    return warnings
+    return lines
 
 
 def _infer(

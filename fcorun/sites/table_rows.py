@@ -142,7 +142,11 @@ class SiteTable:
     @cached_property
     def gap_counts(self) -> dict[str, np.ndarray]:
         """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
-        return {name: self.count_rows(is_missing(column)) for name, column in self.columns.items()}
+        counts, none = {}, np.zeros((len(self.clients), len(self.masks)), np.int64)
+        for name, column in self.columns.items():
+            has_gap = is_missing(column)
+            counts[name] = self.count_rows(has_gap) if has_gap.any() else none
+        return counts
 
     def count_rows(self, selected: np.ndarray) -> np.ndarray:
         """Return the numbers of training, validation and test rows of each client in the mask ``selected``, (M, 3)."""
@@ -327,7 +331,9 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
     """
     missing = table.options.missing
     for column, gaps in table.gap_counts.items():
-        if missing == "refuse" and gaps.any():
+        if not gaps.any():
+            continue
+        if missing == "refuse":
             yield UserError(f"column '{column}' has gaps: give data.missing=mean, median or indicator in the plan, or "
                             f"data.ignore=[{column}]")  # fmt: skip
             continue

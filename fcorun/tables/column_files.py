@@ -126,7 +126,7 @@ def read_header(file: Path, ending: str) -> list[str]:
     import pandas as pd
 
     sep = detect_separator(file, ending)
-    return pd.read_csv(file, sep=sep, header=None, nrows=1, dtype=str).iloc[0].dropna().tolist()
+    return pd.read_csv(file, sep=sep, header=None, nrows=1, dtype=object).iloc[0].dropna().tolist()
 
 
 def detect_separator(file: Path, ending: str) -> str:
@@ -143,8 +143,8 @@ def _columns_with_commas(frame: Any) -> dict[str, Any]:
     from pandas.api import types
 
     columns = {}
-    for name in frame.columns:
-        if not types.is_numeric_dtype(frame[name].dtype):
+    for name, dtype in frame.dtypes.items():
+        if not types.is_numeric_dtype(dtype):
             values = frame[name].dropna().astype(str)
             if values.str.contains(",", regex=False).any() and values.str.fullmatch(_NUMBER).all():
                 columns[name] = values

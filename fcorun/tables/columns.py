@@ -250,8 +250,8 @@ def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, li
     from pandas.api import types
 
     tokens = {}
-    for name in frame.columns:
-        if str(name) not in text_columns and not types.is_numeric_dtype(frame[name].dtype):
+    for name, dtype in frame.dtypes.items():
+        if not types.is_numeric_dtype(dtype) and str(name) not in text_columns:
             is_token = frame[name].isin(MISSING_TOKENS)
             if is_token.any():
                 tokens[name] = sorted(set(frame[name][is_token]))
