@@ -29,6 +29,7 @@ from fcorun.trust import import_trusted_module, import_user_module, is_free_to_i
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
+PositiveFraction = Annotated[float, "positive", "between 0 and 1"]
 Decay = Annotated[float, "between 0 and 1", "less than 1"]
 Relaxation = Annotated[float, "positive", "at most 2"]
 Level = Annotated[float, "positive", "less than 1"]

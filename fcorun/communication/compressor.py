@@ -15,6 +15,7 @@ from fcorun.communication.base import Channel
 from fcorun.config import AUTO
 from fcorun.errors import UserError
 from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.regularizers.base import Constraint
 
 Feedback = Literal["auto", "none", "ef", "ef21", "diana"]
 
@@ -97,6 +98,7 @@ class Compressor(Channel):
             if traits.feedback:
                 user, mend = f"algo={algo}", "choose uplink=randk, qsgd or natural"
             raise UserError(f"{user} needs an unbiased compressor, and uplink={name} is biased: {mend}")
+        _check_constraint(plugins, names, "uplink")
 
     def check_downlink(self, plugins, names, settings):
         """Refuse what a broadcast with memory, "ef21", would spoil. Raises UserError."""
@@ -111,6 +113,7 @@ class Compressor(Channel):
         self.check_counted_broadcasts(plugins["algo"], names)
         if not isinstance(plugins["mirror"], Euclidean):
             raise UserError(f"{name} leaves the domain of mirror={names['mirror']}: leave one of them out")
+        _check_constraint(plugins, names, "downlink")
 
     def client_memory(self, upload):
         if self.feedback == "none":
@@ -156,6 +159,14 @@ class Compressor(Channel):
             number_bits = 8 * leaf.dtype.itemsize
             saved += leaf.size * leaf.dtype.itemsize - math.ceil(self.message_bits(leaf.size, number_bits) / 8)
         return max(declared_bytes - saved, 0)
+
+
+def _check_constraint(plugins: Mapping[str, Any], names: Mapping[str, str], section: str) -> None:
+    """Refuse a constraint that the server would not restore after a compressed message. Raises UserError."""
+    if isinstance(plugins["reg"], Constraint) and plugins["reg"].applied_by == "client":
+        raise UserError(f"{section}={names[section]} moves the server's model out of the set of reg={names['reg']}, "
+                        "and with reg.applied_by=client the server does not project onto it: give reg.applied_by=both"
+                        )  # fmt: skip
 
 
 def upload_errors(uplink: Channel, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float]:

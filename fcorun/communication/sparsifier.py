@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, UInt
 
 from fcorun.communication.compressor import Compressor
-from fcorun.config import Fraction
+from fcorun.config import PositiveFraction
 
 _ROUNDING = 1e-6  # relative; so that fraction * size is rounded alike in all precisions
 
@@ -23,7 +23,7 @@ class Sparsifier(Compressor):
         fraction: the fraction of the numbers that is sent, rounded to a whole number of them, at least one.
     """
 
-    fraction: Fraction = 0.1
+    fraction: PositiveFraction = 0.1
 
     def count(self, size: int) -> jax.Array:
         """Return how many of ``size`` numbers are sent; the fraction may be traced."""

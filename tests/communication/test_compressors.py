@@ -177,5 +177,12 @@ def test_refusals():
         prepare(small_for("fedavg", "uplink=sign", "uplink.feedback=diana"))
     with fails("uplink.fraction=2", "between 0 and 1"):
         prepare(small_for("fedavg", "uplink=randk", "uplink.fraction=2"))
+    with fails("uplink.fraction=0", "positive"):
+        prepare(small_for("fedavg", "uplink=topk", "uplink.fraction=0"))
+    on_clients = ("reg=simplex", "reg.applied_by=client", "clients_per_round=null")
+    for section in ("uplink", "downlink"):
+        with fails(f"{section}=topk moves the server's model out of the set of reg=simplex", "reg.applied_by=both"):
+            prepare(small_for("fedmid", *on_clients, f"{section}=topk"))
+    prepare(small_for("fedmid", "reg=simplex", "uplink=topk"))
     with fails("uplink.levels=0"):
         prepare(small_for("fedavg", "uplink=qsgd", "uplink.levels=0"))
