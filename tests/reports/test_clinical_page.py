@@ -127,7 +127,7 @@ def test_what_was_asked():
     assert "hospital|rows|for training|for validation|with the outcome|share" in text
     assert "Bern|60|50|10|12|20 %" in text
     assert "all|100|80|20|25|25 %" in text
-    assert "the columns patient; no row was left out" in text
+    assert "the column patient; no row was left out" in text
     assert "20 rows (20 %) for validation, drawn at random among each hospital&#x27;s rows" in text
     assert "sex|7|7.0 %|F" in text
 

@@ -55,7 +55,7 @@ def _describe_choice(model: TableModel) -> str:
     if about:
         rule = _RULES.get(str(about.get("rule")), f"the rule {about.get('rule')}")
         metric = str(about.get("metric"))
-        scores = f"{_METRICS.get(metric, metric)} over {about.get('folds')} folds of {about.get('by')}"
+        scores = f"{_METRICS.get(metric, metric)} over {model.folds}"
         chosen = models.parse_float(about.get("chosen"))
         return (
             f"The {about.get('param_name')} of the penalty ({penalty}) was chosen by cross-validation: of all values "

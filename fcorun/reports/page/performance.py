@@ -63,7 +63,8 @@ def performance_blocks(model: TableModel) -> list[str]:
     if model.selection and any(row["set"] == "out_of_fold" for row in rows):
         sentences[-1] += _NESTED if model.selection.get("nested") else _CHOSEN_ON_SAME_FOLDS
     for intervals in model.score_intervals:
-        sentences.append(". ".join([f"In brackets: {intervals.title}", *intervals.warnings]) + ".")
+        warnings = [text[:1].upper() + text[1:] for text in intervals.warnings]
+        sentences.append(". ".join([f"In brackets: {intervals.title}", *warnings]) + ".")
     blocks = [score_table(model, rows), *(paragraph(text, "small") for text in sentences), client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:

@@ -42,7 +42,10 @@ def question_blocks(model: TableModel) -> list[str]:
     """Return the rows by client, and facts on the columns, the gaps and the rows that were held out."""
     notes = []
     for warning in model.summary.get("warnings") or ():
-        text = hide_row_numbers(str(warning).removeprefix(f"data.path={model.config.get('data.path')}: "))
+        text = str(warning)
+        for option in ("path", "group"):  # which the page tells in words
+            text = text.removeprefix(f"data.{option}={model.config.get(f'data.{option}')}: ")
+        text = hide_row_numbers(text)
         if not text.startswith(_TOLD_ELSEWHERE) or (text.startswith("gaps") and "gaps" not in model.data):
             notes.append(text[:1].upper() + text[1:] + ".")
     gaps = [_gap_table(model), *missing_by_outcome(model)]
@@ -135,7 +138,8 @@ def _describe_left_out(model: TableModel) -> str:
     dropped = [*(model.config.get("data.ignore") or ()), *(model.config.get("data.keep") or ())]
     parts = []
     if dropped:
-        parts.append(f"the columns {', '.join(model.label(str(name)) for name in dropped)}")
+        noun = "column" if len(dropped) == 1 else "columns"
+        parts.append(f"the {noun} {', '.join(model.label(str(name)) for name in dropped)}")
     if model.config.get("data.only"):
         parts.append("all columns that are not named above")
     return "; ".join([*parts, "no row was left out"])
@@ -164,9 +168,10 @@ def _describe_held_out(model: TableModel) -> str:
     if not parts:
         parts.append("no row for validation or test")
     if model.selection:
-        folds = f"{model.selection.get('folds')} folds of {model.selection.get('by')}"
         rows = int(model.data.get("examples") or 0)
-        parts.append(f"the {rows:,} training rows were divided into {folds}, to choose the strength of the penalty")
+        parts.append(
+            f"the {rows:,} training rows were divided into {model.folds}, to choose the strength of the penalty"
+        )
         nested = model.selection.get("nested")
         if isinstance(nested, dict):
             parts.append(f"{nested.get('folds')} outer folds judge the whole procedure, choice included")

@@ -54,6 +54,13 @@ class TableModel:
         """The content of selection.json; empty without a selection."""
         return read_json(self.selection_folder / SELECTION_FILE) if self.selection_folder else {}
 
+    @property
+    def folds(self) -> str:
+        """The folds of the selection in words: "5 folds of rows", or of whole groups."""
+        by = str(self.selection.get("by"))
+        units = "whole groups" if by == "rows" and self.config.get("data.group") else by
+        return f"{self.selection.get('folds')} folds of {units}"
+
     @cached_property
     def encoding(self) -> Encoding:
         """The columns of the table that are features; without columns if the record does not describe them."""
