@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from helpers import composed, fails, not_none
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows
 from fcorun.selection.comparison import files
 from fcorun.selection.comparison.candidates import compose_candidates
-from fcorun.selection.comparison.compare import compare_rows, plan_comparison
+from fcorun.selection.comparison.compare import _merge_warnings, compare_rows, plan_comparison
 from fcorun.selection.comparison.mean import predict_means
 from fcorun.selection.comparison.options import CompareOptions
 from fcorun.selection.comparison.result import BETTER, UNCLEAR, WORSE, ModelComparison, order_scores
@@ -102,6 +104,14 @@ def test_who_profits_and_who_loses():
     lines = "\n".join(describe_comparison(result))
     assert "log loss out of fold" in lines
     assert f"{row.value:.4f}+" in lines
+
+
+def test_a_warning_about_several_candidates_is_one_line():
+    selections: dict[str, Any] = {
+        name: SimpleNamespace(warnings=warnings)
+        for name, warnings in (("shared", ["few evaluations"]), ("local", ["tied", "few evaluations"]))
+    }
+    assert _merge_warnings(selections) == ["shared, local: few evaluations", "local: tied"]
 
 
 def test_equal_models_cannot_be_told_apart():

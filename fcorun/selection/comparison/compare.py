@@ -85,8 +85,7 @@ class ComparisonPlan:
             warnings.append("mean is left out: it is for targets without data.offset, and for no times to events")
         else:
             rows[MEAN] = predict_means(rows[SHARED])
-        for name, selection in selections.items():
-            warnings += [f"{name}: {sentence}" for sentence in selection.warnings]
+        warnings += _merge_warnings(selections)
         table, findings = compare_rows(rows, self.options, shared.experiment.settings.seed)
         data = shared.study.data
         return ModelComparison(
@@ -171,6 +170,15 @@ def compare_rows(
 
 def _bootstrapped(rows: Sequence[IntervalRow]) -> list[IntervalRow]:
     return [row for row in rows if row.method == BOOTSTRAP]
+
+
+def _merge_warnings(selections: Mapping[str, Selection]) -> list[str]:
+    """Return the warnings of all candidates, each once, after the names of the candidates that it is about."""
+    candidates: dict[str, list[str]] = {}
+    for name, selection in selections.items():
+        for sentence in selection.warnings:
+            candidates.setdefault(sentence, []).append(name)
+    return [f"{', '.join(names)}: {sentence}" for sentence, names in candidates.items()]
 
 
 def _list_choices(selections: Mapping[str, Selection]) -> dict[str, list[dict[str, float]]]:
