@@ -27,6 +27,12 @@ def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: 
                         f"{names['objective']} is none: leave imputations out")  # fmt: skip
     from fcorun.datasets.sites import Sites
 
+    for key, value, reason in (
+        ("standardize", "per_client", "makes the scale depend on imputed values: give pooled or none"),
+        ("missing", "indicator", "makes a feature of each gap, of which imputed values have none: give mean or median"),
+    ):
+        if getattr(plugins["data"], key, None) == value:
+            raise UserError(f"{option}: data.{key}={value} {reason}")
     if isinstance(plugins["data"], Sites):
         raise UserError(f"{option} imputes all rows in one place, and these stay at their sites: leave imputations out")
 
