@@ -17,6 +17,7 @@ import pytest
 from fast_compilation import speed_up_compilation
 from fast_composition import speed_up_composition
 from fast_pictures import speed_up_pictures
+from sampled_tests import HELP, PARTS, choose_slow_tests, is_in_part
 from shape_checks import check_shapes
 from shared_programs import share_programs
 
@@ -57,6 +58,36 @@ speed_up_compilation()
 speed_up_composition()
 speed_up_pictures()
 share_programs()
+
+
+def pytest_addoption(parser):
+    """Add the option that chooses slow tests."""
+    choices = ["all", "sample", *(str(part + 1) for part in range(PARTS))]
+    parser.addoption("--slow-tests", choices=choices, metavar="all|sample|PART", help=HELP)
+
+
+def pytest_configure(config):
+    """Decide which slow tests this session runs; processes of pytest-xdist receive the decision."""
+    if not hasattr(config, "workerinput"):
+        config.option.slow_tests = choose_slow_tests(config)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say that the session ran a part of the slow tests."""
+    part = config.option.slow_tests
+    if part != "all":
+        terminalreporter.write_line(f"slow tests: part {part} of {PARTS}, by the commit; --slow-tests=all runs all")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselect the slow tests of other parts."""
+    part = config.option.slow_tests
+    if part == "all":
+        return
+    others = [item for item in items if item.get_closest_marker("slow") and not is_in_part(item.nodeid, int(part))]
+    config.hook.pytest_deselected(items=others)
+    skipped = set(others)
+    items[:] = [item for item in items if item not in skipped]
 
 
 def pytest_collection_finish():
