@@ -270,9 +270,6 @@ def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules:
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
     """Return the experiment of plain values, made by the class that Python programs use. Raises UserError."""
-    from fcorun.system.machine import import_jax
-
-    import_jax()
     from fcorun.api.experiment import Experiment
 
     return Experiment.from_config(values).prepared

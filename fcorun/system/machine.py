@@ -5,9 +5,7 @@ JAX is imported in the functions that use it, so that data sets can be loaded be
 
 import contextlib
 import os
-import sys
 from dataclasses import dataclass
-from importlib import import_module, metadata
 from pathlib import Path
 
 import psutil
@@ -124,22 +122,6 @@ def format_gib(bytes_: float) -> str:
     """
     size = bytes_ / 2**30
     return f"{size:,.0f} GiB" if size >= 100 else f"{size:.3g} GiB"
-
-
-def import_jax() -> None:
-    """Import JAX without its search for a plug-in for AMD's GPUs, unless a package of that name is installed.
-
-    JAX reads the metadata of all installed packages for it, which for two hundred of them takes a sixth of its import.
-    """
-    if "jax" in sys.modules:
-        return
-    find_packages = metadata.distributions
-    if not any(next(Path(folder).glob("jax_rocm*"), None) for folder in sys.path):
-        metadata.distributions = lambda: iter(())
-    try:
-        import_module("jax")
-    finally:
-        metadata.distributions = find_packages
 
 
 def use_cores_as_devices(at_least: int = 1) -> None:
