@@ -32,11 +32,13 @@ from .fedopt import FedOpt
 from .fedpd import FedPD
 from .fedprox import FedProx
 from .fedsplit import FedSplit
+from .fsvrg import FSVRG
 from .gossip import GossipAlgorithm
 from .gram import Gram
 from .local import Local
 from .local_data import LocalData
 from .local_fit import LocalFitAlgorithm
+from .mean_gradient import MeanGradientAlgorithm
 from .meta_analysis import MetaAnalysis
 from .mixture import Mixture
 from .newton import Newton
@@ -63,6 +65,7 @@ __all__ = [
     "DLSA",
     "EDSL",
     "EF21",
+    "FSVRG",
     "NIDS",
     "SDANE",
     "Algorithm",
@@ -99,6 +102,7 @@ __all__ = [
     "Local",
     "LocalData",
     "LocalFitAlgorithm",
+    "MeanGradientAlgorithm",
     "MetaAnalysis",
     "Mixture",
     "Newton",

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, LocalData
+from fcorun.algorithms.base import LocalData
+from fcorun.algorithms.mean_gradient import MeanGradientAlgorithm
 from fcorun.config import Count, NonNegative
 from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Problem
@@ -16,8 +17,8 @@ _SMALLEST_CONVEXITY = 1e-4  # of the smoothness, for the momentum of the inner s
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftedAlgorithm(Algorithm):
-    """An algorithm with two exchanges in a round: the mean gradient, then solutions of problems shifted by it.
+class ShiftedAlgorithm(MeanGradientAlgorithm):
+    """An algorithm whose clients receive the mean gradient, and then solve problems shifted by it.
 
     A client's gradient at w is replaced by the mean gradient of all clients: argmin f(u) - <shift, u> + mu / 2
     ||u - w||^2 + psi(u), with shift = grad f(w) - mean gradient. If the curvature of F exceeds that of f by at most mu,
@@ -38,26 +39,6 @@ class ShiftedAlgorithm(Algorithm):
 
     def auto(self, constants):
         return {"mu": max(constants.cohort_smoothness - constants.strong_convexity, 1e-4 * constants.smoothness)}
-
-    def init(self, problem, w0):
-        zeros = problem.zeros(w0.dtype)
-        return {"w": w0, "gradient": zeros}, {"w": w0, "gradient": zeros}
-
-    def first_broadcast(self, server):
-        return server["w"]
-
-    def first_local(self, problem, server, client, data):
-        gradient = problem.gradient(server, data.whole)
-        return gradient, {"w": server, "gradient": gradient}
-
-    def first_server(self, problem, server, mean):
-        return server | {"gradient": mean}
-
-    def broadcast(self, server):
-        return server["gradient"]
-
-    def output(self, problem, server):
-        return server["w"]
 
     def solve(
         self, problem: Problem, data: LocalData, start: Vector, shift: Vector, mu: Real, eta: Real = 1.0, **stop: Real

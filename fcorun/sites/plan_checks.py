@@ -15,10 +15,9 @@ from fcorun.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.problem.problem import Problem
 from fcorun.sites.planned_selection import PlannedSelection
 
-_FEATURES, _CLASSES = (
-    2,
-    {"regression": 0, "binary": 2, "multiclass": 3, "survival": 0},
-)  # of a model whose shapes tell its outputs
+# The numbers of features and of classes of a model whose shapes tell its outputs
+_FEATURES = 2
+_CLASSES = {"regression": 0, "binary": 2, "multiclass": 3, "survival": 0}
 _ONE_OUTPUT = "a linear model of one output with psi on its weights"
 
 

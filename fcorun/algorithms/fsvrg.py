@@ -1,0 +1,50 @@
+"""Federated SVRG."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.mean_gradient import MeanGradientAlgorithm
+from fcorun.algorithms.two_rates import auto_client_lr
+from fcorun.config import AUTO, AutoPositive
+
+
+@dataclass(frozen=True)
+class FSVRG(MeanGradientAlgorithm):
+    """Federated SVRG: in local steps, the mean gradient of all clients at w corrects the gradients of minibatches.
+
+    A corrected gradient is that of F at w, and differs from it by little near w. At the optimum all corrected gradients
+    are that of F, so that the optimum is a fixed point for any minibatches and any number of local steps. The paper has
+    psi = 0, and scales coordinates by how many clients have them; here psi is in each client's steps, our extension,
+    and all coordinates count alike.
+
+    Attributes:
+        client_lr: eta_c; "auto" is 1 / (K L), for K local steps.
+    """
+
+    source = "@konecny2016 without its scaling of coordinates, psi = 0"
+
+    client_lr: AutoPositive = AUTO
+
+    traits = Traits(
+        psi_sides=("client",),
+        needs_convex_psi=True,
+        partial=False,
+        exact="composite",
+        robust_to_uneven_steps=True,
+        uploads="points",
+    )
+
+    def auto(self, constants):
+        return {"client_lr": auto_client_lr(constants)}
+
+    def local(self, problem, server, client, data):
+        mean_gradient, anchor = server, client["w"]
+
+        def step(w, batch):
+            correction = mean_gradient - problem.gradient(anchor, batch)
+            return problem.prox(w - self.client_lr * (problem.gradient(w, batch) + correction), self.client_lr)
+
+        return data.steps(step, anchor) - anchor, client
+
+    def server(self, problem, server, mean):
+        return server | {"w": server["w"] + mean}
