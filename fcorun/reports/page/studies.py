@@ -113,9 +113,15 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
 def describe_selection(about: dict[str, Any], name: str) -> str:
     """Return a sentence on the folds of a selection, the chosen number and the rule, given its selection.json."""
     number, metric = str(about.get("param_name")), str(about.get("metric"))
-    text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
+    text = f"{about.get('label', name)}: {number} by {metric} over {describe_folds(about)}"
     chosen = f"chosen {parse_float(about.get('chosen')):.4g}{describe_second(about)} by the rule {about.get('rule')}"
     return f"{text}, {chosen}{_describe_status(str(about.get('status')))}"
+
+
+def describe_folds(about: Mapping[str, Any]) -> str:
+    """Return "5 folds of rows", or of whole groups, or of clients, given a selection.json."""
+    by = str(about.get("by"))
+    return f"{about.get('folds')} folds of {'whole groups' if by == 'rows' and about.get('group') else by}"
 
 
 def describe_second(about: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from fcorun.records.formats import READ_ERRORS, read_json, read_summary
 from fcorun.records.record import SELECTION_FILE, STABILITY_FILE, Record
 from fcorun.reports.page.models import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
+from fcorun.reports.page.studies import describe_folds
 from fcorun.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.tables.labels import label_column, label_features
 
@@ -57,9 +58,7 @@ class TableModel:
     @property
     def folds(self) -> str:
         """The folds of the selection in words: "5 folds of rows", or of whole groups."""
-        by = str(self.selection.get("by"))
-        units = "whole groups" if by == "rows" and self.config.get("data.group") else by
-        return f"{self.selection.get('folds')} folds of {units}"
+        return describe_folds(self.selection)
 
     @cached_property
     def encoding(self) -> Encoding:
