@@ -33,11 +33,13 @@ def test_a_file_holds_one_idea():
     assert {place: n for place, n in lengths.items() if n > 400} == {}
 
 
+@pytest.mark.slow
 def test_a_function_tells_one_thing():
     lengths = {f"{place}: {f.name}": (f.end_lineno or 0) - f.lineno + 1 for place, f in functions()}
     assert {function: n for function, n in lengths.items() if n > 80} == {}
 
 
+@pytest.mark.slow
 def test_no_call_has_more_than_five_arguments_without_names():
     found = [
         f"{place}:{node.lineno}"
@@ -64,6 +66,7 @@ def names_no_encoding(call: ast.Call) -> bool:
     return "text" in keys or name in ("read_text", "write_text") or (name == "open" and not binary)
 
 
+@pytest.mark.slow
 def test_text_files_are_read_and_written_in_a_named_encoding():
     """Windows takes another one than UTF-8 where none is named."""
     root = Path(__file__).resolve().parents[1]
@@ -109,6 +112,7 @@ def documented(trees=TREES):
                 yield f"{place}: {getattr(node, 'name', 'module')}", node, re.split(r"\W", text, maxsplit=1)[0]
 
 
+@pytest.mark.slow
 def test_no_docstring_begins_with_a_pronoun():
     root = Path(__file__).resolve().parents[1]
     others = [path for name in ("docs", "hydra_plugins", "scripts", "tests") for path in root.glob(f"{name}/**/*.py")]
@@ -116,6 +120,7 @@ def test_no_docstring_begins_with_a_pronoun():
     assert [place for place, _, word in documented(trees) if word in BANNED_OPENINGS] == []
 
 
+@pytest.mark.slow
 def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():
     functions = [(place, word) for place, node, word in documented()
                  if isinstance(node, ast.FunctionDef) and not is_property(node)]  # fmt: skip
@@ -131,6 +136,7 @@ def test_no_two_classes_have_the_same_name():
     assert twice == set()
 
 
+@pytest.mark.slow
 def test_only_algorithms_name_algorithms():
     """Advice and refusals on an algorithm stand in its file, so that an algorithm of a user can say the same."""
     names = set(find_choices("algo")) - {
@@ -151,6 +157,7 @@ def test_only_algorithms_name_algorithms():
     assert named == []
 
 
+@pytest.mark.slow
 def test_no_room_is_imported_by_name_at_run_time():
     """Only classes of a configuration are, by ``config.locate``, and public names."""
     dynamic = [

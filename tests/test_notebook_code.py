@@ -100,6 +100,7 @@ def test_the_digest_changes_with_what_the_class_refers_to(notebook, cell, change
     assert (code_of(notebook) != before) == changes
 
 
+@pytest.mark.slow
 def test_the_record_keeps_the_code_and_other_globals_are_refused(notebook):
     data = fcorun.Lasso(clients=10, samples=4, features=4, nonzeros=1, validation_samples=1)
     experiment = fcorun.Experiment(

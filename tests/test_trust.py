@@ -100,6 +100,7 @@ def inbox(ran):
     return "inbox"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")  # which no font has, in a picture
 @pytest.mark.parametrize("command", ["report", "results", "plot", "weights", "cite", "predict"])
 def test_a_record_of_somebody_else_is_data(command, inbox, ran, capsys):
@@ -248,7 +249,8 @@ def test_yaml_of_records_has_limits(tmp_path):
     path = tmp_path / "config.yaml"
     bombs = {
         "alias": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
-        "within each other": "a: " + "[" * 200_000,  # which ends the process where libyaml sees it
+        # which ends the process where libyaml sees it, but for versions that have a limit
+        "within each other|nesting depth": "a: " + "[" * 200_000,
         "something else": "1: c\n",
         "python/object": "a: !!python/object/apply:os.system [echo]\n",
         "Exceeds the limit": "a: " + "1" * 10_000,

@@ -58,6 +58,7 @@ def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
     np.testing.assert_allclose(path(config), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_client_and_one_step_is_dual_averaging(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE_STEP, sizes=(20,))
     data, expected, total = load_data(prepare(config)), [np.zeros(7)], np.zeros(7)
@@ -67,6 +68,7 @@ def test_one_client_and_one_step_is_dual_averaging(tmp_path):
     np.testing.assert_allclose(path(config), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_first_output_of_feddualavg_is_a_thresholded_mean_gradient(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE_STEP, "rounds=1", "client_weighting=uniform")
     data = load_data(prepare(config))
@@ -92,6 +94,7 @@ class Orthant(Regularizer):
         return jnp.maximum(z, 0)
 
 
+@pytest.mark.slow
 def test_fedmid_with_an_indicator_is_projected_sgd(tmp_path):
     config = ragged(tmp_path, "algo=fedmid", "batch_size=4", "algo.client_lr=0.05", "algo.server_lr=1")
     config["reg"] = {"name": "orthant", "class": f"{__name__}.Orthant"}
@@ -179,6 +182,7 @@ def shrinking_steps(*overrides):
     return config
 
 
+@pytest.mark.slow
 def test_clients_keep_their_state():
     config = shrinking_steps()
     experiment = prepare(config)
@@ -200,6 +204,7 @@ def test_clients_keep_their_state():
     np.testing.assert_allclose(flat({k: v[0] for k, v in now.solution.items()}), w, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_clients_keep_their_state_through_an_interruption():
     whole = run(shrinking_steps(), "whole")
     with pytest.raises(KeyboardInterrupt):

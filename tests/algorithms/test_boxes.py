@@ -77,6 +77,7 @@ def test_exact_algorithms_reach_the_composite_optimum(name, options):
     assert gaps(points, SPARSE)[-1] < 1e-8
 
 
+@pytest.mark.slow
 def test_fast_fedda_with_local_steps_approaches_the_optimum_slowly():
     gap = gaps(solve("fast_fedda", 800, gamma=LARGEST, mu=SMALLEST, steps=5, psi_prox=L1), SPARSE)
     np.testing.assert_allclose(gap[[199, 399]] / gap[[399, 799]], 2, rtol=0.1)
@@ -86,6 +87,7 @@ def test_fast_fedda_with_local_steps_approaches_the_optimum_slowly():
 # ---------------------------------------------------------------- fixed points other than the optimum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("e", [1, 2, 10, 100])
 def test_fedgd_ends_at_its_closed_form(e):
     s = 0.5 / LARGEST
@@ -123,6 +125,7 @@ def test_fedsplit_converges_at_the_rate_of_theorem_1(condition):
     assert (gaps(points, best) <= bound + 1e-12).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eps", [1e-1, 1e-3])
 def test_fedsplit_with_a_ridge_approximates_the_optimum(eps):
     """Theorem 2: a ridge of eps / ||x1 - x*||^2 costs at most eps of the objective."""

@@ -29,18 +29,21 @@ def test_diana_is_proximal_gradient_on_memories_of_its_compressor(tmp_path):
     assert np.abs(named - points(tmp_path, *steps)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_ef21_is_proximal_gradient_on_memories_of_its_compressor(tmp_path):
     named = points(tmp_path, "algo=ef21", "algo.step=0.03")
     steps = ("algo=fedmid_osp", "local_epochs=null", "local_steps=1", "algo.client_lr=0.03", "algo.server_lr=1")
     np.testing.assert_allclose(named, points(tmp_path, *steps, "uplink=topk", "uplink.feedback=ef21"), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_compression_fedcef_is_fedcomposite(tmp_path):
     steps = ("local_epochs=null", "local_steps=4", "algo.client_lr=0.02", "algo.server_lr=0.7")
     named = points(tmp_path, "algo=fedcef", "uplink=identity", *steps)
     np.testing.assert_allclose(named, points(tmp_path, "algo=fedcomposite", *steps), atol=1e-11)
 
 
+@pytest.mark.slow
 def test_without_compression_diana_and_ef21_are_proximal_gradient(tmp_path):
     steps = ("algo=fedmid_osp", "local_epochs=null", "local_steps=1", "algo.client_lr=0.03", "algo.server_lr=1")
     expected = points(tmp_path, *steps)
@@ -49,6 +52,7 @@ def test_without_compression_diana_and_ef21_are_proximal_gradient(tmp_path):
         np.testing.assert_allclose(named, expected, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_the_compressor_is_that_of_the_paper_unless_the_user_chooses(name):
     for overrides, uplink in (((), METHODS[name]), (("uplink=qsgd",), "qsgd"), (("uplink=identity",), "identity")):
@@ -61,12 +65,14 @@ def test_the_compressor_is_that_of_the_paper_unless_the_user_chooses(name):
     assert compose([f"algo={name}", "uplink.fraction=0.2"])["uplink"]["fraction"] == 0.2
 
 
+@pytest.mark.slow
 def test_an_object_has_the_compressor_of_its_choice():
     experiment = fcorun.Experiment(algorithm=fcorun.DIANA(), data=fcorun.Lasso(clients=4, features=8, nonzeros=2))
     assert experiment.prepared.names["uplink"] == "randk"
     assert experiment.prepared.config["uplink"]["feedback"] == "diana"
 
 
+@pytest.mark.slow
 def test_feedback_is_that_of_the_algorithm():
     for name, uplink, feedback in (
         ("fedavg", "topk", "ef21"),

@@ -11,6 +11,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 
+@pytest.mark.slow
 def test_more_gradients_than_32_bits_hold_are_counted(tmp_path):
     fixed = ("algo=fedgd", "algo.steps=3000000", "algo.step=1e-9", "rounds=1", "objective.intercept=false")
     config = ragged(tmp_path, *fixed, sizes=(1000,), features=1)
@@ -119,6 +120,7 @@ def test_gradients_and_proxes_are_counted(overrides, gradients, proxes, tmp_path
     assert metrics["prox_evals"].tolist() == [proxes * r for r in (0, 2, 4, 6)]
 
 
+@pytest.mark.slow
 def test_a_random_number_of_steps_is_counted(tmp_path):
     config = ragged(tmp_path, "algo=proxskip", "algo.probability=0.3", "rounds=8")
     q = Quadratics(config)

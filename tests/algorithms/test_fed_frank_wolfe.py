@@ -36,6 +36,7 @@ def _fed_frank_wolfe(q, penalty, radius, rounds):
     return np.array(outputs)
 
 
+@pytest.mark.slow
 def test_a_run_takes_the_steps_of_its_box(tmp_path):
     rest = ["reg=l1_ball", "reg.radius=1.5", "algo.penalty=0.4", "rounds=12", "eval_every=1"]
     config = ragged(tmp_path, *RUN, *rest, sizes=SIZES)
@@ -57,6 +58,7 @@ def test_the_suboptimality_falls_as_the_paper_says(tmp_path):
     assert record.metrics["prox_evals"].iloc[-1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reg", "size"),
     [
@@ -119,6 +121,7 @@ def test_the_minimizer_of_the_nuclear_ball_has_rank_one_and_the_dual_norm():
     assert (gradient * point).sum() == pytest.approx(-2 * np.linalg.norm(gradient, 2), rel=1e-14)
 
 
+@pytest.mark.slow
 def test_an_intercept_may_have_a_ball_of_its_own(tmp_path):
     with fails("leaves bias free", "objective.intercept=false"):
         prepare(small("algo=fed_frank_wolfe", "reg=l1_ball", "clients_per_round=null"))

@@ -22,6 +22,7 @@ def least_squares_of(folder):
     return [(x[rows["client"] == m], rows["y"][rows["client"] == m]) for m in range(len(SIZES))]
 
 
+@pytest.mark.slow
 def test_a_round_is_that_of_the_paper(tmp_path):
     """With one batch of all rows the order of the rows does not matter, and steps are counted by hand."""
     options = ("algo=fednova", "algo.client_lr=0.02", "algo.server_lr=0.7", "client_weighting=uniform", "rounds=3")
@@ -68,6 +69,7 @@ def test_clients_of_more_steps_do_not_weigh_more(tmp_path):
     assert np.linalg.norm(ends["fedavg"] - by_steps) < 0.25 * apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extrapolation", [0.5, 1.5])
 def test_extrapolation_keeps_the_fixed_point_of_fedprox(tmp_path, extrapolation):
     options = ("algo=fedprox", "algo.mu=1", "rounds=400", "eval_every=400")

@@ -65,6 +65,7 @@ def test_newton_is_logistic_regression_of_scikit_learn(tmp_path):
     np.testing.assert_allclose(solution, np.append(model.coef_.ravel(), model.intercept_), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_gram_solves_a_path_of_strengths_in_one_round(tmp_path):
     """More features than rows; the loss of scikit-learn is half of ours, so that its alpha is half the strength."""
     strengths = [0.02, 0.1, 0.5, 2.0]

@@ -109,6 +109,7 @@ def test_clients_without_information_have_no_weight():
         np.testing.assert_allclose([combined, q, tau2], [1.25, 0.25, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fit_of_a_table_is_its_log_odds_ratio(tmp_path):
     """Two clients with the same table: the mean is the log odds ratio, and half of its variance that of the mean."""
     a, b, c, d = 4, 19, 11, 28
@@ -194,6 +195,7 @@ def test_clients_with_too_few_rows_are_refused(tmp_path):
     load_data(prepare(ragged(tmp_path, "algo=meta_analysis", "algo.ridge=0.1")))
 
 
+@pytest.mark.slow
 def test_an_inverse_by_sweeps():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((30, 6)) * np.array([1, 1e-3, 1, 1e3, 1, 1])

@@ -111,10 +111,12 @@ def mine(user_module):
     return run_changed
 
 
+@pytest.mark.slow
 def test_a_valid_algorithm_runs(mine):
     assert mine().status["status"] == "done"
 
 
+@pytest.mark.slow
 def test_the_keys_of_a_state_may_come_in_any_order(mine):
     mine(INIT="w0, {'a': w0, 'b': 0.0}", LOCAL="w - server, {'b': 1.0, 'a': w}")
 
@@ -150,6 +152,7 @@ def test_a_function_may_change_its_arguments(mine, debug):
     assert rows_of(changing).equals(rows_of(plain))
 
 
+@pytest.mark.slow
 def test_a_stored_value_of_another_call_is_named_with_its_line(mine):
     with fails("a value of another call is used", ", mine.py line 25"):
         mine(BODY=STORES_A_VALUE, SERVER="server + mean + 0 * KEPT[-1]", **{"@dataclass": "KEPT = []\n\n\n@dataclass"})

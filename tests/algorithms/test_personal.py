@@ -147,6 +147,7 @@ def test_pfedme_ends_at_its_fixed_point(eta, steps, q, tmp_path):
         assert_near(models, [boxes.prox(q.H[i], q.c[i], 0.5, x) for i in range(4)])
 
 
+@pytest.mark.slow
 def test_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
     x, models = run_to_end(tmp_path, "pfedmac", f"algo.lam={lam}", f"algo.client_lr={1 / lam}")
@@ -236,6 +237,7 @@ def test_apfl_ends_at_its_fixed_point(q, tmp_path):
     assert_near(models, closed)
 
 
+@pytest.mark.slow
 def test_local_ends_at_local_optima(q, tmp_path):
     _, models = run_to_end(tmp_path, "local", f"algo.client_lr={1 / q.L}", "rounds=20000", "eval_every=20000")
     assert_near(models, np.linalg.solve(q.H, q.c[..., None])[..., 0])

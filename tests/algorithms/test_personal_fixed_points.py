@@ -15,6 +15,7 @@ COINS = list(np.random.default_rng(4).random(200) < 0.4)
 PENALTIES = [personal.l1(0.5), personal.logcosh(0.5, 0.1), personal.huber(0.5, 0.1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5])
 def test_apfl_with_fixed_weights_ends_at_its_closed_form(steps):
     s = 1 / LARGEST
@@ -29,6 +30,7 @@ def test_apfl_with_fixed_weights_ends_at_its_closed_form(steps):
     assert max_difference(closed[-1], LOCAL[-1]) < 1e-12  # alpha = 1
 
 
+@pytest.mark.slow
 def test_apfl_with_adaptive_weights_ends_at_local_optima():
     points, models, weights = run("apfl", 2000, 0.5 / LARGEST, 1, np.full(5, 0.5), adaptive=True)
     assert max_difference(points[-1], SMOOTH) < 1e-8
@@ -55,6 +57,7 @@ def test_step_of_adaptive_weights_is_a_gradient_step():
         assert weights[-1][i] == pytest.approx(a[i] - 0.01 * slope, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eta", "steps", "beta"), [(1.0, 1, 1.0), (0.5, 4, 1.0), (0.5, 4, 0.7), (0.2, 20, 1.8)])
 def test_pfedme_ends_at_its_closed_form(eta, steps, beta):
     points, models = run("pfedme", 300, 1.0, eta, steps, beta)
@@ -68,6 +71,7 @@ def test_pfedme_ends_at_its_closed_form(eta, steps, beta):
         assert max_difference(models[-1], [boxes.prox(H[i], C[i], 1.0, closed) for i in range(5)]) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eta", "steps", "beta"), [(1 / LAM, 1, 1.0), (1.0, 4, 1.0), (1.0, 4, 0.7), (1.0, 20, 1.8)])
 def test_pfedmac_ends_at_its_closed_form(eta, steps, beta):
     points, models = run("pfedmac", 400, LAM, eta, steps, beta)
@@ -142,6 +146,7 @@ def test_ditto_ends_at_its_closed_form(lam, e):
 # ---------------------------------------------------------------- the mixture: a cycle instead of a fixed point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [[0, 1], [0, 0, 1, 0, 1]])
 def test_the_mixture_cycles_near_its_optimum(turn):
     """The distance of the cycle is proportional to the step, and two steps extrapolate to the optimum."""

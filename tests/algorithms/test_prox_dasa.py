@@ -32,6 +32,7 @@ def _prox_dasa(q, steps, rounds, step=0.1, averaging=0.2):
     return np.array(outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_run_takes_the_steps_of_its_box(steps, tmp_path):
     rates = ("algo.step=0.1", "algo.averaging=0.2", f"local_steps={steps}", "batch_size=null")
@@ -51,6 +52,7 @@ def test_the_optimum_is_reached_where_edges_are_drawn(steps, tmp_path):
     assert record.metrics["consensus_distance"].iloc[-1] < 1e-8
 
 
+@pytest.mark.slow
 def test_a_message_is_three_vectors(tmp_path):
     rest = ("local_steps=2", "rounds=1", "eval_every=1", "batch_size=4")
     record = run(ragged(tmp_path, *RUN, *rest, sizes=SIZES), tmp_path / "run")

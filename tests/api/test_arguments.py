@@ -142,6 +142,7 @@ def test_texts_of_objects_are_short(record):
     assert len(repr(arrays.load().train)) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", ["rounds", "grad_evals"])
 def test_a_saved_figure_shows_all_labels(record, x):
     figure = record.plot(x)

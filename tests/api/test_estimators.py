@@ -118,6 +118,7 @@ def test_clients_are_routed_through_pipelines_searches_and_cross_validation():
     assert scores.min() > 0.8
 
 
+@pytest.mark.slow
 def test_a_fit_above_the_tolerance_warns():
     x, y, clients = draw_rows(30)
     model = FederatedRegressor(FedDualAvg(), strength=STRENGTH, rounds=2)

@@ -122,6 +122,7 @@ def test_every_setting_is_a_field():
     assert names - {field.name for field in dataclasses.fields(Settings)} - {*SECTION_OF_ARGUMENT} == {"defaults"}
 
 
+@pytest.mark.slow
 def test_public_names_exist_and_cover_the_plugins():
     for name in dir(fcorun):
         assert getattr(fcorun, name) is not None
@@ -159,6 +160,7 @@ def test_a_frame_gives_the_rows_of_the_file(tmp_path):
     np.testing.assert_array_equal(from_memory.client_of_row("train"), from_file.client_of_row("train"))
 
 
+@pytest.mark.slow
 def test_a_run_of_arrays_and_its_record():
     x, y, clients = draw_rows()
     data = from_arrays(x, (y > 0).astype(int), clients, name="sites")

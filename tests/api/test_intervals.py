@@ -25,6 +25,7 @@ def record(rows, tmp_path_factory):
     return experiment.run(tmp_path_factory.mktemp("api") / "run")
 
 
+@pytest.mark.slow
 def test_intervals_of_arrays(record, rows, tmp_path):
     intervals = record.infer(data=rows)
     assert "debiased lasso" in repr(intervals)

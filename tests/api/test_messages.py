@@ -79,6 +79,7 @@ def test_the_guide_shows_the_choices_with_other_names():
     assert table == rows
 
 
+@pytest.mark.slow
 def test_errors_name_arguments_wherever_they_leave(tmp_path):
     rng = np.random.default_rng(0)
     x, clients = rng.standard_normal((60, 3)), np.repeat(["a", "b", "c"], 20)
@@ -130,6 +131,7 @@ def test_a_target_of_few_whole_numbers_warns(source):
     assert re.search(sentence, record.warnings[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [{"task": "regression"}, {"objective": fcorun.LeastSquares()}])
 def test_a_named_task_does_not_warn(named):
     x, y = np.random.default_rng(0).standard_normal((60, 2)), np.arange(60) % 3

@@ -178,6 +178,7 @@ def test_a_violated_law_of_an_algorithm_is_named(case, name, law, sentence):
     assert sentence in result.message, result
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_where_are_a_remark(case):
     check = algorithms.Check("the law", algorithms.check_local_steps)
     (result,) = run_checks([check], case(algorithms.AlgorithmCase, "Both"))

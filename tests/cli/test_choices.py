@@ -28,6 +28,7 @@ SMALLER = {
 NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62", "sites")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in choice_names("data") if name not in NEED_FILES])
 def test_every_data_set_runs(fcorun, name):
     write_table("rows.csv")
@@ -67,6 +68,7 @@ def test_every_regularizer_is_accepted(fcorun, name):
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_a_regularizer_that_lacks_a_required_method_is_refused(user_module):
     user_module("mine", SOURCE)
     bare = {"reg": {"name": "bare", "class": "mine.Bare"}}

@@ -79,6 +79,7 @@ def test_without_arguments_it_prints_examples_and_runs_nothing(fcorun, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["experiment", "+experiment"])
 def test_an_experiment_is_a_sweep_and_one_of_its_points_a_run(fcorun, key):
     point = ["algo=fedmid", "algo.client_lr=0.001", "algo.server_lr=1", "dry_run=true"]
@@ -98,6 +99,7 @@ def test_an_experiment_without_axes_is_a_run(fcorun):
     assert "to run" in out
 
 
+@pytest.mark.slow
 def test_a_users_files_replace_those_of_fcorun_with_a_note(fcorun):
     packaged = yaml.safe_load(Path(packaged_config_dir(), "algo", "fedavg.yaml").read_text())
     Path("mine/algo").mkdir(parents=True)

@@ -32,6 +32,7 @@ def test_each_command_has_a_help(capsys, name):
     assert f"usage: fcorun {name}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_reading_records_needs_no_jax():
     source = (
         "import sys; from fcorun.cli.commands import plot, results, rm; "
@@ -40,6 +41,7 @@ def test_reading_records_needs_no_jax():
     subprocess.run([sys.executable, "-c", source], check=True)
 
 
+@pytest.mark.slow
 def test_a_sweep_begins_to_load_its_data_before_jax_is_imported():
     source = (
         "import sys; from fcorun.configuration import sweep_jobs; from fcorun.runs import sweep_points; "
@@ -48,6 +50,7 @@ def test_a_sweep_begins_to_load_its_data_before_jax_is_imported():
     subprocess.run([sys.executable, "-c", source], check=True)
 
 
+@pytest.mark.slow
 def test_a_run_imports_no_scipy():
     source = (
         "import sys; import fcorun.api.experiment, fcorun.cli.console, fcorun.runs.sweep, fcorun.reports.page.build; "

@@ -59,6 +59,7 @@ def test_choices_beside_keys_select_their_choices(help_lines):
     assert len(lines) == 8
 
 
+@pytest.mark.slow
 def test_choices_with_different_defaults_are_listed_separately(help_lines):
     lines = help_lines("data.clients")
     defaults = {line.split(": ")[1] for line in lines if "default: " in line}

@@ -24,6 +24,7 @@ def record(tmp_path_factory):
     return run(config, folder / "run").folder
 
 
+@pytest.mark.slow
 def test_a_record_gets_a_table_and_a_forest_plot(record, call):
     code, out, err = call("infer", record)
     assert (code, err) == (0, "")
@@ -40,6 +41,7 @@ def test_a_record_gets_a_table_and_a_forest_plot(record, call):
     assert (record / "inference.pdf").read_bytes()[:4] == b"%PDF"
 
 
+@pytest.mark.slow
 def test_another_folder_and_other_options(record, call, tmp_path):
     code, out, _ = call("infer", record, f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3")
     assert code == 0
@@ -52,6 +54,7 @@ def test_another_folder_and_other_options(record, call, tmp_path):
     assert names == {f"inference.{ending}" for ending in ("csv", "txt", "png", "pdf")}
 
 
+@pytest.mark.slow
 def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, call, tmp_path):
     _, _, err = call("infer", record, "method=wald", f"out={tmp_path / 'new'}")
     assert "earlier call" not in err
@@ -98,6 +101,7 @@ def test_the_tab_key_completes_options():
     assert completions("fcorun infer ")[0] == []
 
 
+@pytest.mark.slow
 def test_the_bibliography_has_the_sources_of_intervals(record, call):
     call("infer", record)
     _, out, _ = call("cite", record)

@@ -22,6 +22,7 @@ def test_plot_draws_the_pictures_of_records_and_sweeps(call):
     assert out.splitlines()[-1] == "4 curves.png"
 
 
+@pytest.mark.slow
 def test_plot_of_one_record_draws_its_curves(call):
     fake_record("s/a")
     assert call("plot", "s/a")[1] == "1 curves.png\n"

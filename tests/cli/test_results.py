@@ -10,6 +10,7 @@ from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from fcorun.records.record import Record
 
 
+@pytest.mark.slow
 def test_results_show_every_run(call):
     records = fake_grid("s")
     fake_record("s/failed-1", status="failed", reason="no")
@@ -88,6 +89,7 @@ def test_bad_input_is_one_sentence(call, argv, sentence):
     assert not Path("new").exists()
 
 
+@pytest.mark.slow
 def test_paired_tests_compare_seed_by_seed(call):
     for seed in range(6):
         fake_record(f"s/a{seed}", fake_config(seed=seed), fake_rows(1 + 0.1 * seed))
@@ -107,6 +109,7 @@ def test_the_best_points_are_written_as_latex(call):
     assert Path("table.tex").read_text().count("&") == 15  # heads and two algorithms
 
 
+@pytest.mark.slow
 def test_a_run_in_two_folders_counts_once(call):
     fake_grid("s", seeds=(0,))
     shutil.copytree("s", "t")

@@ -28,6 +28,7 @@ def records(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_intervals_of_a_record(records, call, tmp_path):
     code, out, err = call("scores", records / "a", "--samples", "200", "--level", "0.9", "--out", tmp_path / "all.csv")
     assert (code, err) == (0, "")

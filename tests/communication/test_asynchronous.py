@@ -66,6 +66,7 @@ def test_arrivals_come_in_the_order_of_a_queue():
         begun[client], count[client] = number + 1, count[client] + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("balance", "compressed"), [(False, False), (True, True)])
 def test_fedavg_with_an_asynchronous_server_is_fedbuff(tmp_path, balance, compressed):
     """Full batches of least squares without an intercept, two local steps, buffers of three.
@@ -108,6 +109,7 @@ def test_fedavg_with_an_asynchronous_server_is_fedbuff(tmp_path, balance, compre
     assert record.metrics["mean_staleness"].iloc[-1] == pytest.approx(np.mean(staleness))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("clients_per_round=3",), (*ASYNCHRONOUS[1:],)], ids=["star", "asynchronous"])
 def test_every_generated_client_has_a_speed(options, tmp_path):
     """The losses of 100 clients are measured, and all 300 take part."""
@@ -118,6 +120,7 @@ def test_every_generated_client_has_a_speed(options, tmp_path):
     assert run(config, tmp_path / "run").metrics["simulated_seconds"].iloc[-1] > 0
 
 
+@pytest.mark.slow
 def test_one_client_and_no_buffer_are_a_star(tmp_path):
     options = ("algo=feddualavg", "rounds=5", "precision=float64", "reg.strength=0.01", *CLOCK)
     star = run(ragged(tmp_path, *options, sizes=(6,)), tmp_path / "star")
@@ -140,6 +143,7 @@ def test_a_clock_counts_the_gradients_of_every_algorithm_that_it_accepts(algo, t
     assert last["simulated_seconds"] == pytest.approx(last["grad_evals"] / 10)
 
 
+@pytest.mark.slow
 def test_a_clock_refuses_an_algorithm_that_takes_its_steps_twice(user_module, tmp_path):
     """Such an algorithm declares nothing, so that only the count of gradients shows it."""
     user_module("twice", TWICE)
@@ -148,6 +152,7 @@ def test_a_clock_refuses_an_algorithm_that_takes_its_steps_twice(user_module, tm
         run(small("algo=twice", *CLOCK), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_round_lasts_as_long_as_its_slowest_client(tmp_path):
     path = tmp_path / "speeds.csv"
     path.write_text("client,gradients_per_second,bytes_per_second,latency\n0,10,100,1\n1,5,1000,0\n2,7,50,2\n3,9,9,0\n")
@@ -227,6 +232,7 @@ def test_a_clock_is_part_of_an_identity_and_its_absence_is_not(tmp_path):
     assert traits_of("fedavg").uploads == "updates"
 
 
+@pytest.mark.slow
 def test_the_time_of_an_arrival_is_that_of_the_steps_that_the_deadline_left(tmp_path):
     """Computing times vary from work to work, so that an arrival has its own number of steps and its own time."""
     options = ("algo=fedavg", "batch_size=1", "rounds=40", "eval_every=1", *ASYNCHRONOUS, "clock.deadline=3")

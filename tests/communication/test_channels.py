@@ -129,6 +129,7 @@ def test_a_run_with_a_channel_is_a_record(user):
     assert record.summary["sources"]["uplink"]
 
 
+@pytest.mark.slow
 def test_an_identity_has_the_channel_and_its_code(user, user_module):
     first = identity("algo=fedavg", "uplink=partial")
     assert first != identity("algo=fedavg")
@@ -137,6 +138,7 @@ def test_an_identity_has_the_channel_and_its_code(user, user_module):
     assert first != identity("algo=fedavg", "uplink=partial")
 
 
+@pytest.mark.slow
 def test_refusals(user):
     with fails("uplink=partial delays algo=pfedme"):
         prepare(small_for("pfedme", "uplink=partial"))

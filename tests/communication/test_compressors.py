@@ -163,6 +163,7 @@ def test_what_is_exact_stays_exact_with_compression(name, feedback):
     check_reaches_optimum(AlgorithmCase(name, overrides))
 
 
+@pytest.mark.slow
 def test_refusals():
     with fails("algo=newton needs uploads as they are", "leave uplink=topk out"):
         prepare(small_for("newton", "uplink=topk"))

@@ -52,6 +52,7 @@ def test_a_downlink_keeps_shapes_and_counts_whole_bytes(name, check):
 # ---------------------------------------------------------------- bytes
 
 
+@pytest.mark.slow
 def test_the_bytes_of_a_broadcast_by_hand():
     """FedMiD sends the weights and a bias, a number of 4 bytes, which is not compressed."""
     (plain,) = sizes_with().broadcasts
@@ -64,6 +65,7 @@ def test_the_bytes_of_a_broadcast_by_hand():
     assert sizes_with("downlink=topk").uploads == sizes_with().uploads
 
 
+@pytest.mark.slow
 def test_nonzeros_are_counted_by_hand():
     channel = SparseBroadcast()
     mostly_zero, full = jnp.zeros(100).at[jnp.array([3, 50])].set(1.0), jnp.ones(100)
@@ -131,6 +133,7 @@ def test_the_bytes_of_broadcasts_on_a_tree_by_hand(tmp_path):
         assert counted_broadcast_bytes(sparse, {"memory": (None, counters_of_edges)}, 0) == 10 + 3 * 100
 
 
+@pytest.mark.slow
 def test_an_edge_remembers_what_its_clients_know(tmp_path):
     """Clients of an edge get the sum of its messages; each message has the three largest of six differences."""
     steps = ("local_epochs=null", "local_steps=1", "batch_size=null", "algo.client_lr=0.05", "algo.server_lr=0.8")
@@ -162,6 +165,7 @@ def test_what_edges_remember_is_resumed_and_is_the_same_without_a_trace():
 # ---------------------------------------------------------------- what clients know
 
 
+@pytest.mark.slow
 def test_what_was_sent_is_what_clients_know():
     """The messages of a downlink telescope: their sum is the last broadcast as clients know it."""
     channel = prepare(small("algo=fedavg", ALL, "downlink=topk", "downlink.fraction=0.2")).downlink
@@ -233,6 +237,7 @@ def test_a_sum_that_grows_is_not_sent_whole_and_the_run_says_so(tmp_path):
     assert np.abs(ends["feddualavg", True] - exact).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_refusals():
     with fails("downlink=topk needs all clients in every round", "clients_per_round=null"):
         prepare(small("algo=fedavg", "downlink=topk", "clients_per_round=2"))

@@ -118,6 +118,7 @@ def _pg_extra(q, step, rounds):
     return models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "box"), [("nids", _nids), ("pg_extra", _pg_extra)])
 def test_methods_are_those_of_their_boxes(algo, box, tmp_path):
     rest = [f"algo={algo}", "algo.step=0.1", "reg.strength=0.3", GRAPH, "rounds=6", "eval_every=1"]
@@ -131,6 +132,7 @@ def test_methods_are_those_of_their_boxes(algo, box, tmp_path):
     assert distances[1] > 0.01
 
 
+@pytest.mark.slow
 def test_dual_averaging_with_local_steps_is_gossip_of_dual_states(tmp_path):
     """z_i <- sum_j W_ij (z_j + Delta_j), and the same for the coefficient of psi; the steps of clients are unequal."""
     rest = ["algo=feddualavg", "algo.client_lr=0.03", "algo.server_lr=1", "reg.strength=0.3", "rounds=5"]
@@ -160,6 +162,7 @@ def _keep_largest(vectors, count):
     return np.where(np.abs(vectors) >= smallest, vectors, 0)
 
 
+@pytest.mark.slow
 def test_compressed_messages_are_those_of_choco_sgd(tmp_path):
     """x_i <- u_i + g sum_j W_ij (m_j - m_i) after m_i <- m_i + C(u_i - m_i): Koloskova et al. 2019, algorithm 2."""
     rest = ["algo=fedgd", "algo.step=0.05", "reg=none", "rounds=6", "eval_every=1", GRAPH, *FULL]
@@ -189,6 +192,7 @@ def test_exact_methods_stay_exact_with_compressed_messages(algo, uplink, tmp_pat
     assert record.metrics["consensus_distance"].iloc[-1] < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["feddualavg", "feddualavg_osp", "fedavg", "fedavg_subgradient", "fedgd"])
 def test_a_complete_graph_with_equal_weights_is_a_star(algo, tmp_path):
     """Means of states that nodes send are those of a server, if the server's part adds a mean of uploads."""

@@ -52,6 +52,7 @@ def test_draws_depend_on_the_seed_and_the_round_alone():
     np.testing.assert_array_equal(Graph(edge_probability=1.0).draw_links(RING, 0, np.arange(2)), [RING.mixing] * 2)
 
 
+@pytest.mark.slow
 def test_nodes_agree_in_expectation():
     """Rounds keep the mean of the nodes, and their mean matrix is that over all 16 sets of edges, which contracts."""
     edges, expected = graph_links.ring_edges(4), np.zeros((4, 4))
@@ -71,6 +72,7 @@ def test_nodes_agree_in_expectation():
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [SIZES, pytest.param((6,) * 14, marks=pytest.mark.slow)])
 def test_probability_one_is_the_fixed_graph_to_the_bit(sizes, tmp_path):
     """Four nodes are mixed by the matrix, and fourteen by their neighbours."""
@@ -82,6 +84,7 @@ def test_probability_one_is_the_fixed_graph_to_the_bit(sizes, tmp_path):
         np.testing.assert_array_equal(drawn.solution[name], values)
 
 
+@pytest.mark.slow
 def test_a_run_mixes_by_the_edges_of_each_round_and_counts_them(tmp_path):
     config = ragged(tmp_path, *ONE_STEP, *SOME, "rounds=6", "eval_every=1", sizes=SIZES)
     q = Quadratics(config)
@@ -135,6 +138,7 @@ def test_compressed_messages_are_refused(tmp_path):
         prepare(ragged(tmp_path, "algo=fedavg", "uplink=qsgd", *SOME, sizes=SIZES))
 
 
+@pytest.mark.slow
 def test_probabilities_and_graphs_out_of_range_are_refused(tmp_path):
     with fails("topology.edge_probability=0 sends nothing"):
         prepare(ragged(tmp_path, "algo=fedavg", *SOME[:2], "topology.edge_probability=0", sizes=SIZES))

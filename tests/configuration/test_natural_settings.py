@@ -29,6 +29,7 @@ def test_settings_are_those_of_the_data(data, expected):
     assert settings(f"data={data}", *(["data.task=binary"] if data == "table" else [])) == expected
 
 
+@pytest.mark.slow
 def test_a_number_of_the_user_wins_in_each_file(tmp_path):
     config = Path(packaged_config_dir(), "config.yaml").read_text()
     edited = config.replace("\nrounds: auto", "\nrounds: 7").replace("\nbatch_size: auto", "\nbatch_size: null")

@@ -69,6 +69,7 @@ def test_a_package_is_available_once_it_is_installed(wheel, site, fcorun):
     assert "A prox for the mean" in fcorun("cite", "outputs")[1]
 
 
+@pytest.mark.slow
 def test_files_that_stay_unused_are_named(wheel, site, fcorun):
     install(wheel, site)
     (site / "fcorun_proxaverage/conf/algo/fedavg.yaml").write_text("name: other\nclass: nowhere.Other\n")

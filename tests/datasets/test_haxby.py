@@ -56,6 +56,7 @@ def brains(tmp_path, offline):
     return scanned(tmp_path / "nilearn", {1: 3, 5: 2})
 
 
+@pytest.mark.slow
 def test_haxby_as_in_the_paper(tmp_path, offline):
     """All six subjects as conf/data/haxby.yaml has them: 59 training clients, the 12 runs of the last one held out."""
     root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})

@@ -123,6 +123,7 @@ def test_law_of_two_labels():
             assert labels[near].mean() == pytest.approx((1 / (1 + np.exp(-score[near]))).mean(), abs=0.02)
 
 
+@pytest.mark.slow
 def test_law_of_several_labels():
     data = Heterogeneous(clients=5, samples=40_000, features=10, classes=3, validation_samples=0).load()
     score = np.einsum("mnd,mdk->mnk", by_client(data.train.x, 5), not_none(data.client_truths)["weights"])

@@ -54,6 +54,7 @@ def test_equal_names_sizes_and_times_are_other_images(tmp_path):
     assert found == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_the_options_of_tables_hold(tmp_path):
     table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
     held = Nifti(str(table), mask=mask, validation=["site1"]).load()
@@ -162,6 +163,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").glob("nifti/*"))
 
 
+@pytest.mark.slow
 def test_another_grid_is_refused_or_resampled(tmp_path):
     table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
     file = tmp_path / "site1/map2.nii.gz"

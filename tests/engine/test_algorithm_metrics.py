@@ -42,6 +42,7 @@ def records(tmp_path_factory):
     return run_grid(configs, [folder / "slow", folder / "fast"])
 
 
+@pytest.mark.slow
 def test_metrics_are_columns_of_metrics_csv(records):
     """Against the cohorts of the schedule, whose clients have equal weights, and the clients' states."""
     rows = records[0].rows
@@ -58,6 +59,7 @@ def test_metrics_are_columns_of_metrics_csv(records):
     assert records[0].summary["best"].keys() & NAMES == {"consensus"}
 
 
+@pytest.mark.slow
 def test_the_client_has_its_number_on_a_tree(records):
     seconds = snapshots(timed("topology=tree", "topology.edges=2"))[-1].metrics["worked_seconds"]
     assert seconds[0] == pytest.approx(records[0].rows[-1]["worked_seconds"], rel=1e-6)
@@ -76,6 +78,7 @@ def test_clients_with_generated_rows_have_their_numbers_and_states():
     assert not {0, 1, 2, 3, 4} & {*schedule.draw_cohort(0), *schedule.draw_cohort(1)}
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_have_the_metrics(records):
     runs = build_table(records)
     assert {f"tail_{name}" for name in NAMES} <= set(runs.frame)

@@ -1,6 +1,7 @@
 """The engine accepts large numbers, and algorithms without numbers."""
 
 import numpy as np
+import pytest
 from helpers import small
 
 from fcorun import compose, run
@@ -18,6 +19,7 @@ def test_large_whole_numbers_are_not_wrapped(tmp_path):
     assert float(on.min()) >= 2**31
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_numbers_runs(user_module):
     user_module(
         "plain",

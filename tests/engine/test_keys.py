@@ -112,6 +112,7 @@ def test_the_bytes_that_an_upload_says_stand_in_bytes_up(rounded, monkeypatch):
     assert Record(Path("wrong")).status["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_who_does_not_ask_for_a_key_pays_nothing():
     engine = engine_of(small("algo=fedavg"))
     state, numbers = engine.initial_state([{}]), engine.federation.stack_numbers([{}])

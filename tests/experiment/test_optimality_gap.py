@@ -121,6 +121,7 @@ def test_the_solution_on_wide_data_is_sparse(tmp_path):
     assert auto.metrics["objective"].iloc[-1] < slow.metrics["objective"].iloc[-1]
 
 
+@pytest.mark.slow
 def test_the_rates_are_those_of_the_theorems(tmp_path):
     def rates(*overrides):
         experiment = prepare(hospitals(tmp_path, *overrides))

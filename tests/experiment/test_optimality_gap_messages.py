@@ -31,6 +31,7 @@ def test_a_norm_is_not_a_bound():
     assert _summarize_gap((2.0, 1.0), 1.0, 0.995, ("duality gap", 0.005, True)).near is True
 
 
+@pytest.mark.slow
 def test_units_that_differ_a_billion_times_do_not_hide_the_optimum(tmp_path):
     rng = np.random.default_rng(0)
     large, little = rng.standard_normal((2, 60))

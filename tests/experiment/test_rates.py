@@ -63,6 +63,7 @@ def test_rows_in_a_short_batch_and_clients_of_much_weight_count_for_more(tmp_pat
     assert one == pytest.approx((np.minimum(sizes, 4) / sizes).min() * sizes.sum())
 
 
+@pytest.mark.slow
 def test_own_models_do_not_diverge_where_one_client_bends_more(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((80, 3)) * np.where(np.arange(80) < 2, 20, 1)[:, None]

@@ -111,6 +111,7 @@ def test_a_damaged_record_is_no_start(name, damage, trained, tmp_path):
         _ = prepare(config).identity
 
 
+@pytest.mark.slow
 def test_labels_of_a_start_must_be_those_of_the_data(tmp_path):
     config = ragged(tmp_path, "algo=fedavg", "objective=logistic", "rounds=2", task="binary")
     record = run(config, "one")

@@ -15,6 +15,7 @@ from fcorun.figures.spec import load_figure
 from fcorun.reports.build_table import build_table
 
 
+@pytest.mark.slow
 def test_constants_of_the_theorems():
     """Compare constants with their definitions on full batches, which have no variance."""
     config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",

@@ -10,6 +10,7 @@ from fcorun.inference.estimates import Estimates, intervals
 from fcorun.inference.rubin import pool_estimates
 
 
+@pytest.mark.slow
 def test_numbers_are_drawn_from_their_predictive_distribution():
     """For a linear model a new value has Student's t distribution around the prediction."""
     rng = np.random.default_rng(1)

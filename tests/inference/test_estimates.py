@@ -187,6 +187,7 @@ def test_features_that_are_combinations_of_others_are_refused():
     assert caught.value.parameters == [0, 1, 3]
 
 
+@pytest.mark.slow
 def test_separated_classes_are_refused():
     rows = ModelRows(X, (X[:, 0] > 0).astype(float), np.full(40, 1 / 40), np.zeros(40))
     with pytest.raises(UserError):

@@ -47,6 +47,7 @@ def read_coefficients(record: Record) -> Any:
     return pd.read_csv(record.folder / "coefficients.csv", keep_default_na=False, na_values=[""])
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_solution():
     record = run(small(), "run")
     frame = read_coefficients(record)

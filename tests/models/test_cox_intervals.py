@@ -50,6 +50,7 @@ def optimum(frame, names=NAMES):
     return theta, np.linalg.inv(sums.hessian)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standardize", ["none", "pooled"])
 def test_without_a_penalty_intervals_are_those_of_the_optimum_with_a_reference_level(standardize):
     inference = infer(cox_record("reg=none", f"data.standardize={standardize}"), InferenceOptions(errors="model"))
@@ -65,6 +66,7 @@ def test_without_a_penalty_intervals_are_those_of_the_optimum_with_a_reference_l
     assert inference.estimates.degrees == np.inf
 
 
+@pytest.mark.slow
 def test_the_debiased_lasso_with_few_features_is_close_to_the_optimum():
     inference = infer(cox_record("reg=l1", "reg.strength=0.001", "data.standardize=pooled"), InferenceOptions())
     table = build_table(inference)
@@ -95,6 +97,7 @@ def test_half_of_the_rows_select_features():
     assert table.loc["age", "low"] < 0.04 < table.loc["age", "high"]
 
 
+@pytest.mark.slow
 def test_features_of_one_value_in_each_client_have_no_interval():
     frame = survivors()
     frame["beds"] = np.repeat(np.arange(12.0), 20)  # by site
@@ -114,6 +117,7 @@ def test_events_of_an_indicator_are_counted():
     assert table.loc["rare", "method"] == "4 events in 12 rows"
 
 
+@pytest.mark.slow
 def test_few_events_are_warned_of():
     frame = survivors()
     frame["dead"] *= np.arange(240) % 4 == 0
@@ -142,6 +146,7 @@ def test_errors_of_a_model_need_a_likelihood():
         infer(record_of("reg=none"), InferenceOptions(errors="model"))
 
 
+@pytest.mark.slow
 def test_a_feature_that_orders_all_events_is_refused():
     frame = survivors()
     frame["noise"] = -frame["stay"].rank()

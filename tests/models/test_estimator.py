@@ -186,6 +186,7 @@ def test_one_against_the_rest(trained, visits):
     )
 
 
+@pytest.mark.slow
 def test_scikit_learn_can_use_the_estimator(trained, visits, tmp_path):
     record = trained("binary", "data.standardize=pooled")
     model, table = record.estimator(), visits()
@@ -230,6 +231,7 @@ def test_a_record_without_its_scaling_cannot_predict(trained, visits):
         type(record)(record.folder).estimator()
 
 
+@pytest.mark.slow
 def test_records_that_cannot_predict(trained):
     record = trained("binary", "data.standardize=none")
     again = type(record)

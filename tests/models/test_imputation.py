@@ -34,6 +34,7 @@ def pooled(*overrides, imputations=4, target="stay"):
     return infer(record, InferenceOptions(imputations=imputations))
 
 
+@pytest.mark.slow
 def test_estimates_are_those_of_the_imputed_tables_pooled():
     """Oracle: each imputed table is a table without gaps, with a record of its own."""
     inference = pooled()
@@ -71,12 +72,14 @@ def test_estimates_are_those_of_the_imputed_tables_pooled():
     np.testing.assert_allclose(table.standard_error[kept], np.sqrt(total), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_unit_of_training_does_not_change_estimates_or_information():
     raw, standardized = (build_table(pooled(f"data.standardize={by}")) for by in ("none", "pooled"))
     for name in ("estimate", "standard_error", "low", "high", "missing_information"):
         np.testing.assert_allclose(getattr(raw, name), getattr(standardized, name), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_columns_with_gaps_lose_information_and_the_seed_fixes_the_draws():
     first, again = pooled(imputations=12), pooled(imputations=12)
     np.testing.assert_array_equal(first.estimates.theta, again.estimates.theta)
@@ -90,6 +93,7 @@ def test_columns_with_gaps_lose_information_and_the_seed_fixes_the_draws():
     assert np.max(difference / first.estimates.standard_errors) < 1
 
 
+@pytest.mark.slow
 def test_classes_and_counts_have_imputations():
     for target, objective in (("died", "logistic"), ("visits", "poisson")):
         inference = pooled(f"objective={objective}", "data.standardize=pooled", imputations=3, target=target)

@@ -54,6 +54,7 @@ def test_without_a_penalty_intervals_are_those_of_least_squares_with_a_reference
     np.testing.assert_allclose(table.loc["age", "estimate_standardized"], theta[0] * deviation, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standardize", ["none", "pooled"])
 def test_the_debiased_lasso_of_least_squares_with_few_features_is_least_squares(standardize):
     inference = infer(record_of("reg=l1", "reg.strength=0.1", f"data.standardize={standardize}"), InferenceOptions())
@@ -71,6 +72,7 @@ def test_the_debiased_lasso_of_least_squares_with_few_features_is_least_squares(
     assert "duality gap" in describe(inference, table)[1]
 
 
+@pytest.mark.slow
 def test_the_distance_of_a_record_from_the_certified_solution():
     inference = infer(record_of("reg=l1", "reg.strength=10", "data.standardize=pooled"), InferenceOptions())
     distance = inference.distance
@@ -80,6 +82,7 @@ def test_the_distance_of_a_record_from_the_certified_solution():
     np.testing.assert_allclose(distance.excess, y.mean() ** 2, rtol=1e-8)  # its intercept is 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "objective"), [("died", "logistic"), ("visits", "poisson")])
 def test_models_with_a_link_have_ratios(target, objective):
     overrides = ("reg=l1", "reg.strength=0.01", "data.standardize=pooled", f"objective={objective}")
@@ -88,6 +91,7 @@ def test_models_with_a_link_have_ratios(target, objective):
     assert table.loc["age", "ratio_low"] > 1
 
 
+@pytest.mark.slow
 def test_the_elastic_net_is_certified_by_a_gap():
     inference = infer(record_of("reg=elastic_net", "reg.strength=0.1", "data.standardize=pooled"), InferenceOptions())
     assert inference.gap is not None
@@ -108,6 +112,7 @@ def test_a_split_selects_on_one_half_and_estimates_on_the_other():
     assert not table_of(record, method="split", seed=2).equals(table)
 
 
+@pytest.mark.slow
 def test_weights_of_an_adaptive_lasso_are_warned_of(tmp_path):
     record = record_of("reg=l1", "reg.strength=0.05")
     assert not any("adaptive" in line for line in find_warnings(infer(record, InferenceOptions())))
@@ -165,6 +170,7 @@ def test_a_large_penalty_on_strong_effects_is_warned_of():
     assert find_warnings(infer(record, InferenceOptions())) == []
 
 
+@pytest.mark.slow
 def test_few_events_are_warned_of():
     frame = patients().iloc[::4]
     record = record_of("reg=l1", "reg.strength=0.05", "data.standardize=pooled", target="died", frame=frame)
@@ -180,6 +186,7 @@ def rare_ward(deaths):
     return frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deaths", "reason"),
     [
@@ -216,6 +223,7 @@ def test_few_rows_of_a_level_have_no_interval_whatever_the_target():
     assert table.loc["ward=icu", "method"] == "Wald"
 
 
+@pytest.mark.slow
 def test_the_most_frequent_level_is_the_reference():
     record = record_of("reg=l1", "reg.strength=0.01", target="died", frame=rare_ward(6))
     inference = infer(record, InferenceOptions())

@@ -31,6 +31,7 @@ def write_rows(target=lambda score: np.where(score > 0, "ill", "fit")):
     return table
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_file():
     table = write_rows()
     record = run(compose([*SOLVED, "data.task=binary", "data.test=0.2", "data.ignore=[part,fold]"]))

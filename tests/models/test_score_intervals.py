@@ -91,6 +91,7 @@ def test_log_loss():
     assert prepare_scorer(rows, everything)(np.ones((1, len(rows))))["log_loss"][0, 0] == pytest.approx(loss)
 
 
+@pytest.mark.slow
 def test_intervals_are_percentiles_of_a_plain_loop():
     rows = draw_rows("binary", n=80)
     everything = RowSegments(np.zeros(len(rows), int))
@@ -224,6 +225,7 @@ def test_a_file_alone_is_enough(tmp_path):
     assert again.to_csv() == intervals.to_csv()
 
 
+@pytest.mark.slow
 def test_rows_of_a_group_stay_together(tmp_path):
     rows = draw_rows("binary", n=200)
     copies = rows.take(np.tile(np.arange(200), 4))

@@ -17,6 +17,7 @@ def row(record, part, client="", model="shared"):
     return rows.iloc[0]
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_the_run():
     record = run(small("precision=float64"))
     last, scores = record.metrics.iloc[-1], record.scores
@@ -50,6 +51,7 @@ def test_against_scikit_learn(trained):
     assert not [name for name in record.metrics if "test" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["logistic", "one_vs_rest"])
 def test_more_classes(trained, objective):
     record = trained("multiclass", f"objective={objective}")
@@ -105,6 +107,7 @@ def test_a_client_of_one_class_has_no_auc(tmp_path):
     assert np.isfinite(row(record, "validation", "b").auc)
 
 
+@pytest.mark.slow
 def test_no_scores_without_held_out_rows_or_of_a_run_that_diverged():
     record = run(small("data.validation_samples=0"))
     assert record.scores.empty

@@ -63,6 +63,7 @@ def patients():
     return frame.assign(clinic=np.where(np.arange(90) < 40, "Basel", "Graz"))
 
 
+@pytest.mark.slow
 def test_a_record_predicts_probabilities_of_survival(patients):
     data = fcorun.from_frame(patients, "time", "clinic", event="died", standardize="pooled")
     record = fcorun.Experiment(data=data, algorithm=fcorun.Newton(), rounds=8, eval_every=4).run("run")

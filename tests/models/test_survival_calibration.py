@@ -94,6 +94,7 @@ def record(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_scores_at_a_time(record, capsys):
     assert main(["scores", str(record), "--samples", "200", "--at", "0.5"]) == 0
     out = capsys.readouterr().out

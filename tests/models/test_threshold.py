@@ -71,6 +71,7 @@ def test_data_without_two_classes_or_without_rows_to_choose_on(trained):
         trained("binary", "threshold=youden", "data.validation=0")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_scored_again_and_not_trained_again(trained, visits):
     first = trained("binary", "data.test=0.2")
     folder, metrics_file = first.folder, first.folder / "metrics.csv"

@@ -45,6 +45,7 @@ def weighted_loss(p, y, weight, client):
     return weight @ Cox().client_losses(p, y, weight, client)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_losses_and_gradients_are_those_of_the_definition():
     p, *rows = draw_rows()
@@ -69,6 +70,7 @@ def test_hessians_are_those_of_the_definition(scale):
     np.testing.assert_allclose(hessian.sum(axis=0), 0, atol=1e-12)  # a shift of all predictions changes nothing
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_whole_weights_are_repeated_rows():
     p, y, weight, client = draw_rows()
@@ -82,6 +84,7 @@ def test_whole_weights_are_repeated_rows():
     np.testing.assert_allclose(weighted, jax.jit(jax.grad(repeated_loss))(jnp.asarray(p)), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_derivatives_of_large_predictions_are_finite():
     p, *rows = draw_rows(scale=1000.0)
@@ -119,6 +122,7 @@ def solve(x, y, client):
     return np.asarray(last.w["weights"]), -len(y) * last.objective
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_remission_times_of_leukaemia_patients():
     """R's coxph(..., method="breslow") on the data of Gehan (1965) prints 1.509 and a log likelihood of -86.38."""
@@ -140,6 +144,7 @@ def draw_patients():
     return x, np.where(rng.random(150) < 0.7, time, -time), client
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_clients_are_strata():
     weights, log_likelihood = solve(*draw_patients())
@@ -250,6 +255,7 @@ def test_events_are_spread_evenly_over_folds_and_every_fold_needs_one(tmp_path):
         check_subsets(experiment, one_event, {"fold1": SubsetMasks(one_event.train.y < 0, masks)}, "rows")
 
 
+@pytest.mark.slow
 def test_levels_that_nothing_determines_are_warned_of(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"ward": rng.choice(["er", "eye", "icu"], 60), "unit": rng.choice(["p", "q", "r"], 60)})

@@ -159,6 +159,7 @@ def test_the_gap_of_the_lasso_is_that_of_the_textbook():
     assert pooled(problem, w, batch) == pytest.approx(primal + omega @ (s**2 * u**2 / 4 + s * u * y), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_gap_of_logistic_regression_is_that_of_the_textbook():
     """The conjugate of the cross entropy at s u is the negative entropy of s u + y; offsets o subtract s u o."""
     problem, batch, iterates = problem_of("logistic with an intercept")

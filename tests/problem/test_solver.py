@@ -39,6 +39,7 @@ def coefficients(model):
 # ---------------------------------------------------------------- other solvers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [0.05, 0.5])
 def test_lasso_is_that_of_scikit_learn(tmp_path, strength):
     """The loss of scikit-learn is half of ours, so that its alpha is half the strength."""
@@ -48,6 +49,7 @@ def test_lasso_is_that_of_scikit_learn(tmp_path, strength):
     assert (w == 0).tolist() == (coefficients(model) == 0).tolist()
 
 
+@pytest.mark.slow
 def test_elastic_net_is_that_of_scikit_learn(tmp_path):
     config = ragged(tmp_path, *TIGHT, "reg=elastic_net", "reg.strength=0.4", "reg.l1_ratio=0.7")
     w, data = solve(config)
@@ -57,6 +59,7 @@ def test_elastic_net_is_that_of_scikit_learn(tmp_path):
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_ridge_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.3"))
     model = linear_model.Ridge(alpha=0.3 * len(data.train.y), tol=1e-12).fit(data.train.x, data.train.y)

@@ -37,6 +37,7 @@ def test_the_sentence_names_the_file_and_nothing_is_left(monkeypatch):
     assert not list(Path().iterdir())
 
 
+@pytest.mark.slow
 def test_numbers_are_written_before_pictures(monkeypatch):
     refuse(monkeypatch, errno.ENOSPC, *PICTURES)
     with pytest.raises(WriteError) as raised:

@@ -42,6 +42,7 @@ EVERY_SHAPE = (
 )  # other checks run on the first shape only
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "case"),
     [
@@ -80,6 +81,7 @@ def test_rounds(name):
     assert last.metrics.get("violation", np.zeros(1)).max() <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "prox"),
     [

@@ -55,6 +55,7 @@ def test_panels_that_no_run_measured_are_refused():
         draw_best_points([fake_record("a")], panels=["objective", "suboptimality"])
 
 
+@pytest.mark.slow
 def test_losses_of_two_objectives_share_no_panel():
     records = [
         fake_record("a", fake_config(objective={"name": "huber"})),
@@ -79,6 +80,7 @@ def test_one_seed_has_no_band():
     assert not figure.axes[0].collections
 
 
+@pytest.mark.slow
 def test_a_baseline_is_a_level_line():
     records = [fake_record("a"), fake_record("b", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True))]
     figure = draw_best_points(records)
@@ -179,6 +181,7 @@ def test_pages_of_other_problems(more, count):
     )
 
 
+@pytest.mark.slow
 def test_only_the_objective():
     plain = [{k: v for k, v in row.items() if k not in ("val_loss", "support_f1", "density")} for row in fake_rows()]
     records = [fake_record("a", table=plain)]
@@ -189,6 +192,7 @@ def test_only_the_objective():
 # ---------------------------------------------------------------- structure
 
 
+@pytest.mark.slow
 def test_structure_against_quality():
     figure = draw_checked_view(structure.draw, fake_grid("s"))
     (ax,) = figure.axes

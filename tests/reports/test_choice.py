@@ -138,6 +138,7 @@ def test_objectives_of_two_strengths_are_not_compared():
     ]
 
 
+@pytest.mark.slow
 def test_they_are_not_drawn_on_one_axis():
     for algo, strength in (("feddualavg", 0.1), ("fedmid", 0.2)):
         fake_record(f"s/{algo}", fake_config(algo, reg__strength=strength))
@@ -177,6 +178,7 @@ def test_few_seeds_have_a_range_and_many_a_band():
     assert not seeds_agree([1.0, 1.01])
 
 
+@pytest.mark.slow
 def test_seeds_that_agree_have_no_band():
     for seed in range(3):
         fake_record(f"s/{seed}", fake_config(seed=seed))
@@ -248,6 +250,7 @@ def test_records_are_in_the_order_of_what_was_varied():
     assert note == "1 of 4 records are of a run that another folder holds too: left out"
 
 
+@pytest.mark.slow
 def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):
     rows_without_f1 = [{k: v for k, v in row.items() if k != "support_f1"} for row in fake_rows(val_accuracy=0.5)]
     personal_rows = [row | {"personal_val_accuracy": 0.9} for row in rows_without_f1]

@@ -43,6 +43,7 @@ def test_few_are_named_and_many_are_drawn(features, away):
     assert labels(figure.axes[0])[:bars] == largest
 
 
+@pytest.mark.slow
 def test_nothing_and_long_names():
     assert "0 of 4" in texts(draw_checked(draw_coefficients, model(4, 0), "run", 1e-4))
     names = ("systolic blood pressure at admission, mmHg", "$age_i$", "a", "b")
@@ -68,6 +69,7 @@ def test_the_second_class_is_spoken_for():
     ).replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_a_matrix_is_a_map():
     figure = draw_checked(draw_coefficients, model(32 * 16, 200, shape=(32, 16)), "run", 1e-4)
     sizes = figure.axes[1].lines[0].get_ydata()

@@ -66,6 +66,7 @@ def test_long_names_and_formulas_are_names():
     assert any(text.endswith("..") for text in texts(figure))
 
 
+@pytest.mark.slow
 def test_an_interval_beyond_the_axis_ends_in_an_arrow():
     wide = table(6)
     wide.high_standardized[2] = 1e6

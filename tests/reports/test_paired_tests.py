@@ -114,6 +114,7 @@ def test_runs_of_two_objectives_are_not_compared_by_a_loss():
     assert [pair.problem for pair in pairs("support_f1")] == ["lasso"]
 
 
+@pytest.mark.slow
 def test_runs_of_different_length_have_a_warning(capsys):
     seeded("fedmid", [1.0] * 6, rounds=30)
     seeded("feddualavg", [2.0] * 6, rounds=300)

@@ -64,6 +64,7 @@ def test_points_that_are_no_grid_stand_where_they_are():
     assert marks == [*done, ("x", 0.5, 2.0), ("o", 1e-4, 0.3)]  # at last a ring
 
 
+@pytest.mark.slow
 def test_other_keys_are_at_their_best():
     for strength, level in ((0.1, 2.0), (0.2, 1.0)):
         for rate in (0.1, 0.2):
@@ -120,11 +121,13 @@ def test_one_rate_is_a_line_an_algorithm():
     assert len(ax.collections) == 2  # bands
 
 
+@pytest.mark.slow
 def test_losses_have_their_crosses_above():
     (ax,) = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)), "objective").axes
     assert all(line.get_ydata()[0] > 0.8 for line in ax.lines if line.get_marker() == "x")
 
 
+@pytest.mark.slow
 def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
     for rate in (0.1, 0.2):
         fake_record(f"s/a{rate}", fake_config("fedmid", algo__client_lr=rate))

@@ -75,6 +75,7 @@ def test_a_long_title_has_lines():
     assert "\n" in drawn(fake_rows(), label + " " + label).get_suptitle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [[1.0], [1.0, np.inf], [1.0, 0.0, -1.0], [0.0, 0.0], [1e-300, 1e300], [5.0] * 3])
 def test_curves_of_odd_values(values):
     table = [{"round": i, "bytes_up": 1, "objective": v, "train_loss": v, "rank": v} for i, v in enumerate(values)]

@@ -171,6 +171,7 @@ def test_nothing_is_a_table():
     assert list(build_table([]).frame)[:3] == ["folder", "algo", "data"]
 
 
+@pytest.mark.slow
 def test_a_sweep_is_read_fast():
     records = fake_grid(
         "s", client=(0.1, 0.12, 0.14, 0.2, 0.22, 0.24, 0.3), server=(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0), seeds=(0,)

@@ -19,6 +19,7 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.sweep_report import write_sweep_report
 
 
+@pytest.mark.slow
 def test_show_names_tail_cutoff_and_band():
     text, _ = captured_output(show_best_points, build_table(fake_grid("s")), None)
     for part in ("range", "over 3 seeds", "last 20", ">0.0001"):
@@ -116,6 +117,7 @@ def test_show_says_which_baseline_is_not_certified():
     assert text.rstrip().endswith("not certified, and no optimum to compare with: centralized")
 
 
+@pytest.mark.slow
 def test_show_says_whose_seeds_change_nothing():
     records = fake_grid("s")
     for record in records:

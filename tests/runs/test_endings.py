@@ -134,6 +134,7 @@ def test_a_target_below_what_the_precision_resolves_is_refused():
         run(config)
 
 
+@pytest.mark.slow
 def test_a_gap_below_the_precision_gives_a_warning():
     config = FAST | {"rounds": 2000, "precision": "float32", "eval_every": 500}
     assert "suboptimality is rounding: float32 resolves" in run(config).status["reason"]
@@ -145,6 +146,7 @@ def test_a_baseline_ends_by_its_certificate_whatever_stop_is():
     assert "stopped" not in run(config).status["reason"]
 
 
+@pytest.mark.slow
 def test_of_one_client_nothing_is_said_of_rates():
     assert "rates" not in run(small("algo=one_client")).status["reason"]
 

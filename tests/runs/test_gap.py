@@ -59,6 +59,7 @@ def test_the_gap_is_the_certificate_of_the_pooled_solver(tmp_path, overrides, ta
         assert gap >= objective - optimum
 
 
+@pytest.mark.slow
 def test_newton_ends_when_its_gap_is_small():
     config = small("algo=newton", "precision=float64", "eval_every=1", "rounds=30", "clients_per_round=null")
     record = run(config | {"stop": {"gap": 1e-6}, "reference": True})

@@ -116,6 +116,7 @@ def test_a_grid_computes_only_missing_points():
 # ---------------------------------------------------------------- hard cases
 
 
+@pytest.mark.slow
 def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
     write_end = finish._write_end
 

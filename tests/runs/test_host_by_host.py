@@ -86,6 +86,7 @@ def test_debug_is_refused_on_several_hosts(join):
     assert not hosts.sent
 
 
+@pytest.mark.slow
 def test_the_leader_announces_each_round_that_is_computed(join):
     hosts = join()
     engine = build_engine(EXPERIMENT, load_data(EXPERIMENT))
@@ -125,6 +126,7 @@ def test_a_run_that_fails_on_all_hosts_fails_as_on_one(join, monkeypatch, others
     assert [message["do"] for message in hosts.sent] == (["run", "stop"] if others else ["run"])
 
 
+@pytest.mark.slow
 def test_a_follower_executes_commands(join, monkeypatch):
     first = join()
     engine = build_engine(EXPERIMENT, load_data(EXPERIMENT))
@@ -171,6 +173,7 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
             row_requirements.choose_shard(experiment)
 
 
+@pytest.mark.slow
 def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     hosts, data = join(), load_data(EXPERIMENT)
     shards, end = [shard_for_host(data, k, 2) for k in range(2)], {"do": "end", "code": 0, "why": ""}

@@ -60,6 +60,7 @@ def loop_over_tables(settings, *algorithm):
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [NEWTON, pytest.param(SOLVER, marks=pytest.mark.slow)])
 def test_the_model_is_the_average_of_single_runs(algorithm):
     settings = settings_with_gaps(*algorithm)

@@ -53,6 +53,7 @@ def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
     assert "algo.client_lr=-1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_fail_fast_stops_at_the_first_failure():
     assert run_sweep_command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
     assert {r.status["status"] for r in load_records("s")} == {"failed"}

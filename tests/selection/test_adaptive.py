@@ -38,6 +38,7 @@ def rescaled_lasso(x, y, weights, strengths):
     return path.T / weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pilot", "power"), [("ridge", 1.0), ("unpenalized", 1.0), ("unpenalized", 2.0)])
 def test_each_fold_equals_the_lasso_on_rescaled_columns(pilot, power):
     """The weights of a fold follow from the rows that it trains on, and from no others."""

@@ -70,6 +70,7 @@ def test_intervals_that_cannot_be_are_refused_before_anything_is_computed(number
         CompareOptions(**numbers)
 
 
+@pytest.mark.slow
 def test_who_profits_and_who_loses():
     """Own models know the truth for client a, are noise for b, and equal the shared model but for little at c."""
     rng = np.random.default_rng(0)
@@ -148,6 +149,7 @@ def test_means_are_those_of_the_other_folds():
     assert means.prediction.tolist() == [0] * 12
 
 
+@pytest.mark.slow
 def test_configurations_of_the_candidates():
     table()
     configs = compose_candidates(compose, [*DATA, "data.standardize=pooled"], CompareOptions(methods=["pfedme"]))

@@ -136,6 +136,7 @@ def test_a_subset_of_a_binary_task_runs_like_a_table_of_its_own():
     assert fit.metrics["val_accuracy"][1] == pytest.approx(rows_of(record)["val_accuracy"].iloc[-1])
 
 
+@pytest.mark.slow
 def test_a_subset_takes_the_memory_of_all_rows():
     """Every run predicts for all rows, even outside its subset; standardized subsets have features of their own."""
     np.savez("all.npz", X=X, y=SCORE, client=OWNER, validation=np.zeros(len(SCORE), bool))

@@ -71,6 +71,7 @@ def settings_of(task, *overrides):
     return settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "binary", "poisson"])
 def test_each_share_mixes_the_lasso_with_a_refit_by_scikit_learn(task):
     overrides = ("objective=poisson",) if task == "poisson" else ()
@@ -108,6 +109,7 @@ def test_each_share_mixes_the_lasso_with_a_refit_by_scikit_learn(task):
     assert n_refits == 36
 
 
+@pytest.mark.slow
 def test_the_refit_is_a_record_that_says_what_it_is():
     settings = settings_of("regression", "data.validation=0.2", "reg.factors={x5:0}", "data.standardize=pooled")
     selection = select(settings, SelectOptions(folds=2, points=3, relax=[0.25], range=[0.1, 0.5]), "out")
@@ -156,6 +158,7 @@ def test_nested_folds_and_a_federated_algorithm():
     assert federated.cost["rounds"] == 8 * 4 * len(federated.computed_fits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [COLLINEAR, NO_OPTIMUM])
 def test_fits_that_do_not_exist_are_left_out(state):
     """A copy of a feature, half of whose weight an elastic net gives to each, and classes that are separated."""

@@ -75,6 +75,7 @@ def test_the_paths_are_one_batch_and_equal_paths_alone():
         np.testing.assert_allclose(both.solution["weights"][3 * s : 3 * s + 3], fit.solution["weights"], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_number_of_own_models():
     own = ("algo=pfedmac_s", "rounds=4", "eval_every=4", "local_steps=1", "clients_per_round=null")
     lam = {"algo.lam": [0.5, 5.0]}

@@ -89,6 +89,7 @@ def test_nothing_stable_has_no_refit():
     assert not Path("out/refit").exists()
 
 
+@pytest.mark.slow
 def test_a_refit_needs_columns():
     with fails("refit=true leaves out columns by their names", "data=lasso has none"):
         plan_stability(composed("algo=centralized", "data=lasso", "reg=l1"), StabilityOptions(refit=True))

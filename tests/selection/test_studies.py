@@ -252,6 +252,7 @@ def test_algorithms_without_a_global_model():
     plan_selection(config("algo=pfedmac_s"), SelectOptions(folds=3, points=2, by="clients"), "mixed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["deviance", "val_deviance"])
 def test_a_metric_that_the_objective_declares(metric):
     settings = config("algo=centralized", "objective=poisson", f"metric={metric}", y=np.arange(36) % 5)

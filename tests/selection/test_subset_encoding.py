@@ -44,6 +44,7 @@ def load(table, **options):
     return Table("rows.csv", target="y", client="site", **given).load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["mean", "median", "indicator"])
 @pytest.mark.parametrize("standardize", ["none", "pooled", "per_client"])
 def test_a_fold_has_the_features_of_its_rows_alone(missing, standardize):
@@ -92,6 +93,7 @@ def test_folds_without_gaps_share_the_rows():
     assert take_subset(whole, train, ~train).x is whole.train.x
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fcorun.api.progress.ExperimentWarning")  # gaps of new rows are filled
 @pytest.mark.parametrize("standardize", ["none", "pooled"])
 def test_a_fold_predicts_what_a_record_of_its_rows_predicts(standardize):
@@ -115,6 +117,7 @@ def test_a_fold_predicts_what_a_record_of_its_rows_predicts(standardize):
     assert fits[0].held_out["shared"][0] == pytest.approx(predicted.to_numpy(), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_a_column_without_a_value_in_a_fold_is_refused():
     table = frame()
     table.loc[~HELD_OUT, "age"] = None

@@ -62,6 +62,7 @@ def misses(rounds=(), messages=()):
     return lambda request: request.name in messages or (request.name == "round" and request.about["round"] in rounds)
 
 
+@pytest.mark.slow
 def test_rounds_without_a_site_are_those_of_the_pooled_rows_of_the_others(tmp_path):
     plan = plan_of(*SKIP)
     record, sites = run_without_b(plan, tmp_path / "out", misses(range(9), LATE))
@@ -101,6 +102,7 @@ def test_a_site_that_comes_back_is_asked_again_and_the_record_says_what_it_misse
     assert record.metrics["train_loss"].iloc[:1].equals(whole.metrics["train_loss"].iloc[:1])
 
 
+@pytest.mark.slow
 def test_metrics_of_other_rows_are_neither_compared_nor_averaged(tmp_path):
     record, _ = run_without_b(plan_of(*SKIP, "rounds=6"), tmp_path / "out", _MissesEvaluation(2))
     present = record.metrics["sites_present"].tolist()
@@ -141,6 +143,7 @@ def test_a_gap_is_blank_where_a_site_is_away(tmp_path, messages):
         assert "its duality gap was not measured at the end, where a site was away" in record.status["reason"]
 
 
+@pytest.mark.slow
 def test_a_site_without_the_last_model_is_asked_for_no_scores_and_gets_no_result(tmp_path):
     plan = plan_of(*SKIP)
     sites = sites_of(plan)

@@ -23,6 +23,7 @@ def tables(tmp_path, monkeypatch):
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -61,6 +61,7 @@ def sites_of(plan, policy=None, folder=None):
     return sites
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -118,6 +119,7 @@ def test_few_events_of_a_client_in_a_fold_are_refused(events, is_refused):
         assert folds.describe().arrays["classes"].tolist() == [[events > 0], [events > 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [None, pytest.param({}, marks=pytest.mark.slow)])
 def test_scores_are_those_of_the_pooled_rows_and_hazards_stay_at_the_sites(tmp_path, secure):
     plan = plan_of(secure=secure)
@@ -184,6 +186,7 @@ def test_few_events_and_bad_times_are_refused(change, words):
     assert all(word in getattr(caught.value, "public", str(caught.value)) for word in words)
 
 
+@pytest.mark.slow
 def test_pairs_that_are_few_are_not_counted():
     """One event in 4 rows, which one row outlives, is a pair that no server learns, unless masks hide it."""
     data = from_sizes(np.array([2.0, -3.0, -1.0, -1.5]))

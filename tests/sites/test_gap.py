@@ -170,6 +170,7 @@ def test_answers_have_the_sizes_that_the_plan_lists():
     assert sizes == {4, data.train.x.shape[1] + 4}
 
 
+@pytest.mark.slow
 def test_a_site_that_sends_other_shapes_is_named():
     class Careless:
         def __init__(self, site):
@@ -240,6 +241,7 @@ def test_suboptimality_over_sites_is_that_of_the_pooled_rows(tmp_path):
     assert comparison.difference < 1e-12
 
 
+@pytest.mark.slow
 def test_a_site_bounds_the_points_on_the_way_to_the_optimum():
     plan = plan_of(*COST, "reg=l1", "reg.strength=0.3", "reference=true")
     connections, data, _ = load(plan)

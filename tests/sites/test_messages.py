@@ -51,6 +51,7 @@ def with_valid_checksums(content: bytes, rng: np.random.Generator) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", [REQUEST, ANSWER], ids=["request", "answer"])
 @pytest.mark.parametrize("damage", [mutate, with_valid_checksums])
 def test_a_thousand_damaged_messages_are_messages_or_are_refused(message, damage):

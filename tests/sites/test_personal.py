@@ -51,6 +51,7 @@ ALGORITHMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", ALGORITHMS)
 def test_personal_models_and_their_metrics_are_those_of_pooled_rows(overrides, tmp_path):
     """The models are compared by the trial, the metrics with NumPy on the rows of each site."""
@@ -72,6 +73,7 @@ def test_personal_models_and_their_metrics_are_those_of_pooled_rows(overrides, t
     assert any(not np.array_equal(models[0], other) for other in models[1:])
 
 
+@pytest.mark.slow
 def test_personal_models_of_several_clients_at_a_site(tmp_path):
     plan = plan_of(*DITTO, "data.client=ward", "data.validation=0")
     for name in NAMES:
@@ -84,6 +86,7 @@ def test_personal_models_of_several_clients_at_a_site(tmp_path):
     assert not_none(sites["a"].personal)["weights"].shape[0] == 3
 
 
+@pytest.mark.slow
 def test_each_site_keeps_its_own_models_and_predicts_with_them(tmp_path, fcorun):
     plan = plan_of(*DITTO)
     for name in NAMES:
@@ -207,6 +210,7 @@ class ForgingConnections(InProcessConnections):
         return {s: Message(name, {}, self.change_answer(dict(answers[s].arrays))) for s in answers}
 
 
+@pytest.mark.slow
 def test_forged_requests_and_sums_of_personal_models_are_refused(tmp_path):
     plan = plan_of(*DITTO)
 
@@ -230,6 +234,7 @@ def test_forged_requests_and_sums_of_personal_models_are_refused(tmp_path):
             run(answer=change)
 
 
+@pytest.mark.slow
 def test_what_a_plan_of_personal_models_lists_and_refuses(tmp_path):
     plan = plan_of(*DITTO)
     contents = {quantity.message: quantity.content for quantity in plan.quantities}
@@ -279,6 +284,7 @@ def test_the_upload_of_an_only_client_determines_its_model(tmp_path):
         np.testing.assert_allclose(computed, connections.by_name["a"].personal[name][0], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides", [DITTO, pytest.param(("algo=apfl", "algo.client_lr=0.1"), marks=pytest.mark.slow)]
 )

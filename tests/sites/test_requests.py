@@ -25,6 +25,7 @@ def tables(tmp_path, monkeypatch):
     write_tables()
 
 
+@pytest.mark.slow
 def test_a_policy_refuses_what_its_owner_does_not_allow():
     with fails("batches of 4 rows", "policy.min_rows of this site is 10"):
         sites_of(plan_of("batch_size=4"))
@@ -42,6 +43,7 @@ def test_a_policy_refuses_what_its_owner_does_not_allow():
     run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), "out")
 
 
+@pytest.mark.slow
 def test_a_site_answers_what_the_plan_lists_and_nothing_else():
     plan = plan_of()
     for request, words in (
@@ -60,6 +62,7 @@ def test_a_site_answers_what_the_plan_lists_and_nothing_else():
         started.answer(Message("round", {"round": 4, "exchange": 0}))
 
 
+@pytest.mark.slow
 def test_messages_of_few_and_of_many_rows_are_equally_long():
     sent = []
     for copies in (1, 20):
@@ -86,6 +89,7 @@ class RecordingConnections(InProcessConnections):
         return super().ask(name, arrays, about, of, away)
 
 
+@pytest.mark.slow
 def test_a_site_computes_its_rounds_in_order(tmp_path):
     plan, connections = plan_of(), RecordingConnections(sites_of(plan_of()))
     run_plan(plan, connections, tmp_path / "out")
@@ -106,6 +110,7 @@ def requests_of(plan, folder):
     return {request.name: request for request in reversed(connections.requests)}
 
 
+@pytest.mark.slow
 def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
     """Numbers of rows are those that the site described, and a model has the shapes of the plan."""
     plan = plan_of("data.validation=0")
@@ -136,6 +141,7 @@ def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
             site.answer(Message("scores", {}, model | forged))
 
 
+@pytest.mark.slow
 def test_a_server_cannot_ask_for_more_than_the_plan_has(tmp_path):
     plan = plan_of()
     requests = requests_of(plan, tmp_path / "out")
@@ -192,6 +198,7 @@ def test_counts_are_fitted_and_a_refusal_names_no_target_of_a_row():
         run_plan(plan_of(*counts), InProcessConnections(sites_of(plan_of(*counts))), "out2")
 
 
+@pytest.mark.slow
 def test_a_site_refuses_damaged_requests_in_a_sentence(tmp_path):
     """A thousand requests of a run, each with something left out, replaced or reshaped."""
     plan, rng = replace(plan_of(), infer=PlannedIntervals()), np.random.default_rng(0)

@@ -28,6 +28,7 @@ def tables(tmp_path, monkeypatch):
     write_tables()
 
 
+@pytest.mark.slow
 def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
     plan = plan_of()
     for name in NAMES:
@@ -150,6 +151,7 @@ def test_a_result_without_pooled_means_is_kept(tmp_path):
     assert "standardized" not in FittedRecord(tmp_path / "kept").summary["data"]
 
 
+@pytest.mark.slow
 def test_scales_stay_at_the_sites_which_predict_with_them(tmp_path, fcorun):
     """Each client's means and deviations are those of its training rows, and the server's record has none."""
     plan = plan_of("algo=gram", "rounds=1", "data.standardize=per_client")

@@ -209,6 +209,7 @@ def test_a_plan_of_a_selection_reads_as_it_was_written_and_says_what_leaves():
     assert gram.n_rounds == 3 * 4
 
 
+@pytest.mark.slow
 def test_a_policy_refuses_folds_that_its_owner_does_not_allow():
     plan = selection_of("algo=newton")
     with fails("has 30 rounds", "allows 29"):
@@ -342,6 +343,7 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
     assert command("one", "one").finished
 
 
+@pytest.mark.slow
 def test_a_fold_has_no_cell_of_a_column_with_few_rows(tmp_path):
     """The sums of a fold follow from those of all rows and of the others: they are of no value, or of many."""
     plan = selection_of("algo=gram", "data.missing=mean", "data.validation=0", options=replace(OPTIONS, folds=3))

@@ -25,6 +25,7 @@ from fcorun.sites.table_description import merge_small_cells
 from fcorun.sites.table_options import SiteOptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [COST, pytest.param(WARD, marks=pytest.mark.slow)])
 def test_scores_are_those_of_the_pooled_rows(tmp_path, task):
     found, pooled = scores_of(plan_of(*task), tmp_path / "out")
@@ -54,6 +55,7 @@ def test_no_site_counts_a_small_cell_even_for_masks():
         assert not ((sums[name] > 0) & (sums[name] < 5)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [ILL, pytest.param(COST, marks=pytest.mark.slow)])
 def test_owners_may_allow_scores_by_site(tmp_path, task):
     plan = plan_of(*task, "data.by_site=true")
@@ -67,6 +69,7 @@ def test_owners_may_allow_scores_by_site(tmp_path, task):
         plan_of(*task, "data.by_site=true", secure={})
 
 
+@pytest.mark.slow
 def test_the_interval_contains_the_area_under_the_curve():
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -106,6 +109,7 @@ def search_calibration(parts):
     return *search.scores.values(), n_requests
 
 
+@pytest.mark.slow
 def test_a_calibration_from_sums_is_that_of_the_pooled_rows():
     rng = np.random.default_rng(1)
     for _ in range(100):

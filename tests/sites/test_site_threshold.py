@@ -21,6 +21,7 @@ from fcorun.sites.study import run_plan
 from fcorun.sites.table_description import merge_small_cells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["sensitivity:0.9", "specificity:0.8", "youden", 0.4])
 def test_a_threshold_is_chosen_over_sites_and_used(tmp_path, rule):
     plan = plan_of(*ILL, f"threshold={rule}")
@@ -89,6 +90,7 @@ def test_an_edge_is_the_best_that_counts_make_certain():
     assert "needs both classes" in choose_edge(rule, positive, 0 * negative, "rows").warning
 
 
+@pytest.mark.slow
 def test_a_site_flags_rows_at_edges_of_bins_alone(tmp_path):
     plan = plan_of(*ILL, "threshold=youden")
     sites = sites_of(plan)

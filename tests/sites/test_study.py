@@ -33,6 +33,7 @@ def tables(tmp_path, monkeypatch):
     write_tables()
 
 
+@pytest.mark.slow
 def test_a_trial_gives_a_record_and_the_weights_of_the_pooled_rows(tmp_path):
     plan = plan_of("rounds=8", "stop={val_loss: 30}")
     record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")

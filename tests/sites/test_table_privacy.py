@@ -30,6 +30,7 @@ def options_of(**options) -> Sites:
     return build(Sites, {"target": "cost", "only": ONLY, **options}, "data")
 
 
+@pytest.mark.slow
 def test_rare_levels_are_never_named():
     tables = frames()
     for site, table in tables.items():
@@ -70,6 +71,7 @@ def _with_names(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     return {site: pd.concat([table] * 8) for site, table in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

@@ -54,6 +54,7 @@ def assert_same_data(route, options: Sites, client: str = "site"):
     return pooled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["refuse", "mean", "indicator"])
 @pytest.mark.parametrize("standardize", ["none", "pooled", "per_client"])
 def test_sites_have_the_data_of_the_pooled_table(missing, standardize):
@@ -65,6 +66,7 @@ def test_sites_have_the_data_of_the_pooled_table(missing, standardize):
     assert route.agreement.warnings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -105,6 +107,7 @@ def test_a_site_may_have_many_clients_in_any_order():
     assert route.agreement.clients_of("bern") == ["9", "10", "33"]
 
 
+@pytest.mark.slow
 def test_columns_are_renamed_and_a_site_may_name_its_own_clients():
     tables = frames()
     pool(tables)
@@ -118,6 +121,7 @@ def test_columns_are_renamed_and_a_site_may_name_its_own_clients():
     assert_same_data(go(options, sites), options)
 
 
+@pytest.mark.slow
 def test_folds_of_a_site_are_those_of_the_pooled_table():
     tables = frames()
     pool(tables)
@@ -147,6 +151,7 @@ def test_whole_numbers_at_one_site_are_fractions_where_another_has_fractions():
     assert route.data["bern"].train.x.dtype == np.int64
 
 
+@pytest.mark.slow
 def test_a_site_without_a_value_of_a_column_gets_the_fill_of_the_others():
     tables = frames()
     tables["aarau"] = tables["aarau"].assign(dose=np.nan, ward=None)

@@ -74,6 +74,7 @@ def test_codes_for_missing_values_are_warned_about(tmp_path):
     assert "'the target' has 9999 in row 10" in cost
 
 
+@pytest.mark.slow
 def test_many_levels_are_refused_in_long_tables(tmp_path):
     table = pd.DataFrame({"code": np.arange(2000) % (MAX_LEVELS + 1), "cost": 1.0, "site": np.arange(2000) % 4})
     table["code"] = "c" + table["code"].astype(str)

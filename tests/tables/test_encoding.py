@@ -75,6 +75,7 @@ def test_gaps_are_filled_as_by_scikit_learn(tmp_path, missing):
                 assert not (features[f"{name}=missing"] * features[level]).any()
 
 
+@pytest.mark.slow
 def test_sums_over_clients_are_the_statistics_of_all_rows():
     rng = np.random.default_rng(0)
     for trial in range(40):
@@ -158,6 +159,7 @@ def test_unseen_levels_are_warned_about_and_encoded_as_no_level(tmp_path):
     assert not features["sex=M"][(table.loc[held_out, "sex"] == "X").to_numpy()].any()
 
 
+@pytest.mark.slow
 def test_a_gap_in_new_rows_is_filled_unless_gaps_are_refused(tmp_path):
     table = patients()
     new = table.head(3).assign(lab=[np.nan, 1, 2], ward=["icu", None, "er"])

@@ -50,6 +50,7 @@ def test_extreme_and_impossible_tables():
     assert exact_p_value(np.ones(10, bool), event[:10], ONE) is None  # no other count is possible
 
 
+@pytest.mark.slow
 def test_means_are_compared_by_permutations_within_clients():
     y = np.concatenate([RNG.normal(0, 1, 30), RNG.normal(10, 3, 50)])
     gap = RNG.random(80) < 0.4

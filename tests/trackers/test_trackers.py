@@ -50,6 +50,7 @@ def test_the_default_is_no_tracker():
     assert isinstance(prepare(without).tracker, NoTracker)
 
 
+@pytest.mark.slow
 def test_a_tracker_does_not_change_the_identity(configure):
     with_, without = prepare(configure()), prepare(small())
     assert with_.identity == without.identity
@@ -68,6 +69,7 @@ def test_a_record_is_logged_once(configure):
     assert len(logged_lines()) == 2
 
 
+@pytest.mark.slow
 def test_every_run_of_a_grid_is_logged(configure):
     configs = [configure("rounds=2", f"algo.client_lr={rate}") for rate in (1e-3, 1e6)]
     run_grid(configs, ["a", "b"])
