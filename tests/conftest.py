@@ -67,9 +67,15 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Decide which slow tests this session runs; processes of pytest-xdist receive the decision."""
-    if not hasattr(config, "workerinput"):
-        config.option.slow_tests = choose_slow_tests(config)
+    """Decide which slow tests this session runs. A process of pytest-xdist receives the decision."""
+    decided = getattr(config, "workerinput", {}).get("slow_tests")
+    config.option.slow_tests = decided or choose_slow_tests(config)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node):
+    """Send the decision to a process of pytest-xdist."""
+    node.workerinput["slow_tests"] = node.config.option.slow_tests
 
 
 def pytest_terminal_summary(terminalreporter, config):
