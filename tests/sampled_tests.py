@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-PARTS = 8  # of the slow tests
+PARTS = 16  # of the slow tests
 HELP = (
-    "which slow tests a session of the whole suite runs: all, a sample (one of eight parts, which depends on the "
+    "which slow tests a session of the whole suite runs: all, a sample (one of sixteen parts, which depends on the "
     "commit), or the number of a part. By default all on a machine that sets CI, and a sample elsewhere, unless files, "
     "folders, -k or -m select tests, of which all run"
 )
