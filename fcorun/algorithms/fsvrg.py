@@ -12,10 +12,10 @@ from fcorun.config import AUTO, AutoPositive
 class FSVRG(MeanGradientAlgorithm):
     """Federated SVRG: in local steps, the mean gradient of all clients at w corrects the gradients of minibatches.
 
-    A corrected gradient is that of F at w, and differs from it by little near w. At the optimum all corrected gradients
-    are that of F, so that the optimum is a fixed point for any minibatches and any number of local steps. The paper has
-    psi = 0, and scales coordinates by how many clients have them; here psi is in each client's steps, our extension,
-    and all coordinates count alike.
+    At w, the server's model at the start of a round, a corrected gradient is the gradient of F for every minibatch.
+    Therefore the optimum is a fixed point for any minibatches and any number of local steps. Two things differ from the
+    paper: each local step applies the prox of psi, which the paper does not have, and no coordinate of the gradient is
+    scaled by the number of clients in whose rows the coordinate is not zero.
 
     Attributes:
         client_lr: eta_c; "auto" is 1 / (K L), for K local steps.

@@ -216,7 +216,7 @@ class Dataset(CheckedObject, ABC):
 
     @property
     def names_task(self) -> bool:
-        """Return whether the task is known to be meant, as the task of a table is not."""
+        """Return whether the task is certain. That of a table may be a guess from the values of its target."""
         return True
 
     def for_tasks(self, tasks: Sequence[str]) -> "Dataset":
