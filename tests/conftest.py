@@ -26,7 +26,8 @@ def known_flags(flags: list[str]) -> list[str]:
     """Return the flags of XLA that this jaxlib knows: an unknown one would end the process."""
     library = max(Path(jaxlib.__file__).parent.glob("*.so"), key=lambda path: path.stat().st_size)
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return [flag for flag in flags if content.find(flag.strip("-").split("=")[0].encode()) >= 0]
+        names = [flag.strip("-").split("=")[0].encode() for flag in flags]
+        return [flag for flag, name in zip(flags, names, strict=True) if content.find(b"\0" + name + b"\0") >= 0]
 
 
 # Most programs of the tests run for milliseconds, and would be optimized for half a second each. Set XLA_FLAGS='' in

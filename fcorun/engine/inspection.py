@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
+from jax._src.core import Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 from fcorun.algorithms.local_data import LocalData
 from fcorun.engine.arrays import first_row
 from fcorun.engine.federation import Federation
-from fcorun.problem.operation_counts import has_marks, mark_p, source_line
+from fcorun.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line
 
 BOTH_SIDES = "gradients or proxes on both sides of a where are all computed, and all count"
 
@@ -37,7 +37,7 @@ def inspect_local(federation: Federation) -> list[str]:
     return found
 
 
-def _trace(federation: Federation) -> ClosedJaxpr:
+def _trace(federation: Federation) -> TracedProgram:
     """``local`` of a client with one row, as a function of x, y, the random numbers, and the states."""
     schedule, dtype = federation.schedule, federation.precision
     steps = {
@@ -66,7 +66,7 @@ def _trace(federation: Federation) -> ClosedJaxpr:
     return jax.make_jaxpr(local)(*first_row(federation.data, dtype), *random, *jax.eval_shape(states))
 
 
-def _alike(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
+def _alike(one: TracedProgram, other: TracedProgram) -> bool:
     texts = [re.sub("0x[0-9a-f]+", "", str(jaxpr)) for jaxpr in (one, other)]
     pairs = zip(one.consts, other.consts, strict=False)
     return texts[0] == texts[1] and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax._src.core import (  # jax.extend.core has them, too, and imports Pallas, a twentieth of JAX's own import
-    ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
     Literal,
@@ -30,6 +29,7 @@ from jax.interpreters import ad, batching, mlir
 from fcorun.errors import UserError, is_user_file
 
 PyTree = Any  # an array, or nested tuples and dicts of arrays
+TracedProgram = Any  # of jax.make_jaxpr: a Jaxpr with its constants, a class of its own before JAX 0.12
 Counts = jax.Array | np.ndarray  # int32 (3,): gradients of examples, gradients of whole clients, proxes
 ONE_PROX = np.array([0, 0, 1], np.int32)
 NO_COUNTS = np.zeros(3, np.int32)
@@ -87,7 +87,7 @@ def has_marks(jaxpr: Jaxpr) -> bool:
     return any(eqn.primitive is mark_p or _contains_marks(eqn) for eqn in jaxpr.eqns)
 
 
-def _check_no_dead_tracers(closed: ClosedJaxpr) -> None:
+def _check_no_dead_tracers(closed: TracedProgram) -> None:
     """Raise UserError for a value of an earlier trace, which an algorithm stored in a list for example."""
     with take_current_trace() as trace:
         open_traces = [trace]
@@ -134,7 +134,7 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list
                 results = operands[:n]
                 counts = counts + operands[n]
             elif _contains_marks(eqn):
-                results, added = _counting_rule(eqn)(eqn.params, *operands)
+                results, added = _counting_rule(eqn)(eqn, *operands)
                 counts = counts + added
             else:
                 results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
@@ -159,44 +159,45 @@ def _counting_rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
     return _RULES[name]
 
 
-def _evaluate_inner(jaxpr: ClosedJaxpr | Jaxpr, *operands: Any) -> tuple[list, Counts]:
-    if isinstance(jaxpr, ClosedJaxpr):
-        return _evaluate(jaxpr.jaxpr, jaxpr.consts, operands)
-    return _evaluate(jaxpr, (), operands)
+def _evaluate_inner(jaxpr: TracedProgram | Jaxpr, *operands: Any) -> tuple[list, Counts]:
+    return _evaluate(getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ()), operands)
 
 
-def _call(params: dict, *operands: Any) -> tuple[list, Counts]:
-    return _evaluate_inner(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], *operands)
+def _call(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+    return _evaluate_inner(eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"], *operands)
 
 
-def _cond(params: dict, index: Any, *operands: Any) -> tuple[list, Counts]:
-    def counting_branch(jaxpr: ClosedJaxpr) -> Callable:
+def _cond(eqn: JaxprEqn, index: Any, *operands: Any) -> tuple[list, Counts]:
+    def counting_branch(jaxpr: TracedProgram) -> Callable:
         def branch(*operands):
             results, counts = _evaluate_inner(jaxpr, *operands)
             return results, jnp.asarray(counts)
 
         return branch
 
-    return lax.switch(index, [counting_branch(jaxpr) for jaxpr in params["branches"]], *operands)
+    return lax.switch(index, [counting_branch(jaxpr) for jaxpr in eqn.params["branches"]], *operands)
 
 
-def _scan(params: dict, *operands: Any) -> tuple[list, Counts]:
-    carry_start = params["num_consts"]
-    carry_size = params["num_carry"]
-    inputs_start = carry_start + carry_size
+def _scan(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+    """Evaluate a scan. What it scans over has one axis more than in its body; constants and the carry have as many."""
+    jaxpr = eqn.params["jaxpr"]
+    inputs_start = sum(outer.aval.ndim == inner.ndim for outer, inner in zip(eqn.invars, jaxpr.in_avals, strict=True))
+    carry_size = sum(outer.aval.ndim == inner.ndim for outer, inner in zip(eqn.outvars, jaxpr.out_avals, strict=True))
+    carry_start = inputs_start - carry_size
 
     def body(carry, inputs):
         state, counts = carry
-        results, added = _evaluate_inner(params["jaxpr"], *operands[:carry_start], *state, *inputs)
+        results, added = _evaluate_inner(jaxpr, *operands[:carry_start], *state, *inputs)
         return (results[:carry_size], counts + added), results[carry_size:]
 
-    options = {name: params[name] for name in ("length", "reverse", "unroll")}
+    options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
     carry = (list(operands[carry_start:inputs_start]), jnp.asarray(NO_COUNTS))
     (state, counts), outputs = lax.scan(body, carry, list(operands[inputs_start:]), **options)
     return [*state, *outputs], counts
 
 
-def _while(params: dict, *operands: Any) -> tuple[list, Counts]:
+def _while(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+    params = eqn.params
     cond_consts = operands[: params["cond_nconsts"]]
     body_consts = operands[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
     initial = list(operands[params["cond_nconsts"] + params["body_nconsts"] :])
@@ -223,11 +224,11 @@ def _while(params: dict, *operands: Any) -> tuple[list, Counts]:
     return state, counts
 
 
-def _linear_solve(params: dict, *operands: Any) -> tuple[list, Counts]:
-    sizes = params["const_lengths"]
+def _linear_solve(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+    sizes = eqn.params["const_lengths"]
     first = sizes.matvec + sizes.vecmat
     right_side = first + sizes.solve + sizes.transpose_solve
-    return _evaluate_inner(params["jaxprs"].solve, *operands[first : first + sizes.solve], *operands[right_side:])
+    return _evaluate_inner(eqn.params["jaxprs"].solve, *operands[first : first + sizes.solve], *operands[right_side:])
 
 
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")

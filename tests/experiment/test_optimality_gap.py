@@ -39,6 +39,7 @@ RATED = [
     "fedavgm",
     "fednova",
     "fedyogi",
+    "fsvrg",
     "local",
     "scaffold",
 ]
