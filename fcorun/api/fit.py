@@ -21,6 +21,7 @@ from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection
+from fcorun.system.machine import use_precision
 
 _REST = 1e-5  # relative change of an objective between two evaluations at which a fold's run ends
 _ROUNDING = 1e-12  # of an objective, relative to that at the start
@@ -99,7 +100,7 @@ def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
         smoothness = build.compute_curvature_bounds(experiment, data, full_batch=True)[1]
     engine = build.build_engine(experiment, data)
     certifier, fit = None, None
-    with jax.enable_x64(settings.precision == "float64"):
+    with use_precision(settings.precision):
         for snapshot in engine.run([experiment.numbers()]):
             if snapshot.diverged[0]:
                 raise UserError(f"the run diverged in round {snapshot.diverged[0]}: give algorithm a smaller rate, or "

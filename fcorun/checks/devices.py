@@ -10,6 +10,7 @@ from fcorun.checks.problems import engine_of
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
+from fcorun.system.machine import use_precision
 
 Config = dict[str, Any]
 
@@ -18,7 +19,7 @@ def compare_devices(
     config: Config, devices: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
 ) -> list[tuple[float, float]]:
     """Return the largest relative differences from one device, of results and of counts, by number of devices."""
-    with jax.enable_x64(config["precision"] == "float64"):
+    with use_precision(config["precision"]):
         expected_results, expected_counts = _run_on_devices(config, 1, runs, seeds)
         differences = []
         for count in devices:

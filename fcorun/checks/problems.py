@@ -5,7 +5,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.configuration.compose import compose
@@ -13,6 +12,7 @@ from fcorun.configuration.search_path import user_config_dir
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
+from fcorun.system.machine import use_precision
 
 # With five rows a batch, the last batch has two rows.
 SMALL = (
@@ -66,7 +66,7 @@ def engine_of(config: dict[str, Any]) -> Engine:
     """Return the engine of a configuration and of all configurations that differ in numbers only."""
     experiment = prepare(config)
     data = load_data(experiment)
-    with jax.enable_x64(experiment.settings.precision == "float64"):
+    with use_precision(experiment.settings.precision):
         return build_engine(resolve_auto(experiment, data)[0], data)
 
 
@@ -77,7 +77,7 @@ def snapshots(*configs: dict[str, Any], engine: Engine | None = None) -> list[Sn
     """
     experiments = [resolve_auto(e := prepare(config), load_data(e))[0] for config in configs]
     engine = engine or engine_of(configs[0])
-    with jax.enable_x64(engine.federation.precision == "float64"):
+    with use_precision(engine.federation.precision):
         return list(engine.run([experiment.numbers() for experiment in experiments]))
 
 

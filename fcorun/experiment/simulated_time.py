@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
-
 from fcorun.clocks.none import NoClock
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.star import Star
@@ -16,6 +14,7 @@ from fcorun.engine.estimates import message_bytes
 from fcorun.engine.federation import Federation
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.system.machine import use_precision
 
 
 def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
@@ -50,7 +49,7 @@ def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientT
 
 def with_message_times(federation: Federation) -> Federation:
     """Return the federation of an asynchronous server, whose arrivals depend on the bytes of messages."""
-    with jax.enable_x64(federation.precision == "float64"):
+    with use_precision(federation.precision):
         sizes = message_bytes(federation, federation.algorithm, federation.uplink)
     schedule = replace(federation.schedule, message_bytes=(sizes.broadcasts[0], sizes.uploads[0]), arrivals_by_seed={})
     return replace(federation, schedule=schedule)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.objectives.base import Objective, is_linear_model
+from fcorun.system.machine import use_precision
 
 _BLOCK_ENTRIES = 2**24  # numbers in a block of examples
 
@@ -26,7 +27,7 @@ def compute_predictions(objective: Objective, params: Arrays, x: np.ndarray, sca
 
 def _predict_block(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndarray:
     if not is_linear_model(type(objective)):
-        with jax.enable_x64(x.dtype == np.float64):
+        with use_precision(str(x.dtype)):
             on_device = {name: jnp.asarray(value) for name, value in params.items()}
             return np.asarray(objective.predict(on_device, jnp.asarray(x)))
     weights = params["weights"]

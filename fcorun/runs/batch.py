@@ -30,6 +30,7 @@ from fcorun.runs.hosts.leader import run_rounds
 from fcorun.runs.job import Job, Progress, Watcher
 from fcorun.system.background_import import RECORD_MODULES, import_in_background
 from fcorun.system.interruption import check_interrupted
+from fcorun.system.machine import use_precision
 
 _MIN_RUNS_TO_SPLIT = 4  # with fewer runs, splitting a batch for an idle thread does not pay
 
@@ -86,7 +87,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
     engine, settings = context.engine, jobs[0].experiment.settings
     if width > engine.devices:
         width += -width % engine.devices  # so that each device has as many runs
-    with jax.enable_x64(engine.federation.precision == "float64"):
+    with use_precision(engine.federation.precision):
         points = _pad([job.experiment.numbers() for job in jobs], width)
         seeds = _pad([job.experiment.settings.seed for job in jobs], width)
         state, rounds_done, seconds, work = _resume(engine, jobs, points)

@@ -28,6 +28,7 @@ from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, RunHistory, Watcher
 from fcorun.runs.relax import evaluate
 from fcorun.system.interruption import check_interrupted
+from fcorun.system.machine import use_precision
 
 IMPUTATIONS_FILE = "imputations.csv"
 _ADDED = ("bytes_up", "bytes_down", "grad_evals", "prox_evals")  # counters that add up over the fits
@@ -92,7 +93,7 @@ class TableFitter:
             point["curvature"] = {"least": least, "most": most}  # type: ignore[assignment]
         engine = replace(build.build_engine(experiment, data), programs=self.programs)
         history = RunHistory(experiment)
-        with jax.enable_x64(engine.federation.precision == "float64"):
+        with use_precision(engine.federation.precision):
             sent = message_bytes(engine.federation, algo, experiment.uplink, experiment.downlink)
             traffic = estimate_traffic(engine.federation, engine.rounds, experiment.settings.seed)
             for snapshot in engine.run([point]):

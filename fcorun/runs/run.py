@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-import jax
-
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
@@ -35,7 +33,7 @@ from fcorun.system.cache import Keyed
 from fcorun.system.helper_process import HelperProcess
 from fcorun.system.hosts import current_hosts
 from fcorun.system.interruption import check_interrupted, defer_interruption, wait_for_first
-from fcorun.system.machine import available_cores, compute_policy, memory_limit
+from fcorun.system.machine import available_cores, compute_policy, memory_limit, use_precision
 from fcorun.trackers.base import log_to_tracker
 
 
@@ -184,7 +182,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         key = f"{experiment.batch_key} {data.warnings}"  # records keep the warnings, which name files
         engine = _build_engine_once(Keyed(key, (experiment, data)))
     federation, earlier_compile_seconds = engine.federation, engine.programs.compile_seconds
-    with jax.enable_x64(federation.precision == "float64"):
+    with use_precision(federation.precision):
         is_serial = federation.debug or data.train.stays_at_sites
         n_devices = 1 if is_serial else choose_devices(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=n_devices)

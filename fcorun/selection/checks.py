@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -14,6 +13,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.selection.folds import SubsetMasks, check_groups_within_clients, describe_subset
+from fcorun.system.machine import use_precision
 from fcorun.tables.data_warnings import abbreviate
 
 
@@ -196,7 +196,7 @@ def has_global_model(experiment: PreparedExperiment, data: FederatedData) -> boo
         return True
     experiment = resolve_auto(experiment, data)[0]
     assert isinstance(experiment.algo, Algorithm)
-    with jax.enable_x64(experiment.settings.precision == "float64"):
+    with use_precision(experiment.settings.precision):
         federation = build_engine(experiment, data).federation
         return sum(message_bytes(federation, experiment.algo, experiment.uplink, experiment.downlink).uploads) > 0
 

@@ -45,7 +45,7 @@ from fcorun.selection.path_fit import END_STATES, PathFit, keeps_held_out
 from fcorun.selection.relaxation import relax_fit
 from fcorun.selection.second_number import SecondNumber
 from fcorun.system.interruption import defer_interruption, wait_for_first
-from fcorun.system.machine import available_cores, compute_policy
+from fcorun.system.machine import available_cores, compute_policy, use_precision
 
 _COUNTS = ("rounds", "bytes_up", "bytes_down")
 # maps the solution of a run, and its personal models or None, to outputs for the validation rows, as in PathFit
@@ -117,7 +117,7 @@ class PathFitter:
             factors: Any = self.adaptive.compute(experiment, subset.data)
             experiment = experiment.with_resolved(reg=replace(experiment.reg, factors=factors))
         precision = "float64" if self._is_baseline else experiment.settings.precision
-        with jax.enable_x64(precision == "float64"):
+        with use_precision(precision):
             view = self._view(subset, precision)
             if experiment.settings.imputations:
                 measure = self._solution_measure(experiment, subset.data, view, precision=precision)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
@@ -33,6 +32,7 @@ from fcorun.sites.fold_encoding import count_shapes, fit_fold, learnt_columns
 from fcorun.sites.messages import Message
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.system.files import write_atomically
+from fcorun.system.machine import use_precision
 from fcorun.tables.client_sums import add_clients
 from fcorun.tables.scaling import Scaling
 
@@ -95,7 +95,7 @@ class SiteStudy(Study):
         return read_json(self._numbers_file)
 
     def _fit(self, name: str) -> PathFit:
-        with jax.enable_x64(self.experiment.settings.precision == "float64"):
+        with use_precision(self.experiment.settings.precision):
             data = self._begin(name)
             experiment = resolve_auto(self.experiment, data)[0]
             engine = build_engine(experiment, data)

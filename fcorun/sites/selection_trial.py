@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.errors import UserError
@@ -27,6 +26,7 @@ from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.site import Site
 from fcorun.sites.study import mask_sites, pool_rows, run_plan, share_programs
+from fcorun.system.machine import use_precision
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
 def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit:
     """Run the path on a subset of the rows in one place, with the numbers of the runs over sites."""
     experiment = resolve_numbers(pooled.study.experiment, points[0])
-    with jax.enable_x64(experiment.settings.precision == "float64"):
+    with use_precision(experiment.settings.precision):
         return fit_batch(experiment, build_engine(experiment, pooled.study.take_subset(name).data), points)
 
 

@@ -47,6 +47,7 @@ from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import Description, describe_table
 from fcorun.sites.table_options import OwnTableError, SiteOptions, for_owner_alone
 from fcorun.sites.table_rows import SiteTable
+from fcorun.system.machine import use_precision
 from fcorun.tables.client_sums import add_clients
 
 _COUNTS = "counts"  # of requests
@@ -134,7 +135,7 @@ class Site:
         if request.name not in answers or request.name not in allowed:
             raise UserError(f"the server asked for '{request.name}', which the plan does not list")
         self._counts.count(request)
-        with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
+        with use_precision(self.plan.experiment.settings.precision):
             try:
                 check_keys(request)
                 answer = answers[request.name](request)
@@ -380,7 +381,7 @@ class Site:
         if _FIRST_START in arrays:
             self._requests[_FIRST_START] = _read_request(arrays[_FIRST_START])
         computations = {"load": self._load, "subset": self._begin_subset, "start": self._start}
-        with jax.enable_x64(self.plan.experiment.settings.precision == "float64"):
+        with use_precision(self.plan.experiment.settings.precision):
             for name in _KEPT_REQUESTS:
                 if name in arrays:
                     request = _read_request(arrays[name])

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
@@ -31,6 +30,7 @@ from fcorun.sites.selection import plan_site_selection
 from fcorun.sites.server import Server
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site import Site
+from fcorun.system.machine import use_precision
 
 if TYPE_CHECKING:
     from fcorun.sites.masking import MaskedSite
@@ -156,7 +156,7 @@ def try_plan(
         bounds = record.summary["curvature"]
         problem = replace(engine.federation.problem, curvature=(bounds["least"], bounds["most"]))
         engine = replace(engine, federation=replace(engine.federation, problem=problem))
-    with jax.enable_x64(engine.federation.precision == "float64"):
+    with use_precision(engine.federation.precision):
         programs.share_shapes(engine.federation)
         for last in engine.run(first.points):
             if last.round == record.summary["round"]:

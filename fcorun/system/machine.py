@@ -5,6 +5,7 @@ JAX is imported in the functions that use it, so that data sets can be loaded be
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,18 @@ def compute_policy() -> ComputePolicy:
     import jax
 
     return _CPU_POLICY if jax.default_backend() == "cpu" else _GPU_POLICY
+
+
+@contextlib.contextmanager
+def use_precision(precision: str) -> Iterator[None]:
+    """Compute in ``precision``, float32 or float64, within the context.
+
+    A GPU multiplies matrices of float32 in full precision, too, where JAX else takes TF32 with its 11 binary digits.
+    """
+    import jax
+
+    with jax.enable_x64(precision == "float64"), jax.default_matmul_precision("highest"):
+        yield
 
 
 def available_cores() -> int:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.config import build_plugin
@@ -19,6 +18,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.runs.hosts.leader import decode_arrays, encode_arrays, predict_local
 from fcorun.system.hosts import Hosts, current_hosts
 from fcorun.system.interruption import defer_interruption
+from fcorun.system.machine import use_precision
 
 _COMMANDS = ("prepare", "build", "run", "predict", "stop")
 _ERROR_DELAY = (
@@ -106,7 +106,7 @@ class _Follower:
                 message = self.receive()
             return np.array(message["diverged"], np.int32) if message["do"] == "advance" else None
 
-        with jax.enable_x64(self.engine.federation.precision == "float64"):
+        with use_precision(self.engine.federation.precision):
             self.engine.follow(points, seeds, done, receive_diverged)
 
     def predict(self, solution: str) -> None:
