@@ -15,7 +15,7 @@ from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError
 from yaml import YAMLError
 
 from fcorun.config import AUTO, Settings, build_plugin, import_classes, keys_outside_identity
-from fcorun.configuration.hydra_errors import describe_hydra_error, find_key_of_class
+from fcorun.configuration.hydra_errors import NO_PACKAGE, describe_hydra_error, find_key_of_class
 from fcorun.configuration.overrides import check_overrides, normalize_overrides
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.errors import UserError
@@ -87,7 +87,7 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
     Raises UserError.
     """
     if "experiment" in config:  # Hydra's place for the keys of a file without the line @package _global_
-        raise UserError("the file of an experiment must begin with the line # @package _global_")
+        raise UserError(NO_PACKAGE)
     values: dict[str, Any] = {}
     try:
         for key in (str(key) for key in config if key != "hydra"):

@@ -12,6 +12,9 @@ from fcorun.config import SECTIONS, locate_user_class
 from fcorun.configuration.overrides import quote_for_shell
 from fcorun.errors import UserError, suggest_name
 
+# the error about an experiment whose keys Hydra has put below "experiment"
+NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"
+_UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")
 _INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
 
@@ -32,6 +35,8 @@ def describe_hydra_error(error: BaseException) -> str:
         return _describe_parse_error(error, lines[0])
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}"
+    if match := _UNNAMED.search(str(error)):
+        return f"the file of {match[1]} has no name: give it the line name: NAME"
     if key := find_unknown_key(error):
         return _describe_unknown_key(error, key)
     return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
@@ -48,6 +53,8 @@ def _describe_parse_error(error: OverrideParseException, first_line: str) -> str
 
 
 def _describe_unknown_key(error: BaseException, key: str) -> str:
+    if "@experiment." in key:  # Hydra's place for the defaults of a file without the line @package _global_
+        return NO_PACKAGE
     parent = getattr(_find_cause(error, OmegaConfBaseException), "parent_node", None)
     if parent is None or not hasattr(parent, "keys"):
         return f"unknown option '{key}'; fcorun --cfg job shows every key"

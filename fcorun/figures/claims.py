@@ -18,6 +18,8 @@ from fcorun.reports.run_table import DataFrame, RunTable
 from fcorun.reports.seed_bands import seed_band
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
+NOT_COMPARABLE = "not comparable"
+GRID_PLACES = ("reach", "share")  # measured on all points of the grid
 MetricRows = Sequence[dict[str, float]]
 
 
@@ -92,7 +94,10 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
             if test and test not in tests:
                 tests.append(test)
     holds = next((answer for answer in ("not measured", "no", UNCLEAR) if answer in answers), "yes")
-    if holds == "not measured":
+    other_functions = _describe_other_functions(claim, measurements)
+    if other_functions and holds != "not measured":
+        holds = NOT_COMPARABLE
+    if holds in ("not measured", NOT_COMPARABLE):
         tests = []
     if tests and claim.at == "tail" and "rounds" not in figure.x and len(_list_algorithms(claim)) > 1:
         tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
@@ -101,8 +106,30 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),
-        "note": _format_notes(claim, holds, measurements.tuned),
+        "note": "; ".join(filter(None, [other_functions, _format_notes(claim, holds, measurements.tuned)])),
     }
+
+
+def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
+    """Return a note if the metric of a claim is another function for some of its runs, "" if it is the same for all.
+
+    The objective is another function for each strength, so that no number of one compares with a number of another.
+    """
+    table = measurements.grid if claim.at in GRID_PLACES or _is_largest(claim) else measurements.tuned
+    keys = table.loss_keys(claim.metric)
+    if not keys:
+        return ""
+    runs = table.frame[table.frame["algo"].isin(_list_algorithms(claim))]
+    differing = [key for key in keys if runs[key].nunique(dropna=False) > 1]
+    if not differing:
+        return ""
+    return (f"{claim.metric} is another function for each {' and '.join(differing)}: claim another metric, or give all "
+            "runs one value")  # fmt: skip
+
+
+def _is_largest(claim: Claim) -> bool:
+    """Return whether a claim is about the largest value of a key that is as good as the best."""
+    return isinstance(claim.at, dict) and "largest" in claim.at
 
 
 def _list_algorithms(claim: Claim) -> list[str]:
@@ -113,7 +140,7 @@ def _list_algorithms(claim: Claim) -> list[str]:
 def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
     """Return the note of a claim that does not hold, and the names of its algorithms that had not converged."""
     notes = [claim.note] if claim.note and holds in ("no", UNCLEAR) else []
-    if claim.at == "tail" and holds != "not measured":
+    if claim.at == "tail" and holds not in ("not measured", NOT_COMPARABLE):
         for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
             unfinished = set(tuned.frame["algo"][tuned.column(column) > 0])
             algorithms = [name for name in dict.fromkeys(_list_algorithms(claim)) if name in unfinished]

@@ -163,7 +163,7 @@ def _run_figure(
     if not best:
         raise UserError(f"no run came to an end; the records in {folder / 'runs'} say why")
     best_indices = [i for row in best for i in row["rows"]]
-    jobs = _list_seed_jobs(figure, grid, [(row, grid_records[row["rows"][0]]) for row in best])
+    jobs = _list_seed_jobs(figure, grid, [(row, [grid_records[i] for i in row["rows"]]) for row in best])
     seed_records: list[Record] = []
     if jobs:
         varied = {"algo", *figure.seed_keys, *grid.varied_keys}
@@ -210,13 +210,16 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     return build_table([record for record in records if record.status], root=folder)
 
 
-def _list_seed_jobs(figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
-    """Return the algorithm and the overrides of each job that runs a best point with a further seed.
+def _list_seed_jobs(
+    figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Sequence[Record]]]
+) -> list[tuple[str, str]]:
+    """Return the algorithm and the overrides of each job that runs a best point with a seed that it does not have.
 
-    ``best`` has the row of each best point in the table of the grid, and one of its records.
+    ``best`` has the row of each best point in the table of the grid, and its records, one for each seed of the grid.
     """
     jobs = []
-    for row, record in best:
+    for row, records in best:
+        record = records[0]
         if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
             continue  # a baseline draws nothing
         algo = record.config["algo"]
@@ -231,7 +234,8 @@ def _list_seed_jobs(figure: Figure, grid: RunTable, best: Sequence[tuple[dict, R
                 prefix = "++" if "." in key else ""  # the file of a choice may not have the key
                 text = str(value).replace(" ", "") if isinstance(value, list) else value
                 point.append(f"{prefix}{key}={text}")
-        for seed in figure.seeds:
+        run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
+        for seed in (seed for seed in dict.fromkeys(figure.seeds) if seed not in run_seeds):
             jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
     return jobs
 

@@ -61,6 +61,12 @@ def test_a_field_is_set_by_its_name():
         compose(["algo=fedavg", "algo.momentum=0.5"])
 
 
+def test_a_file_without_a_name_is_refused(command, capsys):
+    Path("mine/algo/unnamed.yaml").write_text("class: heavy.Heavy\nclient_lr: 0.01\nserver_lr: 1.0\n")
+    assert command("algo=unnamed") == 2
+    assert "the file of algo has no name: give it the line name: NAME" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_run_uses_the_value(command):
     assert command("algo=heavy", "algo.momentum=0.5", "hydra.run.dir=r") == 0
@@ -85,7 +91,7 @@ def test_a_figure_runs_further_seeds_with_the_field(command):
     record = fake_record("one", config)
     runs = build_table([record])
     with use_config_dir("mine"):
-        jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], record)])
+        jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], [record])])
     also = ",".join(f"'{job}'" for _, job in jobs)
     assert command("+algo.momentum=0.1", "hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]",
                    "hydra.sweep.dir=s", flags=["-m"]) == 0  # fmt: skip
@@ -102,8 +108,10 @@ def test_a_figure_runs_further_seeds_with_all_keys_of_a_topology_that_varies():
     ]
     records = [fake_record(name, config) for name, config in zip(("one", "two"), configs, strict=True)]
     runs = build_table(records)
-    best = list(zip(runs.to_dicts(), records, strict=True))
-    jobs = dict(_list_seed_jobs(Figure("t", seeds=[1]), runs, best))
+    best = [(row, [record]) for row, record in zip(runs.to_dicts(), records, strict=True)]
+    listed = _list_seed_jobs(Figure("t", seeds=[0, 1, 1]), runs, best)  # the runs have the seed 0
+    assert [algo for algo, _ in listed] == ["fedavg", "fedprox"]
+    jobs = dict(listed)
     assert "++topology.buffer=4" in jobs["fedprox"].split()
     assert "topology.buffer" not in jobs["fedavg"]
 

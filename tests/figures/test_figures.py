@@ -124,7 +124,8 @@ def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, x=
         {"algo": "a", "data": "x", "client_lr": [1.0, 2.0], "status": "done", "tail_support_f1": tail,
          "tail_rank": [4, 5]}
     )  # fmt: skip
-    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
+    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "data": "x", "status": "done",
+                          "tail_support_f1": [tail[0], *(others or {}).values()]})  # fmt: skip
     runs: dict[str, list[tuple[Any, Any]]] = {"a": [(None, list(rows))]}
     measurements = claims.Measurements(RunTable(grid, metrics), RunTable(tuned, metrics), runs, [list(rows)] * 2)
     (row,) = claims.check_claims("fig", Figure("t", x=list(x), claims=[one]), measurements)
@@ -276,6 +277,24 @@ def test_equal_values_are_not_distinguishable():
     assert compare({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
     assert compare({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
     assert compare({None: math.inf}, {None: 5.0}, -1)[0] == "no"
+
+
+def test_objectives_of_two_strengths_are_not_compared():
+    """Their validation losses are, and so is the objective of one of them with a number."""
+    runs: dict[str, list[tuple[Any, Any]]] = {"a": [(0, [])], "b": [(0, [])]}
+
+    def check(strengths, **changes):
+        frame = pd.DataFrame({"algo": list("ab"), "data": "x", "reg.strength": strengths, "status": "done",
+                              "tail_objective": [2.0, 1.0], "tail_val_loss": [2.0, 1.0]})  # fmt: skip
+        measurements = claims.Measurements(RunTable(frame), RunTable(frame), runs)
+        (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**changes)]), measurements)
+        return row["holds"], row["note"]
+
+    holds, note = check([0.1, 1.0], metric="objective", above=["b"])
+    assert (holds, note[:62]) == ("not comparable", "objective is another function for each reg.strength: claim ano")
+    assert check([0.1, 0.1], metric="objective", above=["b"]) == ("yes", "")
+    assert check([0.1, 1.0], metric="val_loss", above=["b"]) == ("yes", "")
+    assert check([0.1, 1.0], metric="objective", above=[0.5]) == ("yes", "")
 
 
 def test_rounds_to_a_target_are_of_the_fastest_point():

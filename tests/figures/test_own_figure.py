@@ -113,6 +113,8 @@ def test_a_users_file_replaces_one_of_fcorun():
 WRONG = [
     ("rounds: 3\n", True, ["experiment/wrong.yaml lacks the section figure", "title"]),
     ("figure: {title: a}\n", False, ["must begin with the line # @package _global_"]),
+    ("defaults: [override /data: lasso_16]\nfigure: {title: a}\n", False,
+     ["must begin with the line # @package _global_"]),
     ("figure: [a\n", True, ["experiment/wrong.yaml, line 3: "]),
     ("figure: a\n", True, ["figure=a must be a mapping"]),
     ("figure: {titel: a}\n", True, ["unknown option 'figure.titel': did you mean 'title'?"]),
