@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax.numpy as jnp
+from jax import lax
 
 from fcorun.communication.compressor import Compressor
 
@@ -22,8 +23,15 @@ class HalfPrecision(Compressor):
     source = "textbook"
 
     def compress(self, vector, key):
-        largest = float(jnp.finfo(self.format).max)
-        return jnp.clip(vector, -largest, largest).astype(self.format).astype(vector.dtype)
+        limits = jnp.finfo(self.format)
+        largest, step = float(limits.max), float(limits.smallest_subnormal)
+        vector = jnp.clip(vector, -largest, largest)
+        # For GPUs, XLA omits a conversion to 16 bits and back, but no reduction of precision.
+        rounded = lax.reduce_precision(vector, exponent_bits=limits.nexp, mantissa_bits=limits.nmant)
+        if step < float(jnp.finfo(vector.dtype).smallest_normal):  # bfloat16 of float32, whose subnormal numbers are 0
+            return rounded
+        is_subnormal = jnp.abs(vector) < float(limits.smallest_normal)
+        return jnp.where(is_subnormal, jnp.round(vector / step) * step, rounded)
 
     def message_bits(self, size, number_bits):
         return 16 * size

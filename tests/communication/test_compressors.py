@@ -76,6 +76,20 @@ def test_a_constant_upload_arrives_whole_in_the_end(name, feedback):
             np.testing.assert_allclose(end, upload, atol=1e-6)
 
 
+@pytest.mark.parametrize("format_", ["float16", "bfloat16"])
+@pytest.mark.parametrize("type_", ["float32", "float64"])
+def test_half_precision_rounds_as_numpy_does(format_, type_, x64):
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=2000) * 10.0 ** random.uniform(
+        -9, 6, 2000
+    )  # of subnormal ones and too large ones, too
+    numbers = numbers.astype(type_)
+    largest = float(jnp.finfo(format_).max)
+    expected = np.clip(numbers, -largest, largest).astype(jnp.dtype(format_)).astype(type_)
+    sent = jax.jit(lambda vector: HalfPrecision(format=format_).compress(vector, KEYS[0]))(numbers)
+    np.testing.assert_array_equal(sent, expected)
+
+
 @pytest.mark.parametrize("name", UNBIASED)
 def test_a_difference_to_a_memory_arrives_without_bias(name):
     channel = uplink_of(name, "uplink.feedback=diana")
