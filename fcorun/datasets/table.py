@@ -25,6 +25,8 @@ from fcorun.tables.columns import ColumnKind, infer_kinds
 from fcorun.tables.data_warnings import (
     abbreviate,
     warn_constant_features,
+    warn_counters,
+    warn_dates,
     warn_identifiers,
     warn_missing_codes,
     warn_nothing_held_out,
@@ -240,6 +242,7 @@ class Table(Dataset):
         x_train = x[training]
         warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
         warnings += warn_identifiers(x, names)
+        warnings += [*warn_counters(x, client_index, names), *warn_dates(x, names)] if encoding else []
         warnings += warn_constant_features(
             x_train, names, encoding.column_of_feature if encoding and self.target and not self.encoding else {}
         )

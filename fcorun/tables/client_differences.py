@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from fcorun.tables.client_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import is_missing, to_level_names
-from fcorun.tables.data_warnings import abbreviate
+from fcorun.tables.data_warnings import abbreviate, normalize_name
 from fcorun.tables.encoding import Encoding
 
 FAR = 5  # standard deviations of the others' rows: a mean so far away suggests another unit
@@ -46,21 +46,22 @@ def measure_distances(
 def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:
     """Return the groups that have none of the levels of all others, by name.
 
-    No group is returned for a column most of whose groups have levels of their own, such as the name of a ward. Of two
-    groups the second one is returned.
+    Capitals and spaces make no other level, since ``warn_similar_names`` is about these. No group is returned for a
+    column most of whose groups have levels of their own, such as the name of a ward. Of two groups the second one is
+    returned.
 
-    >>> find_other_codes({"a": {"f", "m"}, "b": {"f"}, "c": {"0", "1"}})
+    >>> find_other_codes({"a": {"f", "m"}, "b": {"F"}, "c": {"0", "1"}})
     ['c']
     """
-    groups = [name for name, of_group in levels.items() if of_group]
+    normalized = {name: set(map(normalize_name, of_group)) for name, of_group in levels.items() if of_group}
     apart = []
-    for name in groups:
-        of_others = set().union(*(levels[other] for other in groups if other != name))
-        if of_others and not levels[name] & of_others:
+    for name, of_group in normalized.items():
+        of_others = set().union(*(normalized[other] for other in normalized if other != name))
+        if of_others and not of_group & of_others:
             apart.append(name)
-    if len(groups) == 2:
+    if len(normalized) == 2:
         return apart[1:]
-    return apart if 2 * len(apart) < len(groups) else []
+    return apart if 2 * len(apart) <= len(normalized) else []
 
 
 def describe_other_codes(kind: str, column: str, levels: Mapping[str, set[str]]) -> list[str]:

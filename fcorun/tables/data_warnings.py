@@ -1,7 +1,7 @@
 """Warnings about a table before it is used, each a sentence in a list, which is empty where nothing is doubtful.
 
-They are about similar names, identifiers among the features, decimal commas, missing values, a target that looks like
-classes, constant features, and splits.
+They are about similar names, identifiers and dates among the features, repeated rows, decimal commas, missing values, a
+target that looks like classes, constant features, and splits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,9 @@ _MISSING_CODES = np.array(
     [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
 )
 _MEMORY_SHARE = 0.1  # of the free memory, for columns that may be identifiers
+_MAX_VISITS = 3  # rows that persons have at most, on average, where a column is taken to number persons
+_FIRST_DATE, _LAST_DATE = 19000101, 21001231  # dates as whole numbers, such as 20240608
+_MAX_CELLS = 10_000_000  # cells of a table whose repeated rows are counted, which takes a second
 
 
 def warn_similar_names(kind: str, names: Iterable) -> list[str]:
@@ -64,6 +67,72 @@ def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
         return []
     return [f"every row has a different whole number in {abbreviate(names)}: if that numbers rows or persons, drop "
             "the column"]  # fmt: skip
+
+
+def warn_counters(x: Any, client: np.ndarray, features: Sequence[str]) -> list[str]:
+    """Return a warning about the columns of x (N, d) that count persons or rows anew in each client.
+
+    Such a column holds whole numbers that never fall from a row to the next one of the same client, of which a third
+    or more rise, and repeats some: ``warn_identifiers`` is about the others. Rows on disk, and fewer than 20 rows, are
+    not searched.
+    """
+    if not isinstance(x, np.ndarray) or len(x) < _FEW_ROWS:
+        return []
+    rows = np.argsort(client, kind="stable")
+    same_client = np.diff(client[rows]) == 0
+    first_rows = x[rows[:_FEW_ROWS]]
+    may_count = (first_rows == np.floor(first_rows)).all(axis=0)
+    may_count &= ((np.diff(first_rows, axis=0) >= 0) | ~same_client[: _FEW_ROWS - 1, None]).all(axis=0)
+    names = []
+    for column in np.flatnonzero(may_count).tolist():
+        values = x[rows, column]
+        steps = np.diff(values)[same_client]
+        if not len(steps) or steps.min() < 0 or _MAX_VISITS * np.count_nonzero(steps) < len(steps):
+            continue
+        if (values == np.floor(values)).all() and len(np.unique(values)) < len(values):
+            names.append(_column_name(column, features))
+    if not names:
+        return []
+    return [f"whole numbers in {abbreviate(names)} rise from row to row of each client: if they number persons or "
+            "rows, they are no feature: drop the column"]  # fmt: skip
+
+
+def warn_dates(x: Any, features: Sequence[str]) -> list[str]:
+    """Return a warning about the columns of x (N, d) that hold dates as whole numbers, such as 20240608.
+
+    Rows on disk, and fewer than 20 rows, are not searched. A filled gap need not be a date.
+    """
+    if not isinstance(x, np.ndarray) or len(x) < _FEW_ROWS:
+        return []
+    examples = []
+    for column in np.flatnonzero((x.min(axis=0) >= _FIRST_DATE) & (x.max(axis=0) <= _LAST_DATE)).tolist():
+        values = x[:, column]
+        month, day = values // 100 % 100, values % 100
+        is_date = (values == np.floor(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+        if is_date.mean() > 0.5:
+            examples.append(f"{_column_name(column, features)} ({values[is_date.argmax()]:.0f})")
+    if not examples:
+        return []
+    return [f"whole numbers that look like dates in {abbreviate(examples)}, whose differences are no times: give days "
+            "since a date or the year instead, or drop the column"]  # fmt: skip
+
+
+def warn_repeated_rows(frame: Any) -> list[str]:
+    """Return a warning about rows of a pandas.DataFrame that equal an earlier row in all columns.
+
+    Rows are compared where one column has different values in most of the rows, since other tables repeat rows by
+    chance. Fewer than 20 rows, and tables of more than 10,000,000 cells, are not searched.
+    """
+    if len(frame) < _FEW_ROWS or frame.size > _MAX_CELLS:
+        return []
+    is_repeated = frame.duplicated().to_numpy()
+    if not is_repeated.any():
+        return []
+    distinct = frame[~is_repeated]
+    if 2 * max(distinct[name].nunique() for name in distinct) <= len(distinct):
+        return []
+    return [f"{describe_rows(np.flatnonzero(is_repeated).tolist())} repeat an earlier row in all columns: if they are "
+            "copies, drop them, for copies of training rows among held-out rows make scores too good"]  # fmt: skip
 
 
 def _are_distinct_integers(values: np.ndarray) -> bool:

@@ -26,7 +26,7 @@ from fcorun.tables.array_files import (
 from fcorun.tables.column_files import ParsedTable, estimate_bytes, read_csv_text, read_excel, read_header, read_parquet
 from fcorun.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.tables.columns import ColumnKind, names_as_text, require_numbers, to_plain_array
-from fcorun.tables.data_warnings import warn_decimal_commas, warn_missing_tokens
+from fcorun.tables.data_warnings import warn_decimal_commas, warn_missing_tokens, warn_repeated_rows
 from fcorun.tables.encoding import read_encoding, read_kinds
 from fcorun.tables.splits import suggest_group_columns
 
@@ -150,7 +150,7 @@ def _read_frame(
     """Read the rows of a file with named columns into memory."""
     where = f"data.path={path}"
     table, warnings = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
-    return parse_columns(table, path, roles, warnings)
+    return parse_columns(table, path, roles, [*warnings, *warn_repeated_rows(table.frame)])
 
 
 def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: Sequence[str] = ()) -> ParsedRows:

@@ -135,7 +135,7 @@ def test_hdf5(how):
 
 
 def test_parquet(session_cache):
-    given = write_parquet(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, dtype=np.int16) // 7))
+    given = write_parquet(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, 0, -1, dtype=np.int16) // 7))
     alike(*both(**given, weight="w", ignore=["f1"]))
     kept = set((session_cache / "rows").glob("*.npy"))
     times = {path: path.stat().st_mtime_ns for path in kept}

@@ -72,3 +72,6 @@ def test_codes_are_compared_where_most_groups_agree():
     assert find_other_codes({"a": {"a1"}, "b": {"b1"}, "c": {"c1"}}) == []
     assert find_other_codes({"a": {"f"}, "b": set(), "c": {"f"}}) == []
     assert find_other_codes({"a": {"f"}}) == []
+    spelled = {"a": {"f", "m"}, "b": {"f", "m"}, "c": {"F", "M"}, "d": {"female", "male"}, "e": {"1", "2"}}
+    assert find_other_codes(spelled) == ["d", "e"]
+    assert find_other_codes({name: spelled[name] for name in "abde"}) == ["d", "e"]

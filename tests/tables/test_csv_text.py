@@ -146,6 +146,28 @@ def test_identifiers_are_warned_about(tmp_path):
     assert "column 1 (from 0)" in warn_identifiers(np.column_stack([np.ones(30), np.arange(30.0)]))[0]
 
 
+def test_numbers_of_persons_dates_and_copies_of_rows_are_warned_about(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"site": np.repeat(["a", "b"], 30), "person": np.tile(np.repeat(np.arange(15), 2), 2),
+                          "day": rng.choice([20240131, 20240608, 20241231], 60), "age": rng.integers(20, 90, 60),
+                          "year": np.tile(np.repeat([2022, 2023, 2024], 10), 2), "y": rng.normal(size=60)})  # fmt: skip
+
+    def warnings_on(frame):
+        data = Table(save(tmp_path, "t.csv", frame), "y", "site", validation=0.0).load()
+        return [text.partition(": ")[2] for text in data.warnings]
+
+    counted, dated = warnings_on(table)
+    assert counted.startswith("whole numbers in 'person' rise from row to row of each client: ")
+    assert dated.startswith(f"whole numbers that look like dates in 'day' ({table['day'][0]}), ")
+    shuffled = table.drop(columns="day").sample(frac=1, random_state=0)
+    assert warnings_on(shuffled) == []
+    (copied,) = warnings_on(pd.concat([shuffled, shuffled.iloc[[3, 5]]]))
+    assert copied.startswith("2 rows (61, 62) repeat an earlier row in all columns: ")
+    coarse = shuffled.assign(y=shuffled["y"].round(), person=1, age=shuffled["age"] // 30)
+    assert coarse.duplicated().any()
+    assert not any("repeat an earlier row" in text for text in warnings_on(coarse))
+
+
 @pytest.mark.slow
 def test_warnings_are_printed_before_the_run_and_logged(tmp_path, capsys, monkeypatch):
     from fcorun.cli.main import main as fcorun
