@@ -146,7 +146,7 @@ class SiteBatch:
         mean, self.clients, work = self._programs.answers[exchange](*arguments)
         is_last = exchange + 1 == len(federation.shapes.uploads)
         self.next_exchange = (self._next_round(number + 1), 0) if is_last else (number, exchange + 1)
-        examples, passes, proxes = np.moveaxis(np.asarray(work), 2, 0).astype(np.int64)
+        examples, passes, proxes = np.asarray(work, np.int64).transpose(2, 0, 1)
         gradients = examples.sum(axis=1) + passes @ self._schedule.sizes[draws.cohort]
         return name_leaves(mean), np.stack([gradients, proxes.sum(axis=1)], axis=1)
 

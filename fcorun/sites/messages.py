@@ -128,7 +128,7 @@ class Message:
     def _header(self) -> bytes:
         envelope = None if self.envelope is None else self.envelope.to_json()
         values = {"name": self.name, "about": self.about, "envelope": envelope}
-        return json.dumps(values, allow_nan=False, sort_keys=True).encode()
+        return _ENCODER.encode(values).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, sender: str) -> "Message":
@@ -154,7 +154,7 @@ class Message:
         """Return the message of a header and arrays. Raises an error for what is no message."""
         if len(header) > _MAX_HEADER:
             raise ValueError("its header is no text")
-        values = json.loads(header, parse_constant=_refuse_number, parse_float=_read_float)
+        values = _DECODER.decode(header.decode())
         if set(values) != {"name", "about", "envelope"} or not isinstance(values["about"], dict):
             raise ValueError("its header has other keys than 'name', 'about' and 'envelope'")
         envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
@@ -178,6 +178,10 @@ def _read_float(text: str) -> float:
     if math.isinf(number):
         _refuse_number(text)
     return number
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_read_float)
 
 
 def _refuse(sender: str, error: Exception) -> UserError:

@@ -14,7 +14,14 @@ from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.tables.column_files import ParsedTable
 from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
-from fcorun.tables.columns import check_level_count, coerce_numbers, infer_kind, is_missing, to_level_names
+from fcorun.tables.columns import (
+    check_level_count,
+    coerce_numbers,
+    find_complete_columns,
+    infer_kind,
+    is_missing,
+    to_level_names,
+)
 from fcorun.tables.fit_encoding import ClientRows
 from fcorun.tables.partition import assign_clients
 from fcorun.tables.readers import (
@@ -105,12 +112,10 @@ class SiteTable:
     @cached_property
     def level_counts(self) -> dict[str, Counter[str]]:
         """Return the counts of the levels of each column of levels over the training rows."""
-        counts = {}
-        for name, kind in self.kinds.items():
-            if kind == "levels":
-                levels = to_level_names(self.columns[name])[self.masks[0]]
-                counts[name] = Counter(level for level in levels.tolist() if level is not None)
-        return counts
+        return {name: self._count_levels(name, self.masks[0]) for name, kind in self.kinds.items() if kind == "levels"}
+
+    def _count_levels(self, name: str, mask: np.ndarray) -> Counter[str]:
+        return Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
 
     def rare_levels(self, name: str) -> set[str]:
         """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` rows.
@@ -130,8 +135,8 @@ class SiteTable:
 
         Few are fewer than ``policy.min_cell`` of the rows in the mask of the split.
         """
-        counts = Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
         trained = self.level_counts.get(name, Counter())
+        counts = self._count_levels(name, mask)
         return {level for level, count in counts.items() if count < self.policy.min_cell and not trained[level]}
 
     def coded_levels(self, name: str) -> set[str]:
@@ -142,10 +147,9 @@ class SiteTable:
     @cached_property
     def gap_counts(self) -> dict[str, np.ndarray]:
         """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
-        counts, none = {}, np.zeros((len(self.clients), len(self.masks)), np.int64)
-        for name, column in self.columns.items():
-            has_gap = is_missing(column)
-            counts[name] = self.count_rows(has_gap) if has_gap.any() else none
+        counts = dict.fromkeys(self.columns, np.zeros((len(self.clients), len(self.masks)), np.int64))
+        for name in self.columns.keys() - find_complete_columns(self.rows.frame):
+            counts[name] = self.count_rows(is_missing(self.columns[name]))
         return counts
 
     def count_rows(self, selected: np.ndarray) -> np.ndarray:
@@ -167,7 +171,8 @@ def read_site_table(
     table = options.as_table(site.path, site.client or options.client)
     with for_owner_alone(_UNREADABLE):
         parsed, warnings = _read_renamed(site, table.roles)
-    roles = replace(_drop_absent(table.roles, parsed.frame), keep=site.keep)
+    ignore = [name for name in table.roles.ignore or () if name in parsed.frame]  # a site may lack some
+    roles = replace(table.roles, ignore=ignore or None, keep=site.keep)
     needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
     obstacles.add(_find_absent(parsed.frame, needed, site))
     if obstacles.errors:
@@ -190,11 +195,12 @@ def read_site_table(
     with obstacles.noting():
         rows = replace(rows, y=_read_targets(rows.y, options, site.path))
     has_targets = len(obstacles.errors) == n_before
-    kinds = {str(name): NO_VALUES for name in rows.frame}
-    for name, column in rows.frame.items():
-        if not is_missing(column).all():
+    complete = find_complete_columns(rows.frame)
+    kinds = {str(name): "number" if name in complete else NO_VALUES for name in rows.frame}
+    for name in [name for name in rows.frame if name not in complete]:
+        if not is_missing(rows.frame[name]).all():
             with obstacles.noting(), for_owner_alone(_UNREADABLE):
-                kinds[str(name)] = infer_kind(column, f"data.path={site.path}", rows.client)
+                kinds[str(name)] = infer_kind(rows.frame[name], f"data.path={site.path}", rows.client)
     client_rows = masks = None
     with obstacles.noting(), for_owner_alone(_UNREADABLE):
         client_rows, masks = _divide(rows, options, roles, site.path)
@@ -251,11 +257,6 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, l
     tokens = {rename.get(name, name): found for name, found in parsed.missing_tokens.items()}
     unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
     return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed), warnings
-
-
-def _drop_absent(roles: ColumnRoles, frame: Any) -> ColumnRoles:
-    """Return the roles without the columns to ignore that this site does not have."""
-    return replace(roles, ignore=[name for name in roles.ignore or () if name in frame] or None)
 
 
 def _find_absent(frame: Any, needed: Sequence[str | None], site: SiteOptions) -> Iterator[UserError]:

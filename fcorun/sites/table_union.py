@@ -154,9 +154,11 @@ def _make_encoding(
     """Return the encoding of the columns, and warnings; ``clients`` are those with training rows, in order."""
     columns: list[Column] = []
     single_level, with_rare, warnings = [], [], []
+    with_gaps: set[str] = set()
+    for description in sites.values():
+        with_gaps |= {name for name, has_gaps in zip(description.kinds, description.has_gaps, strict=True) if has_gaps}
     for name, kind in kinds.items():
-        has_gaps = any(d.has_gaps[list(d.kinds).index(name)] for d in sites.values())
-        indicator = options.missing == "indicator" and has_gaps
+        indicator = options.missing == "indicator" and name in with_gaps
         if kind == "number":
             columns.append(Column(name, fill=_number_fill(options, sites, name, clients), indicator=indicator))
             continue

@@ -1,6 +1,7 @@
 """Files with named columns: CSV, TSV and XLSX as data frames, and Parquet files that are larger than memory."""
 
 import bz2
+import csv
 import gzip
 import re
 import warnings
@@ -95,7 +96,7 @@ def _convert_decimal_commas(
     """
     import pandas as pd
 
-    candidates = _columns_with_commas(frame.drop(columns=[*text_columns], errors="ignore"))
+    candidates = _columns_with_commas(frame, text_columns)
     if not candidates or not _has_certain_decimal_comma(candidates):
         return [], {}
     if options["sep"] != ";" and list(candidates) == [target]:
@@ -123,10 +124,9 @@ def _convert_decimal_commas(
 
 def read_header(file: Path, ending: str) -> list[str]:
     """Return the column names in the first line of a CSV or TSV file, as written."""
-    import pandas as pd
-
-    sep = detect_separator(file, ending)
-    return pd.read_csv(file, sep=sep, header=None, nrows=1, dtype=object).iloc[0].dropna().tolist()
+    with _OPEN.get(file.suffix.lower(), open)(file, "rt", encoding="utf-8-sig", newline="") as content:
+        lines = csv.reader(content, delimiter=detect_separator(file, ending))
+        return [name for name in next((line for line in lines if line), []) if name]
 
 
 def detect_separator(file: Path, ending: str) -> str:
@@ -138,13 +138,13 @@ def detect_separator(file: Path, ending: str) -> str:
     return ";" if b";" in first_line and b"," not in first_line else ","
 
 
-def _columns_with_commas(frame: Any) -> dict[str, Any]:
-    """Return the text columns of numbers without points, at least one of them with a comma."""
+def _columns_with_commas(frame: Any, text_columns: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of numbers without points, at least one with a comma, that are not among the text columns."""
     from pandas.api import types
 
     columns = {}
     for name, dtype in frame.dtypes.items():
-        if not types.is_numeric_dtype(dtype):
+        if not types.is_numeric_dtype(dtype) and name not in text_columns:
             values = frame[name].dropna().astype(str)
             if values.str.contains(",", regex=False).any() and values.str.fullmatch(_NUMBER).all():
                 columns[name] = values

@@ -119,10 +119,9 @@ class ColumnRoles:
 
         Raises UserError for a column that is missing, and for a target or a client with gaps.
         """
-        others = frame.drop(columns=[self.target, self.client], errors="ignore")
         for option, name in self.metadata.items():
-            if name not in others:
-                suggestion = suggest_columns(name, others)
+            if name not in frame or name in (self.target, self.client):
+                suggestion = suggest_columns(name, frame.drop(columns=[self.target, self.client], errors="ignore"))
                 raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggestion}")
         if self.target is None:
             suggestion = suggest_columns("", frame)

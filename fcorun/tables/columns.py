@@ -40,6 +40,16 @@ def is_missing(series: Any) -> np.ndarray:
     return empty | (series.astype(str).str.strip() == "").to_numpy(dtype=bool, na_value=False)
 
 
+def find_complete_columns(frame: Any) -> set[str]:
+    """Return the columns of a pandas.DataFrame that have a NumPy dtype of numbers and no gap."""
+    has_gap = frame.isna().to_numpy().any(axis=0)
+    names = []
+    for name, dtype, gap in zip(frame.columns, frame.dtypes, has_gap, strict=True):
+        if _is_numpy_number(dtype) and not gap:
+            names.append(name)
+    return set(names)
+
+
 def coerce_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return a column as real numbers, NaN in gaps, and a mask of the cells that are no numbers, both of shape (N,).
 
@@ -149,7 +159,8 @@ def infer_kinds(frame: Any, where: str, clients: np.ndarray | None) -> dict[str,
 
     ``clients`` has the name of each row's client, shape (N,), or is None where clients are not known.
     """
-    return {name: infer_kind(frame[name], where, clients) for name in frame}
+    complete = find_complete_columns(frame)
+    return {name: "number" if name in complete else infer_kind(frame[name], where, clients) for name in frame}
 
 
 def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKind:
@@ -239,7 +250,11 @@ def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None
 
 def _has_numpy_numbers(series: Any) -> bool:
     """Return whether a column has a NumPy dtype of numbers or booleans."""
-    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
+    return _is_numpy_number(series.dtype)
+
+
+def _is_numpy_number(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind in "fiub"
 
 
 def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, list[str]]:

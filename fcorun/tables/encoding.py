@@ -113,6 +113,9 @@ class Encoding:
         gap without a fill.
         """
         self.check_columns([str(name) for name in frame], where)
+        x = self._take_numbers(frame)
+        if x is not None:
+            return x
         filled: list[str] = []
         unseen: list[str] = []
         features = []
@@ -132,6 +135,15 @@ class Encoding:
             warnings += unseen
         x = np.stack(features, axis=1) if features else np.empty((len(frame), 0))
         return x.astype(np.int8) if x.dtype == bool else x
+
+    def _take_numbers(self, frame: Any) -> np.ndarray | None:
+        """Return the features of finite floats in all columns, which are their values; None for other columns."""
+        names = [column.name for column in self.columns if column.kind == "number" and not column.indicator]
+        is_float = [isinstance(dtype, np.dtype) and dtype.kind == "f" for dtype in set(frame.dtypes)]
+        if not names or len(names) < len(self.columns) or is_float != [True] or not frame.columns.is_unique:
+            return None
+        x = np.ascontiguousarray(frame[names].to_numpy())
+        return x if np.isfinite(x).all() else None
 
 
 def read_encoding(folder: str) -> Encoding:

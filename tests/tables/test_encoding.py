@@ -106,7 +106,11 @@ def test_tables_of_numbers_keep_their_fingerprint_and_dtype(tmp_path):
     assert data.train.x.dtype == np.float32
     np.testing.assert_array_equal(data.train.x, by_site(table)[0][["age", "lab"]].to_numpy(np.float32))
     assert data.warnings == ()
-    assert not_none(data.features.encoding).columns == (Column("age"), Column("lab"))
+    encoding = not_none(data.features.encoding)
+    assert encoding.columns == (Column("age"), Column("lab"))
+    floats = pd.DataFrame({"lab": [0.5, 1.5], "age": [30.0, 40.0]})
+    np.testing.assert_array_equal(encoding.apply(floats), [[30.0, 0.5], [40.0, 1.5]])
+    np.testing.assert_array_equal(encoding.apply(floats.assign(more="text")), encoding.apply(floats))
 
 
 # ---------------------------------------------------------------- the encoding of new rows

@@ -159,6 +159,10 @@ def test_two_columns_with_the_same_name_are_refused(tmp_path, name):
         save(tmp_path, name, table)
     with fails("data.path=", "two columns are called 'u'", "rename or drop"):
         price_table(str(tmp_path / name)).load()
+    if name == "t.csv":
+        save(tmp_path, name, table.set_axis(["NA", "v", "NA", "site", "price"], axis=1))
+        with fails("two columns are called 'NA'"):
+            price_table(str(tmp_path / name)).load()
     assert price_table(save(tmp_path, "t.csv", frame().rename(columns={"v": "u.1"}))).load().features.names == (
         "u",
         "u.1",

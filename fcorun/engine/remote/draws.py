@@ -1,8 +1,8 @@
 """The draws of single rounds, drawn for many rounds at a time."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.engine.schedule import Rounds, Schedule
@@ -34,7 +34,9 @@ class DrawsAhead:
         """Return the draws of the round ``number``, counted from 0, without an axis of rounds."""
         if self._rounds is None or not 0 <= number - self._start < len(self._rounds.cohort):
             self._start, self._rounds = number, self._draw_from(number)
-        return jax.tree.map(lambda v: v[number - self._start], self._rounds)
+        index = number - self._start
+        of_round: list[Any] = [None if values is None else values[index] for values in self._rounds]
+        return Rounds(*of_round)
 
     def _draw_from(self, number: int) -> Rounds:
         count = self._count
