@@ -300,9 +300,10 @@ def check_value(value: Any, hint: Any, key: str) -> Any:
         if value in args and not is_bool_for_number:
             return value
         raise UserError(f"{key}={value} is not a choice: {suggest_name(value, map(str, args))}")
-    if origin is list:
+    if origin in (list, tuple):
         if not isinstance(value, (list, tuple)):
-            raise UserError(f"{key}={value} must be a list: give {key}=[{value}]")
+            form = f"[{value}]" if origin is list else f"({value!r},)"
+            raise UserError(f"{key}={value} must be a {origin.__name__}: give {key}={form}")
         return [check_value(item, args[0], key) for item in value]
     if origin is dict:
         if not isinstance(value, Mapping):

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Self
 from jaxtyping import Array, Float
 
 from fcorun.algorithms.local_data import LocalData, PyTree, tree_bytes
-from fcorun.config import AUTO, Count, Positive
+from fcorun.config import AUTO, Count, Positive, check_value, type_hints
 from fcorun.metrics import Metric
 from fcorun.object_checks import CheckedObject
 from fcorun.problem.problem import Problem
@@ -63,7 +63,7 @@ class Traits:
     """
 
     needs: tuple[str, ...] = ()
-    psi_sides: tuple[str, ...] = ("client", "server")
+    psi_sides: tuple[Literal["client", "server"], ...] = ("client", "server")
     mirrored: bool = False
     partial: bool = True
     proximal: bool = False
@@ -86,6 +86,10 @@ class Traits:
     sublinear: bool = False
     common_uploads: bool = False
     reveals_personal: bool = False
+
+    def __post_init__(self):
+        for name, hint in type_hints(Traits).items():
+            check_value(getattr(self, name), hint, f"traits.{name}")
 
 
 @dataclass(frozen=True, kw_only=True)

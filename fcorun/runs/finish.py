@@ -28,6 +28,7 @@ from fcorun.experiment.convergence import (
 )
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.relaxed import relaxes
+from fcorun.experiment.required_psi import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
@@ -143,6 +144,7 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
             job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))
     job.add_reason(_warn_of_zero_weights(job.experiment, row))
+    job.add_reason(warn_unapplied_psi(job.experiment, row))
     job.add_reason(separation_warning)
     if isinstance(job.experiment.algo, Baseline):
         return

@@ -92,6 +92,8 @@ def test_a_branch_counts_the_work_of_its_run(tmp_path, user_module):
     assert snapshots(config, far)[-1].work.tolist() == [[0, 0], [20, 3]]
     assert snapshots(far)[-1].work.tolist() == [[20, 3]]
     record = run(far, "far")
+    assert "computed no prox" not in record.status["reason"]
+    assert "user_algorithm computed no prox of reg=l1" in run(config, "near").status["reason"]
     assert record.metrics["bytes_down"].tolist() == [0, 3 * 5]
     assert record.metrics["bytes_up"].tolist() == [0, 3 * 7 * 8]
 

@@ -44,3 +44,17 @@ def test_a_plug_in_without_traits_refuses_mirror_maps(user_module):
     config["algo"] |= {"class": "mine.Mine", "name": "mine"}
     with fails("algo=mine knows no mirror maps"):
         run(config)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"psi_sides": ("servers",)}, "traits.psi_sides=servers is not a choice: did you mean 'server'?"),
+        ({"psi_sides": "server"}, "traits.psi_sides=server must be a tuple: give traits.psi_sides=('server',)"),
+        ({"exact": "any"}, "traits.exact=any is not a choice"),
+        ({"partial": "no"}, "traits.partial=no must be"),
+    ],
+)
+def test_wrong_traits_are_refused(wrong, words):
+    with fails(words):
+        Traits(**wrong)
