@@ -1,4 +1,4 @@
-"""What an algorithm and psi ask of each other: methods of the regularizer, a bounded domain, and a prox."""
+"""The demands of algorithms and psi on each other: methods of the regularizer, a bounded domain, a prox."""
 
 from collections.abc import Mapping
 from typing import Any
