@@ -40,8 +40,7 @@ def predict(
 
     Args:
         record: a record that is done.
-        frame: the rows, a pandas.DataFrame with the record's features by name in any order, as raw as the record's
-            data: the model standardizes. Other columns are ignored.
+        frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns.
         clients: the client of each row, text or None, shape (n,). None: the only client of a site whose record this is,
             otherwise no client.
         source: the name of the rows in errors.
@@ -93,6 +92,7 @@ def predict(
         *column_warnings,
         *_warn_unknown_clients(clients, is_unknown, bool(with_model), _scaled_clients(record), row_warnings),
         *_warn_out_of_range(record, x, row_warnings),
+        *_suggest_clients(record, clients),
         *survival_warnings,
     ]
     if not with_model and not with_scaling:
@@ -293,6 +293,17 @@ def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[li
         f"{_count_rows(rows, clients)} of clients that training did not have ({names}): how well the model predicts "
         "for these is not known"
     ]
+
+
+def _suggest_clients(record: Record, clients: np.ndarray) -> list[str]:
+    """Return a question about clients whose names differ from those of training in capitals or spaces only."""
+    trained = record.summary["data"].get("client_names", ())
+    by_name = {normalize_name(name): name for name in trained}
+    questions = []
+    for name in dict.fromkeys(clients):
+        if name is not None and name not in trained and normalize_name(name) in by_name:
+            questions.append(f"'{by_name[normalize_name(name)]}' for the client '{name}'")
+    return [f"did you mean {abbreviate(questions)}?"] if questions else []
 
 
 def _count_rows(rows: list[int], clients: np.ndarray) -> str:

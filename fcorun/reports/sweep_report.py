@@ -135,6 +135,7 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
         lines.append(
             f"points are compared within one {' and '.join(loss_keys)} only: {metric} is another function for each"
         )
+    lines += _warn_all_diverged(runs)
     lines += warn_unequal_rounds(runs, metric)
     lines += _warn_undrawn_variants(runs, metric)
     lines += _warn_unlike_rounds(runs)
@@ -144,6 +145,16 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     lines += warn_unfinished(runs, metric)
     lines += _warn_seeds_without_effect(runs)
     return list(dict.fromkeys(lines))
+
+
+def _warn_all_diverged(runs: RunTable) -> list[str]:
+    """Return a line on the algorithms all of whose runs diverged, with the rates that varied."""
+    rates = [key for key in runs.varied_keys if key.startswith("algo.") and key.endswith("_lr")]
+    ended = runs.frame[runs.frame["status"].isin(("done", "diverged"))]
+    algos = [algo for algo, group in ended.groupby("algo", sort=False) if (group["status"] == "diverged").all()]
+    if not algos:
+        return []
+    return [f"{', '.join(algos)}: all runs diverged: try smaller {' or '.join(rates) or 'rates'}"]
 
 
 def _warn_undrawn_variants(runs: RunTable, metric: str) -> list[str]:

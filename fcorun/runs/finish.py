@@ -33,6 +33,7 @@ from fcorun.experiment.stationarity import can_measure_movement, describe_moveme
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.curves import Curves
+from fcorun.models.few_events import warn_few_validation_rows
 from fcorun.models.few_levels import find_few_levels
 from fcorun.models.outcome import summarize_outcome
 from fcorun.objectives.base import is_linear_model
@@ -85,6 +86,7 @@ def finish_run(
         separation_warning = warn_separation(job.experiment, data, job.rows[-1])
         _add_final_warnings(job, separation_warning)
         job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
+        job.add_reason(warn_few_validation_rows(data))
         if not separation_warning:
             _warn_of_movement(job, data, lasso)
     status, reason = "done", ""

@@ -1,5 +1,7 @@
 """Statements on classifiers at the end of a run: one class for all rows, classes that are separated."""
 
+import re
+
 import numpy as np
 import pytest
 from helpers import ragged
@@ -26,6 +28,9 @@ def test_one_class_for_all_rows(tmp_path):
     held_out_sentence = reason(tmp_path / "held", "reg=l1", "reg.strength=1", "data.validation=0.5")
     assert "val_accuracy 0." in held_out_sentence
     assert "judge the model by val_loss, val_auc or val_ap" in held_out_sentence
+    assert "of the validation rows say little" not in held_out_sentence
+    few = reason(tmp_path / "few", "reg=l1", "reg.strength=1", "data.validation=0.2")
+    assert re.search(r"scores of the validation rows say little: [0-4] of 12 rows (is|are) 'True'", few)
     assert "accuracy" not in reason(tmp_path / "other", "reg=l1", "reg.strength=0.01", y=X[:, 0] + 0.3 > X[:, 1] ** 2)
 
 

@@ -69,6 +69,15 @@ def test_show_says_whose_best_point_was_still_falling():
     assert text.split()[-len(warning.split()) :] == warning.split()
 
 
+def test_show_says_whose_runs_all_diverged():
+    for name, rate, status in (("fedmid", 0.1, "diverged"), ("fedmid", 0.2, "diverged"), ("fedavg", 0.1, "diverged"),
+                               ("fedavg", 0.2, "done")):  # fmt: skip
+        fake_record(f"s/{name}{rate}", fake_config(name, algo__client_lr=rate), fake_rows(), status)
+    text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
+    assert "fedmid: all runs diverged: try smaller algo.client_lr" in " ".join(text.split())
+    assert "fedavg: all" not in text
+
+
 def test_show_says_whose_best_point_ended_above_the_optimum():
     for algo, above in (("feddualavg", 0.127), ("fedmid", 0.0)):
         path = fake_record(f"s/{algo}", fake_config(algo), fake_rows(1 + above)).folder / "summary.json"

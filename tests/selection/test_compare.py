@@ -158,6 +158,7 @@ def test_configurations_of_the_candidates():
     assert configs["standardized"]["data"]["standardize"] == "per_client"
     given = compose_candidates(compose, [*DATA, "algo=fedmid", "algo.server_lr=0.5"], CompareOptions())
     assert (given["shared"]["algo"]["server_lr"], given["ditto"]["algo"]["solver"]) == (0.5, "feddualavg")
+    assert plan_comparison(compose, DATA, CompareOptions(methods=[], folds=5), "out").left_out == []  # of four clients
     with fails("methods=fedavg: algo=fedavg trains no own models"):
         plan_comparison(compose, DATA, CompareOptions(methods=["fedavg"]), "out")
     with fails("methods=local is no method with own models"):

@@ -58,11 +58,13 @@ def plan_candidates(
     n_inner = n_outer if list_marked_folds(data) else options.folds
     plans, left_out = {}, []
     for name, config in configs.items():
-        by, outer = ("clients", len(data.client_names)) if name == NEW_CLIENT else ("rows", n_outer)
+        by, inner, outer = "rows", n_inner, n_outer
+        if name == NEW_CLIENT:
+            by, inner, outer = "clients", min(n_inner, len(data.client_names)), len(data.client_names)
         if name in options.method_names and not prepare({**config, "metric": None}).algo.has_personal_models:
             raise UserError(f"methods={name}: algo={name} trains no own models for clients: leave it out")
         choice = SelectOptions(
-            folds=n_inner,
+            folds=inner,
             points=options.points,
             rule=options.rule,
             range=options.range,
