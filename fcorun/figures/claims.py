@@ -19,7 +19,6 @@ from fcorun.reports.seed_bands import seed_band
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
 NOT_COMPARABLE = "not comparable"
-GRID_PLACES = ("reach", "share")  # measured on all points of the grid
 MetricRows = Sequence[dict[str, float]]
 
 
@@ -94,8 +93,8 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
             if test and test not in tests:
                 tests.append(test)
     holds = next((answer for answer in ("not measured", "no", UNCLEAR) if answer in answers), "yes")
-    other_functions = _describe_other_functions(claim, measurements)
-    if other_functions and holds != "not measured":
+    incomparable = _describe_other_functions(claim, measurements) or _describe_several_best(claim, measurements)
+    if incomparable and holds != "not measured":
         holds = NOT_COMPARABLE
     if holds in ("not measured", NOT_COMPARABLE):
         tests = []
@@ -106,7 +105,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),
-        "note": "; ".join(filter(None, [other_functions, _format_notes(claim, holds, measurements.tuned)])),
+        "note": "; ".join(filter(None, [incomparable, _format_notes(claim, holds, measurements.tuned)])),
     }
 
 
@@ -115,7 +114,7 @@ def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
 
     The objective is another function for each strength, so that no number of one compares with a number of another.
     """
-    table = measurements.grid if claim.at in GRID_PLACES or _is_largest(claim) else measurements.tuned
+    table = measurements.grid if _is_of_grid(claim) else measurements.tuned
     keys = table.loss_keys(claim.metric)
     if not keys:
         return ""
@@ -127,9 +126,26 @@ def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
             "runs one value")  # fmt: skip
 
 
-def _is_largest(claim: Claim) -> bool:
-    """Return whether a claim is about the largest value of a key that is as good as the best."""
-    return isinstance(claim.at, dict) and "largest" in claim.at
+def _describe_several_best(claim: Claim, measurements: Measurements) -> str:
+    """Return a note if an algorithm of a claim has several best points, "" if each has one.
+
+    That is so where the metric that chooses the best points does not compare them, as the objectives of two strengths.
+    """
+    tuned = measurements.tuned
+    if _is_of_grid(claim) or "data" not in tuned.frame:
+        return ""
+    for algo in _list_algorithms(claim):
+        runs = tuned.frame[tuned.frame["algo"] == algo]
+        keys = [key for key in (*tuned.data_keys, *tuned.regularizer_keys()) if runs[key].nunique(dropna=False) > 1]
+        if keys:
+            return (f"{algo} has a best point for each {' and '.join(keys)}, of which a claim cannot choose: give all "
+                    "runs one value, or another metric=")  # fmt: skip
+    return ""
+
+
+def _is_of_grid(claim: Claim) -> bool:
+    """Return whether a claim is about all points of the grid, not about the best ones."""
+    return claim.at in ("reach", "share") or (isinstance(claim.at, dict) and "largest" in claim.at)
 
 
 def _list_algorithms(claim: Claim) -> list[str]:

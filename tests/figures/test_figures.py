@@ -280,12 +280,12 @@ def test_equal_values_are_not_distinguishable():
 
 
 def test_objectives_of_two_strengths_are_not_compared():
-    """Their validation losses are, and so is the objective of one of them with a number."""
-    runs: dict[str, list[tuple[Any, Any]]] = {"a": [(0, [])], "b": [(0, [])]}
+    """Their validation losses are, and so is the objective of one of them with a number. Two best points are no one."""
 
-    def check(strengths, **changes):
-        frame = pd.DataFrame({"algo": list("ab"), "data": "x", "reg.strength": strengths, "status": "done",
+    def check(strengths, algos="ab", **changes):
+        frame = pd.DataFrame({"algo": list(algos), "data": "x", "reg.strength": strengths, "status": "done",
                               "tail_objective": [2.0, 1.0], "tail_val_loss": [2.0, 1.0]})  # fmt: skip
+        runs: dict[str, list[tuple[Any, Any]]] = {algo: [(0, [])] * algos.count(algo) for algo in algos}
         measurements = claims.Measurements(RunTable(frame), RunTable(frame), runs)
         (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**changes)]), measurements)
         return row["holds"], row["note"]
@@ -295,6 +295,8 @@ def test_objectives_of_two_strengths_are_not_compared():
     assert check([0.1, 0.1], metric="objective", above=["b"]) == ("yes", "")
     assert check([0.1, 1.0], metric="val_loss", above=["b"]) == ("yes", "")
     assert check([0.1, 1.0], metric="objective", above=[0.5]) == ("yes", "")
+    holds, note = check([0.1, 1.0], algos="aa", metric="val_loss", above=[0.5])
+    assert (holds, note[:41]) == ("not comparable", "a has a best point for each reg.strength,")
 
 
 def test_rounds_to_a_target_are_of_the_fastest_point():
