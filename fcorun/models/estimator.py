@@ -21,6 +21,7 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record
+from fcorun.tables.data_warnings import normalize_name
 from fcorun.tables.scaling import ClientScalings, Scaling, to_original_units
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
@@ -113,9 +114,11 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
         trust: the folder from which the class of the objective is imported. None: classes that are neither fcorun's nor
             imported already are refused.
 
-    Raises UserError for a record that is not done, or that lacks what an estimator needs.
+    Raises UserError for a record that is not done, or that lacks what an estimator needs, and for a client whose name
+    differs from a known one in capitals or spaces only.
     """
     model = _read_model(record, client, trust)
+    _check_spelling(client, [*clients_with_personal_models(record), *model.data.get("client_names", ())])
     objective = model.objective
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
@@ -136,6 +139,15 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
 def clients_with_personal_models(record: Record) -> list[str]:
     """Return the names of the clients that have personal models in a record."""
     return [str(name) for name in record.personal.get("client", ())]
+
+
+def _check_spelling(client: str | None, known: list[str]) -> None:
+    """Raise UserError for a client whose name differs from a known one in capitals or spaces only."""
+    if client is None or client in known:
+        return
+    for name in known:
+        if normalize_name(name) == normalize_name(client):
+            raise UserError(f"client={client}: the record has no such client: did you mean '{name}'?")
 
 
 def _read_model(record: Record, client: str | None, trust: str | Path | None) -> _SavedModel:

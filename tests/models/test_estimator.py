@@ -95,6 +95,8 @@ def test_own_models(trained, visits):
         expected = table.to_numpy() @ record.personal["weights"][m] + record.personal["bias"][m]
         np.testing.assert_allclose(record.estimator(site).decision_function(table), expected, rtol=1e-10)
     np.testing.assert_array_equal(record.estimator("nowhere").decision_function(table), 0)  # where all started
+    with fails("the record has no such client: did you mean 'Aachen'?"):
+        record.estimator("aachen ")
 
 
 @pytest.mark.slow
