@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
+from fcorun.engine.size_classes import SizeClass
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import Quadratic, can_decompose, decompose_losses
 from fcorun.problem.row_span import restrict_to_row_span
@@ -24,14 +25,14 @@ class SubsetView(NamedTuple):
     Attributes:
         x, y: all rows on the device, (N, d) and (N,).
         train_rows, validation_rows: the indices of the subset's rows, (N',) and (V,).
-        max_client_rows: the largest number of rows of a client in any subset that shares a program.
+        max_client_rows: the largest number of rows of each client, (M,), in any subset that shares a program.
     """
 
     x: jax.Array
     y: jax.Array
     train_rows: np.ndarray
     validation_rows: np.ndarray
-    max_client_rows: int
+    max_client_rows: np.ndarray
 
 
 class DeviceRows(NamedTuple):
@@ -49,6 +50,12 @@ class DeviceRows(NamedTuple):
     row_extras: dict[str, jax.Array]
     decomposed: Quadratic | Batch | None
     client_rows: jax.Array | None
+
+    def of_class(self, size_class: SizeClass) -> "DeviceRows":
+        """Return the rows with the indices of the rows of these clients, where there are any."""
+        if self.client_rows is None:
+            return self
+        return self._replace(client_rows=self.client_rows[size_class.clients, : size_class.length])
 
 
 def to_device(x: np.ndarray, dtype) -> jax.Array:
@@ -168,13 +175,13 @@ def rows_to_device(
         return losses and DeviceRows(*first_row(data, dtype), {}, jax.device_put(losses), None)
     losses, extras = jax.device_put(losses), row_extras_to_device(data, subset, dtype)
     if subset is not None:
-        client_rows = client_row_table(data.train.offsets, subset.train_rows, subset.max_client_rows)
+        client_rows = client_row_table(data.train.offsets, subset.train_rows, int(subset.max_client_rows.max()))
         return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))
     return DeviceRows(to_device(local.x, dtype), targets_to_device(data, local.y, dtype), extras, losses, None)
 
 
 def gather_whole_data(schedule: Schedule, rows: DeviceRows, dtype) -> Batch | Quadratic | None:
-    """Return the whole data of each of this host's clients, stacked along a leading axis, where all steps take them.
+    """Return the whole data of each client of ``rows``, stacked along a leading axis, where all steps take them.
 
     The data are decomposed losses, or one batch of each client. Returns None where steps take minibatches, or where the
     whole data must be gathered in each round.
@@ -187,7 +194,7 @@ def gather_whole_data(schedule: Schedule, rows: DeviceRows, dtype) -> Batch | Qu
     if rows.client_rows is None and (sizes != sizes[0]).any():
         return None
     if rows.client_rows is not None:
-        full_passes = jnp.ones(len(sizes), jnp.int32)
+        full_passes = jnp.ones(len(rows.client_rows), jnp.int32)
         present = (rows.client_rows >= 0).astype(dtype)
         indices = jnp.maximum(rows.client_rows, 0)
         weight = present / present.sum(axis=1, keepdims=True)

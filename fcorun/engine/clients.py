@@ -1,18 +1,21 @@
-"""Ways to compute the clients of a round: vmapped, in chunks, or in a Python loop.
+"""Ways to compute the clients of a round: vmapped, in chunks, in classes of similar sizes, or in a Python loop.
 
 A ``CohortFunction`` is a function (compute, inputs, shares) -> (mean upload, states, work). ``compute`` is a
 ``ClientFunction``: it computes one client from its inputs, and returns its upload, its new state, and its work.
-``inputs`` are leaves with a leading axis S, the cohort. ``shares`` (S,) are the weights of one mean of the uploads, or
-(E, S) those of one mean for each of E edges. States and work are stacked along the cohort.
+``inputs`` are leaves with a leading axis S, the cohort; those of a round are ``ClientInputs``. ``shares`` (S,) are the
+weights of one mean of the uploads, or (E, S) those of one mean for each of E edges. States and work are stacked along
+the cohort.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from fcorun.engine.size_classes import SizeClass
 from fcorun.errors import CLIENT_NOTE_PREFIX, find_error_line
 from fcorun.system.interruption import check_interrupted
 
@@ -21,14 +24,45 @@ ClientFunction = Callable[..., tuple[PyTree, PyTree, jax.Array]]
 CohortFunction = Callable[[ClientFunction, tuple, jax.Array], tuple[PyTree, PyTree, jax.Array]]
 
 
+class ClientInputs(NamedTuple):
+    """The inputs of a cohort's clients in a round, stacked along the cohort; None: not used.
+
+    Attributes:
+        numbers: the regularizer's numbers of each client.
+        whole_or_index: the whole data of each client, or of each class with ``in_size_classes``; or the number by which
+            a client's whole data are looked up.
+        state: the client's state, and its memories.
+        rows, key_bits: the client's draws.
+        client_rows: all rows of each client, (S, L) with -1 for none.
+        client: the number of the client.
+        sender: the number or the state of the sender whose broadcast the client receives.
+    """
+
+    numbers: PyTree
+    whole_or_index: PyTree
+    state: PyTree
+    rows: jax.Array
+    key_bits: jax.Array
+    client_rows: jax.Array | None
+    client: jax.Array
+    sender: PyTree = None
+
+
 def vmapped(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
     """Compute all clients at once by a ``vmap``."""
-    uploads, states, work = jax.vmap(compute)(*inputs)
+    uploads, states, work = _compute_stacked(compute, inputs)
     return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), states, work
 
 
+def _compute_stacked(compute: ClientFunction, inputs: tuple) -> tuple[PyTree, PyTree, jax.Array]:
+    """Compute clients by a ``vmap``; a single client needs none, which would turn plain products into stacked ones."""
+    if len(jax.tree.leaves(inputs)[0]) > 1:
+        return jax.vmap(compute)(*inputs)
+    return jax.tree.map(lambda v: v[None], compute(*jax.tree.map(lambda v: v[0], inputs)))
+
+
 def stack_uploads(
-    compute_cohort: CohortFunction, compute: ClientFunction, inputs: tuple
+    compute_cohort: CohortFunction, compute: ClientFunction, inputs: ClientInputs
 ) -> tuple[PyTree, PyTree, jax.Array]:
     """Compute all clients by ``compute_cohort``, and return their stacked uploads, their states and their work."""
 
@@ -36,8 +70,7 @@ def stack_uploads(
         upload, state, work = compute(*client_inputs)
         return None, (upload, state), work
 
-    count = len(jax.tree.leaves(inputs)[0])
-    _, (uploads, states), work = compute_cohort(compute_result, inputs, jnp.zeros(count))
+    _, (uploads, states), work = compute_cohort(compute_result, inputs, jnp.zeros(len(inputs.client)))
     return uploads, states, work
 
 
@@ -55,9 +88,7 @@ def chunked(width: int) -> CohortFunction:
 
         def compute_chunk(first: Any) -> tuple:
             chunk_inputs = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, first, width), inputs)
-            if width > 1:
-                return jax.vmap(compute)(*chunk_inputs)
-            return jax.tree.map(lambda v: v[None], compute(*jax.tree.map(lambda v: v[0], chunk_inputs)))
+            return _compute_stacked(compute, chunk_inputs)
 
         def step(carry, start):
             mean, stacked = carry
@@ -74,6 +105,29 @@ def chunked(width: int) -> CohortFunction:
         empty = jax.tree.map(lambda s: jnp.zeros((count, *s.shape[1:]), s.dtype), results)
         (mean, (states, work)), _ = lax.scan(step, (zero_mean, empty), jnp.arange(0, count, width))
         return mean, states, work
+
+    return compute_cohort
+
+
+def in_size_classes(classes: Sequence[SizeClass], widths: Sequence[int]) -> CohortFunction:
+    """Return a function that computes the clients of each class in chunks of its width, without rows that all lack.
+
+    Its inputs are ``ClientInputs``; its states and work are in the order of all clients.
+    """
+
+    def compute_cohort(compute: ClientFunction, inputs: Any, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
+        results = []
+        for number, (clients, length) in enumerate(classes):
+            of_class = jax.tree.map(lambda v, clients=clients: v[clients], inputs._replace(whole_or_index=None))
+            if of_class.client_rows is not None:
+                of_class = of_class._replace(client_rows=of_class.client_rows[:, :length])
+            if inputs.whole_or_index is not None:
+                of_class = of_class._replace(whole_or_index=inputs.whole_or_index[number])
+            results.append(chunked(widths[number])(compute, of_class, shares[..., clients]))
+        means, *stacked = zip(*results, strict=True)
+        order = np.argsort(np.concatenate([clients for clients, _ in classes]))
+        states, work = (jax.tree.map(lambda *v: jnp.concatenate(v)[order], *of_classes) for of_classes in stacked)
+        return jax.tree.map(lambda *v: sum(v), *means), states, work
 
     return compute_cohort
 

@@ -52,6 +52,11 @@ class Devices:
         return self.n_shards > 1
 
     @property
+    def shard_clients(self) -> bool:
+        """Return whether the clients of each round are sharded over several devices."""
+        return self.count > 1 and not self.shard_runs
+
+    @property
     def per_shard(self) -> int:
         """Return the number of devices of each host over which rows are sharded; 1 where they are not."""
         return self.count // self.n_shards if self.sharded_rows else 1
@@ -176,7 +181,7 @@ class Devices:
         many, in order. In place of a missing client a device computes its first one again, and discards the result. The
         returned work is that of a device's own clients: ``sum_work`` adds it up.
         """
-        if self.count == 1 or self.shard_runs:
+        if not self.shard_clients:
             return compute_cohort
 
         def compute_shard(
@@ -207,7 +212,7 @@ class Devices:
 
     def sum_work(self, work: jax.Array) -> jax.Array:
         """Sum the work of each client over the devices; the last of the rows (M + 1, 3) is the server's."""
-        if self.count == 1 or self.shard_runs:
+        if not self.shard_clients:
             return work
         return work.at[:-1].set(lax.psum(work[:-1], _AXIS))
 

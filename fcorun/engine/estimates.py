@@ -40,11 +40,11 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
     if federation.evaluates_blocks:
         rows = min(rows, block_length(data.train.x.shape[1], federation.precision))
     outputs = len(data.classes) if len(data.classes) > 2 else 1
-    clients = federation.chunk_width(len(seeds), len(set(seeds)) == 1)
+    clients = federation.layout.chunk_width(len(seeds), len(set(seeds)) == 1)
     state = tree_bytes(_state(federation, point))
     arrays_of_rows = 8 if federation.evaluation.gap else 4
     predictions = arrays_of_rows * rows * outputs * np.dtype(federation.precision).itemsize
-    return (6 + clients) * state + predictions + clients * federation.client_bytes()
+    return (6 + clients) * state + predictions + clients * federation.layout.client_bytes()
 
 
 def min_bytes_per_run(federation: Federation, point: Numbers) -> int:
@@ -67,7 +67,7 @@ def subset_bytes(federation: Federation, copies_rows: bool) -> int:
     """
     schedule, subset = federation.schedule, federation.subset
     assert subset is not None
-    gathered = len(schedule.sizes) * subset.max_client_rows if schedule.full_batch_steps else 0
+    gathered = federation.layout.gathered_rows if schedule.full_batch_steps else 0
     return (copies_rows * len(subset.y) + gathered) * subset.x.shape[1] * subset.x.dtype.itemsize
 
 
@@ -148,10 +148,13 @@ def program_key(federation: Federation) -> str:
     shape = [federation.data.n_clients, schedule.cohort_size, schedule.full_batch_steps, schedule.uneven_steps]
     client_numbers = {name: values.tolist() for name, values in federation.regularizer_numbers.items()}
     links = jax.tree.map(lambda values: values.tolist(), federation.links)
+    max_client_rows = None if federation.subset is None else federation.subset.max_client_rows.tolist()
     validated = None
     if federation.data.validation_offsets is not None:
         validated = (federation.evaluation.validation_client_weights > 0).tolist()
-    return repr((shape, client_numbers, client_numbers and federation.problem.regularizer, links, validated))
+    return repr(
+        (shape, max_client_rows, client_numbers, client_numbers and federation.problem.regularizer, links, validated)
+    )
 
 
 def depends_on_seed(federation: Federation) -> bool:

@@ -106,7 +106,7 @@ class Evaluation:
         data, train_rows, validation_rows, width = self.data, None, None, 0
         if self.subset is not None:
             train_rows, validation_rows = self.subset.train_rows, self.subset.validation_rows
-            width = self.subset.max_client_rows
+            width = int(self.subset.max_client_rows.max())
         arrays = {
             "client_rows_train": client_row_table(data.train.offsets, train_rows, width),
             "client_weight_train": data.train.sum_by_client(weight),

@@ -19,7 +19,6 @@ import numpy as np
 from jax import lax
 
 from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.algorithms.local_data import tree_bytes
 from fcorun.communication.base import Channel, Topology
 from fcorun.communication.channels import Channels
 from fcorun.communication.identity import Identity
@@ -29,12 +28,12 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import (
     DeviceRows,
     SubsetView,
-    gather_whole_data,
     precompute_losses,
     rows_to_device,
     whole_row_indices,
 )
-from fcorun.engine.clients import CohortFunction, chunk_width, chunked, looped
+from fcorun.engine.clients import CohortFunction, looped
+from fcorun.engine.cohort_layout import CohortLayout
 from fcorun.engine.devices import SINGLE_DEVICE, Devices, vmap_runs
 from fcorun.engine.evaluate import Evaluation, personal_models
 from fcorun.engine.node_metrics import measure_nodes
@@ -43,7 +42,6 @@ from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.engine.traffic import MessageShapes, trace_message_shapes
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
-from fcorun.system.machine import compute_policy
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
 
@@ -273,11 +271,9 @@ class Federation:
         differ; ``start`` is the number of the first round. One of several ``devices`` computes its part.
         """
         shared = rounds.cohort.ndim == 2
-        whole = rows.decomposed
-        if not self.evaluates_blocks:
-            whole = gather_whole_data(self.schedule, rows, self.precision)
         n_runs = state["diverged"].shape[0]
-        width = self.chunk_width(n_runs, shared, whole)
+        in_order = self.full_participation and not (self.debug or devices.shard_clients)
+        whole, compute_chunks = self.layout.plan(rows, n_runs, shared, in_order)
 
         def advance_run(numbers, state, rounds):
             def compute_round(carry, draws):
@@ -286,9 +282,8 @@ class Federation:
                 client_states = state["clients"]
                 if not self.full_participation:
                     client_states = jax.tree.map(lambda v: v[index], client_states)
-                compute_cohort = devices.map_clients(
-                    self._cohort_function(width, draws.cohort, number), draws.assignment
-                )
+                compute_cohort = self._looped(draws.cohort, number) if self.debug else compute_chunks
+                compute_cohort = devices.map_clients(compute_cohort, draws.assignment)
                 cohort_round = self.build_round(numbers, rows, draws, compute_cohort, whole)
                 round_start = RoundState(state["server"], state["memory"], client_states)
                 outcome = self.topology.run_round(cohort_round, round_start)
@@ -365,32 +360,21 @@ class Federation:
         """Return whether every cohort is all clients in order."""
         return self.schedule.cohort_size == self.data.n_clients
 
-    def chunk_width(self, runs: int, shared: bool, whole: PyTree = None) -> int:
-        """Return the number of clients computed at once in a program of ``runs`` runs.
+    @cached_property
+    def layout(self) -> CohortLayout:
+        """Return how the clients of a cohort are computed together."""
+        return CohortLayout(
+            schedule=self.schedule,
+            train=self.data.train,
+            max_client_rows=self.schedule.sizes if self.subset is None else self.subset.max_client_rows,
+            n_parameters=sum(math.prod(shape) for shape in self.problem.shapes.values()),
+            precision=self.precision,
+            needs_whole_data=self.needs_whole_data,
+            clients_at_once=self.clients_at_once,
+        )
 
-        The runs may have ``shared`` minibatches; ``whole`` is the whole data of all clients where steps take them.
-        """
-        if self.clients_at_once is not None:
-            return min(self.clients_at_once, self.schedule.cohort_size)
-        policy = compute_policy()
-        if shared and runs > 1 and policy.sequential_grid_clients:
-            return 1
-        n_parameters = sum(math.prod(shape) for shape in self.problem.shapes.values())
-        bytes_per_client = self.client_bytes(whole) + n_parameters * np.dtype(self.precision).itemsize
-        return chunk_width(self.schedule.cohort_size, policy.chunk_bytes // (runs * bytes_per_client))
-
-    def client_bytes(self, whole: PyTree = None) -> int:
-        """Return the bytes of a client's data for a step: a minibatch, its generated rows, or its part of ``whole``."""
-        if whole is not None:
-            return tree_bytes(whole) // len(jax.tree.leaves(whole)[0])
-        needed_rows = self.schedule.max_rows if self.needs_whole_data else self.schedule.max_batch
-        rows = self.data.train.rows_in_memory(needed_rows)
-        return rows * int(np.prod(self.data.train.x.shape[1:])) * np.dtype(self.precision).itemsize
-
-    def _cohort_function(self, width: int, cohort: jax.Array, number: Any) -> CohortFunction:
-        """Return the function that computes the clients of a cohort in the round ``number``, counted from 0."""
-        if not self.debug:
-            return chunked(width)
+    def _looped(self, cohort: jax.Array, number: Any) -> CohortFunction:
+        """Return the function that loops over the clients of a cohort in the round ``number``, counted from 0."""
         names, round_number = self.data.clients or range(self.data.n_clients), int(number) + 1
 
         def record(client: str) -> None:

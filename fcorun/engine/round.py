@@ -12,7 +12,7 @@ from fcorun.communication.base import Channel
 from fcorun.communication.channels import Channels
 from fcorun.communication.identity import Identity
 from fcorun.communication.rounds import RoundDraws, RoundState
-from fcorun.engine.clients import CohortFunction, stack_uploads
+from fcorun.engine.clients import ClientInputs, CohortFunction, stack_uploads
 from fcorun.engine.devices import vmap_runs
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.operation_counts import count_operations
@@ -59,7 +59,7 @@ class Round:
         rows_of_client: returns x (N, d) and y (N,) of the rows among which the indices of a client's rows count.
         row_extras: the weights and offsets of all rows, where they have them.
         regularizer_numbers: the regularizer's numbers of each client of the cohort.
-        whole: the whole data of all clients, or None.
+        whole: the whole data of all clients, of each class with ``in_size_classes``, or None.
         data_index: the clients whose data in ``whole`` are used, (S,); None: all clients.
         client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.
         weights: the weight of each client of the cohort, (S,).
@@ -138,11 +138,18 @@ class Round:
         nodes, work = vmap_runs(update, (0, 0, 0), nodes, means, self.regularizer_numbers, sequential=untraced)
         return nodes, work.sum(axis=0, dtype=jnp.int32)
 
-    def client_inputs(self, clients: PyTree, draws: RoundDraws) -> tuple:
+    def client_inputs(self, clients: PyTree, draws: RoundDraws, sender: PyTree = None) -> ClientInputs:
         """Return the inputs of the cohort's clients, in the order of the arguments of a client's function."""
-        whole_or_index = self.whole if self.data_index is None else self.data_index
-        numbers = (self.regularizer_numbers, whole_or_index)
-        return (*numbers, clients, draws.rows, draws.keys, self.client_rows, self.clients)
+        return ClientInputs(
+            numbers=self.regularizer_numbers,
+            whole_or_index=self.whole if self.data_index is None else self.data_index,
+            state=clients,
+            rows=draws.rows,
+            key_bits=draws.keys,
+            client_rows=self.client_rows,
+            client=self.clients,
+            sender=sender,
+        )
 
     def local_data(
         self, whole_or_index: Any, rows: jax.Array, client_rows: jax.Array | None, draws: RoundDraws
@@ -236,14 +243,14 @@ class RoundExchange:
         sender_of: jax.Array | None = None,
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Compute the cohort's clients from what they received, and the means of their messages with these shares."""
-        inputs = self.round.client_inputs(clients, draws)
+        inputs = self.round.client_inputs(clients, draws, sender_of)
         if sender_of is None:
             return self.round.compute_cohort(self._client_function(draws, lambda _: broadcast), inputs, shares)
 
         def broadcast_of(number):
             return jax.tree.map(lambda v: v[number], broadcast)
 
-        return self.round.compute_cohort(self._client_function(draws, broadcast_of), (*inputs, sender_of), shares)
+        return self.round.compute_cohort(self._client_function(draws, broadcast_of), inputs, shares)
 
     def compute_clients(
         self,
@@ -254,10 +261,9 @@ class RoundExchange:
         sender_of: jax.Array | None = None,
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Compute the cohort's clients, and the means of their messages with these shares, without the downlink."""
-        inputs = self.round.client_inputs(clients, draws)
         if shares is None:
             compute = self._client_function(draws, self._get_broadcast, sends=False)
-            return stack_uploads(self.round.compute_cohort, compute, (*inputs, sender))
+            return stack_uploads(self.round.compute_cohort, compute, self.round.client_inputs(clients, draws, sender))
         if sender_of is None:
             return self.answer(self._get_broadcast(copy_tree(sender)), clients, draws, shares)
 
@@ -265,7 +271,8 @@ class RoundExchange:
             return self._get_broadcast(jax.tree.map(lambda v: v[number], sender))
 
         compute = self._client_function(draws, broadcast_of)
-        return self.round.compute_cohort(compute, (*inputs, sender_of), shares)
+        inputs = self.round.client_inputs(clients, draws, sender_of)
+        return self.round.compute_cohort(compute, inputs, shares)
 
     def update(
         self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws

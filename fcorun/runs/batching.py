@@ -130,5 +130,5 @@ def bytes_read_per_round(engine: Engine) -> int:
     """Return the bytes of the rows on which the clients of a round compute their gradients, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
     device_rows = federation.arrays[0]
-    bytes_per_step = federation.client_bytes(device_rows and device_rows.decomposed)
+    bytes_per_step = federation.layout.client_bytes(device_rows and device_rows.decomposed)
     return schedule.cohort_size * int(schedule.steps.max()) * bytes_per_step * (schedule.edge_rounds or 1)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
@@ -75,7 +76,7 @@ class PathFitter:
         second: a second number, with its value in each of the P runs; None: the first one alone varies.
         adaptive: the factors of features' penalties, which the rows of each subset give; None: those of ``reg``.
         shares: the shares of the lasso in the relaxed coefficients of each value, (S,); None: these are not relaxed.
-        max_client_rows: the largest number of rows that a client has in any subset.
+        max_client_rows: the largest number of rows that each client has in any subset, (M,).
         programs: the compiled programs by their key.
         stop_requested: tells the threads to stop.
     """
@@ -84,7 +85,7 @@ class PathFitter:
     data: FederatedData
     param_name: str
     values: np.ndarray
-    max_client_rows: int
+    max_client_rows: np.ndarray
     programs: dict[str, CompiledPrograms] = field(default_factory=dict)
     stop_requested: threading.Event = field(default_factory=threading.Event)
     second: SecondNumber | None = None
@@ -96,7 +97,10 @@ class PathFitter:
     def fit(self, make_subsets: Sequence[Callable[[], RowSubset]], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
         one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches or self._is_baseline
-        with defer_interruption(), ThreadPoolExecutor(1 if one_thread else available_cores()) as pool:
+        threads = 1 if one_thread else available_cores()
+        # a fit has one core: with several threads, products of matrices as small as a client's take five times as long
+        blas_threads = 1 if threads > 1 else None
+        with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(threads) as pool:
             try:
                 fits = deque(pool.submit(lambda make=make: self._fit(make())) for make in make_subsets)
                 for i in range(len(make_subsets)):
@@ -152,7 +156,10 @@ class PathFitter:
             if subset.x is self.data.train.x and "x" not in self._shared:
                 self._shared["x"] = to_device(subset.x, precision)
             x = self._shared["x"] if subset.x is self.data.train.x else to_device(subset.x, precision)
-            return SubsetView(x, self._shared["y"], subset.train_rows, subset.validation_rows, self.max_client_rows)
+            max_client_rows, n_clients = self.max_client_rows, subset.data.n_clients
+            if n_clients < len(max_client_rows):  # subsets without different clients share a program
+                max_client_rows = np.full(n_clients, max_client_rows.max())
+            return SubsetView(x, self._shared["y"], subset.train_rows, subset.validation_rows, max_client_rows)
 
     def _run_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Run the path of an algorithm, in one batch or in as many as fit into memory."""

@@ -244,7 +244,7 @@ class Study:
         path = self.path
         first_rows = self.data.train.offsets[:-1]  # of each client
         row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
-        largest = int(np.max(row_counts))
+        largest = np.max(row_counts, axis=0)
         runs = path.runs
         numbers = {"second": runs.second, "adaptive": path.adaptive, "shares": path.shares}
         fitter = PathFitter(self.experiment, self.data, path.param_name, runs.values, largest, **numbers)

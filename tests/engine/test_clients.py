@@ -1,16 +1,21 @@
-"""Clients in chunks are clients all at once, whatever the width; and take no more memory the more there are."""
+"""Clients in chunks or classes are clients all at once; and take no more memory the more there are."""
+
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import not_none, small
+from helpers import not_none, ragged, small
 
-from fcorun.engine.arrays import to_device
+from fcorun.engine import cohort_layout
+from fcorun.engine.arrays import SubsetView, to_device
 from fcorun.engine.clients import chunk_width, chunked, vmapped
-from fcorun.experiment.build import build_engine, load_data
+from fcorun.engine.size_classes import split_by_size
+from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.system.arrays import empty_aligned
+from fcorun.system.machine import compute_policy
 
 on_a_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU has a copy of the rows")
 
@@ -62,6 +67,48 @@ def test_runs_do_not_depend_on_clients_at_once(overrides):
             ends.append((end.solution, end.metrics, end.state, end.work))
     for end in ends[1:]:
         jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-12), end, ends[0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((9, 9, 9), []),
+        ((40, 90, 200, 430, 600, 800, 1500), [([0, 1, 2], 200), ([3, 4], 600), ([5], 800), ([6], 1500)]),
+        ((50, 3, 49, 4), [([1, 3], 4), ([2, 0], 50)]),
+    ],
+)
+def test_classes_save_rows(sizes, expected):
+    found = split_by_size(np.array(sizes), worthwhile=5)
+    assert [(clients.tolist(), length) for clients, length in found] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("is_subset", "overrides"),
+    [
+        (True, ("algo=scaffold", "algo.client_lr=0.01")),
+        (False, ("algo=fsvrg", "algo.client_lr=0.01", "batch_size=4")),
+        (True, ("algo=feddualavg", "algo.client_lr=0.01", "topology=tree", "topology.edges=2")),
+        (False, ("algo=feddualavg", "algo.client_lr=0.01", "topology=graph")),
+    ],
+    ids=str,
+)
+def test_runs_do_not_depend_on_classes(overrides, is_subset, tmp_path, monkeypatch):
+    """Two runs of clients of very different sizes, whose rows are gathered once, of a subset, or in each round."""
+    experiment, policy = prepare(ragged(tmp_path, *overrides, sizes=(30, 2, 9, 3, 2))), compute_policy()
+    data, view, ends = load_data(experiment), None, []
+    every = np.arange(len(data.train))
+    with jax.enable_x64(True):
+        if is_subset:
+            view = SubsetView(to_device(data.train.x, "float64"), data.train.y, every, every[:0], data.train.sizes + 1)
+        for worth in (np.inf, 1e-9):
+            new = replace(policy, numbers_worth_a_class=worth)
+            monkeypatch.setattr(cohort_layout, "compute_policy", lambda new=new: new)
+            engine = build_engine(resolve_auto(experiment, data)[0], data, view)
+            assert len(engine.federation.layout.size_classes(2)) == (0 if worth > 1 else 4)
+            *_, end = engine.run([experiment.numbers()] * 2)
+            ends.append((end.solution, end.metrics, end.state, end.work))
+    jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-13), *ends)
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ def test_folds_in_which_other_clients_have_weight_held_out():
     together, one_by_one = [], []
     for groups, fits in (([makers], together), ([[maker] for maker in makers], one_by_one)):
         for group in groups:
-            fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.01]), 12)
+            fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.01]), data.train.sizes)
             fitter.fit(group, lambda _, fit, fits=fits: fits.append(fit))
     for one, other in zip(together, one_by_one, strict=True):
         for name, values in other.metrics.items():
@@ -163,7 +163,9 @@ def test_the_gap_of_a_fold_is_that_of_its_rows():
                                 "data.weight=k", k=np.arange(36) % 3 + 1))  # fmt: skip
     data, fits, strengths = load_data(experiment), [], np.array([0.3, 0.1])
     subset = take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)
-    PathFitter(experiment, data, "strength", strengths, 12).fit([lambda: subset], lambda _, fit: fits.append(fit))
+    PathFitter(experiment, data, "strength", strengths, data.train.sizes).fit(
+        [lambda: subset], lambda _, fit: fits.append(fit)
+    )
     for i, strength in enumerate(strengths):
         problem = build_problem(experiment.with_resolved(reg=L1(float(strength))), subset.data)
         with jax.enable_x64(True):
@@ -187,7 +189,7 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
         settings = config("algo=centralized", f"{name}=0.1")
         experiment = prepare(settings)
         data, fits = load_data(experiment), []
-        fitter = PathFitter(experiment, data, "strength", np.array([0.5, 0.05]), 12)
+        fitter = PathFitter(experiment, data, "strength", np.array([0.5, 0.05]), data.train.sizes)
         fitter.fit([lambda data=data: take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
                    lambda _, fit, fits=fits: fits.append(fit))  # fmt: skip
         means.append(fits[0].metrics["val_loss"])

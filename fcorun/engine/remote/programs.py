@@ -72,7 +72,7 @@ class RemotePrograms:
             The mean of the messages, the new states of the clients, and the clients' work, (G, S, 3).
         """
         whole = gather_whole_data(self.federation.schedule, rows, self.federation.precision)
-        compute_cohort = chunked(self.federation.chunk_width(self.n_runs, shared=True, whole=whole))
+        compute_cohort = chunked(self.federation.layout.chunk_width(self.n_runs, shared=True, whole=whole))
         index = self.federation.data.train.host_index(draws.cohort, in_order=False)
 
         def answer_run(numbers, clients, broadcast):
@@ -86,7 +86,7 @@ class RemotePrograms:
 
     def average_answers(self, uploads: PyTree, shares: jax.Array) -> PyTree:
         """Compute the means of the messages of sites, stacked along an axis after that of runs, with these shares."""
-        compute_cohort = chunked(self.federation.chunk_width(self.n_runs, shared=True))
+        compute_cohort = chunked(self.federation.layout.chunk_width(self.n_runs, shared=True))
 
         def average_run(uploads):
             no_work = jnp.zeros(3, jnp.int32)
