@@ -100,7 +100,8 @@ def test_runs_do_not_depend_on_classes(overrides, is_subset, tmp_path, monkeypat
     every = np.arange(len(data.train))
     with jax.enable_x64(True):
         if is_subset:
-            view = SubsetView(to_device(data.train.x, "float64"), data.train.y, every, every[:0], data.train.sizes + 1)
+            x, y = (to_device(values, "float64") for values in (data.train.x, data.train.y))
+            view = SubsetView(x, y, every, every[:0], data.train.sizes + 1)
         for worth in (np.inf, 1e-9):
             new = replace(policy, numbers_worth_a_class=worth)
             monkeypatch.setattr(cohort_layout, "compute_policy", lambda new=new: new)
