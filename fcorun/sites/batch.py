@@ -169,18 +169,25 @@ class SiteBatch:
             raise ValueError("a state of the server that the algorithm does not use")
         return jax.tree.map(np.asarray, sums)
 
-    def personal_models(self, evaluated: Arrays) -> dict[str, np.ndarray] | None:
-        """Return the personal models of the first run, after the request that ``evaluated`` them.
+    def solution(self, evaluated: Arrays, run: int) -> Arrays:
+        """Return the parameters of a run's shared model in the request that ``evaluated`` it."""
+        leaves = restore_leaves(split_broadcast(evaluated)[0], self._solution_shapes, len(self.points))
+        return {name: values[run] for name, values in dict(leaves).items()}
 
-        These are the models of the site's m clients by parameter, (m, ...), and ``client``, the clients' names. Returns
-        None for algorithms without personal models.
+    def personal_models(self, evaluated: Arrays) -> list[Arrays]:
+        """Return the personal models of each run, after the request that ``evaluated`` them; none without such models.
+
+        Those of a run are the models of the site's m clients by parameter, (m, ...), and ``client``, the names of the
+        clients.
         """
         if not self.federation.algorithm.has_personal_models:
-            return None
+            return []
         broadcast = self._read_broadcast(split_broadcast(evaluated)[1])
-        models = self._personal_sums.models(self._numbers, broadcast, self.clients)
+        models = jax.tree.map(np.asarray, self._personal_sums.models(self._numbers, broadcast, self.clients))
         names = np.array(self.federation.data.clients, dtype=str)[self.rows.has_client]
-        return {name: np.asarray(values)[0] for name, values in models.items()} | {"client": names}
+        return [
+            {name: values[g] for name, values in models.items()} | {"client": names} for g in range(len(self.points))
+        ]
 
     def _read_broadcast(self, received: Arrays) -> PyTree:
         """Return what clients receive from the server of each run. Raises ValueError for other arrays."""

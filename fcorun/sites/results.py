@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,12 @@ def find_hazards(experiment: PreparedExperiment, data: FederatedData, model: Map
     return baseline_hazards(experiment.objective, data, dict(model))
 
 
+def sort_personal(personal: Mapping[str, np.ndarray], clients: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the personal models of these clients by parameter, (m, ...), from those of a record."""
+    order = [personal["client"].tolist().index(name) for name in clients]
+    return {name: values[order] for name, values in personal.items() if name != "client"}
+
+
 def predict_held_out(
     experiment: PreparedExperiment,
     data: FederatedData,
@@ -114,8 +120,7 @@ def predict_held_out(
     shared = dict(model) if experiment.has_shared_model else None
     models = None
     if personal is not None and len(personal["client"]):
-        order = [personal["client"].tolist().index(name) for name in data.clients]
-        models = {name: values[order] for name, values in personal.items() if name != "client"}
+        models = sort_personal(personal, data.clients)
     predictions = predict_splits(experiment.objective, data, shared, models)
     if sum(len(of_split) for of_split in predictions if of_split.split != TRAIN) > MAX_PREDICTED_ROWS:
         return ""

@@ -13,14 +13,15 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE, CertificateSums
+from fcorun.engine.remote.certificate import REFERENCE
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.reference import gather_site_rows
 from fcorun.sites.batch import SiteBatch, pack_uploads, resolve_numbers
+from fcorun.sites.certificates import SiteCertificates
 from fcorun.sites.fold_counts import place_rows
+from fcorun.sites.fold_predictions import SELECTION_FOLDER, FoldPredictions
 from fcorun.sites.interval_sums import IntervalSums, count_gaps
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
@@ -33,7 +34,6 @@ from fcorun.sites.request_checks import (
     check_clients,
     check_keys,
     check_last_model,
-    check_loss_request,
     check_model,
     check_numbers,
 )
@@ -67,7 +67,7 @@ class Site:
         policy: the owner's policy.
         result_folder: the folder in which the site keeps the result of a run; None: the result is not kept.
         points: the numbers of the runs that the server has started.
-        personal: the personal models of the last result, as ``SiteBatch.personal_models`` returns them.
+        personal: the personal models of the last result, as ``SiteBatch.personal_models`` returns those of a run.
         programs: the programs that the site has compiled, which sites of one process share in a trial.
     """
 
@@ -82,7 +82,7 @@ class Site:
     _data: FederatedData | None = None
     _experiment: PreparedExperiment | None = None
     _batch: SiteBatch | None = None
-    _pooled_sums: CertificateSums | None = None
+    _certificates: SiteCertificates | None = None
     _interval_sums: IntervalSums | None = None
     _requests: dict[str, Message] = field(default_factory=dict)
 
@@ -198,7 +198,7 @@ class Site:
         self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
         description = Description.from_message(self._description, "this site")
         names = check_clients(request, description)
-        self._own_data, self._pooled_sums, self._interval_sums, self._folds = own, None, None, None
+        self._own_data, self._certificates, self._interval_sums, self._folds = own, None, None, None
         self._data = place_rows(own, names, request.arrays["all_rows"], request.arrays["all_weights"])
         self._experiment = self.plan.experiment
         with for_owner_alone(f"its targets do not fit objective={self._experiment.names['objective']}"):
@@ -218,11 +218,23 @@ class Site:
 
     def _begin_subset(self, request: Message) -> Message:
         """Begin the runs on a subset of the rows."""
+        last, evaluated = self._requests.get("subset"), self._requests.get("evaluate")
+        if self._fold_predictions is not None:
+            self._fold_predictions.begin_subset(request.about["subset"])
+            if last is not None and evaluated is not None:
+                self._fold_predictions.keep(last.about["subset"], self.own_data, self._started(), evaluated)
         self._own_data, self._data = self.folds.take(request)
-        self._batch = self._pooled_sums = self._interval_sums = None
+        self._batch = self._certificates = self._interval_sums = None
         for name in ("start", "evaluate", "scores", "residuals"):
             self._requests.pop(name, None)
         return Message("subset")
+
+    @property
+    def _fold_predictions(self) -> FoldPredictions | None:
+        """The out-of-fold predictions; None where the site keeps none."""
+        if self.plan.select is None or self.result_folder is None:
+            return None
+        return FoldPredictions(self.result_folder / SELECTION_FOLDER, self.plan)
 
     # -- runs
 
@@ -254,33 +266,12 @@ class Site:
         return Message("evaluate", {}, arrays)
 
     def _sum_residuals(self, request: Message) -> Message:
-        """Sum the residuals of a certificate: at the models of the runs, at the model without features, or at one on
-        the way to the reference optimum.
-        """
-        with_gradient, models = bool(request.about["gradient"]), request.about["models"]
-        self._check_certified_models(models)
-        if not with_gradient:
-            shapes = build.build_problem(self._loaded()[0], self.data).shapes
-            check_loss_request(request, self._requests.get("residuals"), "bias" in shapes)
-        if models == RUN:
-            return Message("residuals", {}, self._started().sum_residuals(request.arrays, with_gradient))
-        with jax.enable_x64(True):
-            certificate = self._certificate_sums
-            if models == NULL:
-                return Message("residuals", {}, certificate.null_residuals(request.arrays, with_gradient))
-            model = certificate.read_model(request.arrays)
-            return Message("residuals", {}, certificate.residuals(model, with_gradient))
+        self._check_certified_models(request.about["models"])
+        return self._sums_of_certificates().sum_residuals(request, self._requests.get("residuals"))
 
     def _sum_conjugates(self, request: Message) -> Message:
         self._check_certified_models(request.about["models"])
-        if request.about["models"] == RUN:
-            return Message("conjugates", {}, self._started().sum_conjugates(request.arrays))
-        with jax.enable_x64(True):
-            leaves = dict(request.arrays)
-            scale, model = leaves.pop(SCALE), self._certificate_sums.read_model(leaves)
-            if scale.shape != (1,) or scale.dtype != np.float64:
-                raise ValueError("no scale of residuals")
-            return Message("conjugates", {}, self._certificate_sums.conjugates(model, scale))
+        return self._sums_of_certificates().sum_conjugates(request)
 
     def _check_certified_models(self, models: Any) -> None:
         """Raise UserError for sums of a certificate at models that the plan does not list, or not at this time."""
@@ -289,13 +280,10 @@ class Site:
             raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
                             "begin the run anew")  # fmt: skip
 
-    @property
-    def _certificate_sums(self) -> CertificateSums:
-        if self._pooled_sums is None:
-            experiment, data = self._loaded()
-            batch = gather_site_rows(data, experiment.settings.client_weighting)
-            self._pooled_sums = CertificateSums(build.build_problem(experiment, data), batch)
-        return self._pooled_sums
+    def _sums_of_certificates(self) -> SiteCertificates:
+        if self._certificates is None:
+            self._certificates = SiteCertificates(*self._loaded(), self._started)
+        return self._certificates
 
     def _sum_scores(self, request: Message) -> Message:
         """Sum the scores of the model that was evaluated last, or count them for a rule of the threshold."""
@@ -330,13 +318,15 @@ class Site:
         contents, model = read_result(request.arrays)
         self._check_last_model(model)
         check_result(contents, self.own_data, threshold := threshold_of(self._requests.get("scores"), self.plan))
-        self.personal = self._started().personal_models(self._requests["evaluate"].arrays)
+        self.personal = next(iter(self._started().personal_models(self._requests["evaluate"].arrays)), None)
         folder, experiment, own = self.result_folder, self.plan.experiment, self.own_data
         if folder is not None:
             config = name_client_column(self.plan.config_of(self.points[0]), self.options.client)
             write_result(
                 folder, contents, config, experiment, own, model=model, personal=self.personal, threshold=threshold
             )
+        if self._fold_predictions is not None:
+            self._fold_predictions.write(self.folds, self.points[0], self._requests[_FIRST_START])
         return Message("result")
 
     def _end(self, request: Message) -> Message:
@@ -374,7 +364,7 @@ class Site:
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
         self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
-        self._pooled_sums = self._interval_sums = self._folds = None
+        self._certificates = self._interval_sums = self._folds = None
         counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
         self._counts = RequestCounts(self.plan, Counter(counts))
         if _FIRST_START in arrays:

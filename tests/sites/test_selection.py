@@ -1,6 +1,7 @@
 """Selections over sites in this process: the numbers of fcorun select, refusals, a kill in the middle."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from three_sites import NAMES, sites_of, write_tables
 
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
+from fcorun.models.predictions import predictions_csv
 from fcorun.records.formats import read_json
 from fcorun.rows.rows import Rows
 from fcorun.selection.cross_validation.options import SelectOptions
@@ -33,6 +35,7 @@ OPTIONS = SelectOptions(folds=2, points=3)
 TABLE = ("data.target=cost", "data.standardize=pooled", "precision=float64", "rounds=3", "eval_every=3")
 BINARY = ("data.target=high", "data.task=binary", "data.positive=yes", "data.ignore=[cost,half]", "objective=logistic")
 
+PERSONAL = ("algo=ditto", "algo.solver=fedmid", "algo.client_lr=0.1", "algo.lam=0.5", "data.standardize=per_client")
 MARKED = ("data.fold=half", "data.fold_names=[second,first]")
 
 
@@ -83,6 +86,7 @@ def select_pooled(*overrides, options=OPTIONS, metric=None):
         (("algo=gram", "data.missing=mean", "data.weight=bmi"), OPTIONS, None),
         (("algo=newton", "data.missing=indicator"), OPTIONS, None),
         (("algo=gram", *MARKED), replace(OPTIONS, folds=None, rule="one_se"), None),
+        (PERSONAL, replace(OPTIONS, range=[0.01, 1.0]), None),
     ],
 )
 def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, metric):
@@ -92,8 +96,13 @@ def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, m
     plan = selection_of(*overrides, options=options, metric=metric)
     policy = Policy(by_site="allow", alone="allow")
     sites = sites_of(plan, replace(policy, min_rows=2, min_cell=1) if has_gaps else policy)
+    for name, site in sites.items():
+        site.result_folder = Path("results", name)
+        site.options = replace(site.options, keep=None if MARKED[0] in overrides else ["half"])
     run_plan(plan, InProcessConnections({name: sites[name] for name in TWO}), "sites")
     pooled_overrides = [text for text in overrides if not text.startswith("data.fold_names")]
+    if MARKED[0] not in overrides:
+        pooled_overrides.append("data.keep=[half]")
     pooled = select_pooled(*pooled_overrides, options=options, metric=metric)
     about, curve = read_json(Path("sites/selection.json")), pd.read_csv("sites/curve.csv")
     assert about["chosen"] == pytest.approx(pooled.path.values[pooled.choice.chosen_index], rel=1e-12)
@@ -105,6 +114,19 @@ def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, m
     assert over_sites is not None
     for name, values in pooled.fits["all"].solution.items():
         np.testing.assert_allclose(over_sites.solution[name], values, rtol=1e-12, atol=1e-12)
+    check_predictions(pd.read_csv(StringIO(predictions_csv(pooled.predictions))))
+
+
+def check_predictions(pooled: pd.DataFrame):
+    """Compare the out-of-fold predictions that each site has kept with those of the pooled rows."""
+    n_rows = {name: len(pd.read_csv(f"{name}.csv")) for name in TWO}
+    assert set(pooled["client"]) == set(TWO)
+    for name, first_row in zip(TWO, (0, n_rows[TWO[0]]), strict=True):
+        expected = pooled.query(f"client == '{name}'").reset_index(drop=True)
+        expected["row"] -= first_row
+        at_site = pd.read_csv(f"results/{name}/selection/predictions.csv")
+        pd.testing.assert_frame_equal(at_site, expected, rtol=1e-9, atol=1e-9)
+        assert [path.name for path in Path("results", name, "selection").iterdir()] == ["predictions.csv"]
 
 
 @pytest.mark.slow
@@ -311,8 +333,11 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
             return super().ask(name, *arguments, **options)
 
     def open_sites(folder):
-        sites = sites_of(plan, Policy(alone="allow")).items()
-        return {name: DurableSite(site, tmp_path / "sites" / folder / name) for name, site in sites}
+        sites = {}
+        for name, site in sites_of(plan, Policy(alone="allow")).items():
+            site.result_folder = tmp_path / "results" / folder / name
+            sites[name] = DurableSite(site, tmp_path / "sites" / folder / name)
+        return sites
 
     def command(folder, out):
         sites = open_sites(folder)
@@ -340,6 +365,8 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
     command("two", "two")
     for name in ("curve.csv", "path.csv", "refit/solution.npz"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    of_site = [tmp_path / "results" / folder / "a" / "selection" / "predictions.csv" for folder in ("one", "two")]
+    assert of_site[0].read_bytes() == of_site[1].read_bytes()
     assert command("one", "one").finished
 
 

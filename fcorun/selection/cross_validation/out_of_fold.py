@@ -1,11 +1,13 @@
 """Out-of-fold predictions: each training row by the chosen fit of the fold that held the row out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fcorun.datasets.base import FederatedData
 from fcorun.models.prediction_file import OUT_OF_FOLD, PERSONAL, SHARED
 from fcorun.models.predictions import Predictions, describe_output
+from fcorun.objectives.base import Objective
 from fcorun.selection.path_fit import PathFit
 from fcorun.selection.study import Study
 
@@ -16,21 +18,36 @@ def predict_out_of_fold(study: Study, fits: Mapping[str, PathFit], chosen: Mappi
     ``chosen`` has the position on the path of the fit of each fold, by the fold's name. Returns no predictions if the
     rows are too many to be kept.
     """
-    data = study.data
-    folds = list(chosen)
+    rows, outputs = {}, []
+    for number, (name, index) in enumerate(chosen.items(), start=1):
+        rows[number] = np.flatnonzero(study.subsets[name].validation)
+        outputs.append({model: values[index] for model, values in fits[name].held_out.items()})
+    return join_folds(study.experiment.objective, study.data, rows, outputs)
+
+
+def join_folds(
+    objective: Objective,
+    data: FederatedData,
+    rows: Mapping[int, np.ndarray],
+    outputs: Sequence[Mapping[str, np.ndarray]],
+) -> list[Predictions]:
+    """Return the predictions of all training rows.
+
+    Args:
+        rows: the rows that each fold holds out, by the number of the fold, from 1; each row is held out once.
+        outputs: the outputs for these rows, by SHARED or PERSONAL model.
+    """
+    number = np.repeat(list(rows), [len(of_fold) for of_fold in rows.values()])
+    order = np.argsort(np.concatenate(list(rows.values())))
     predictions = []
     for model in (SHARED, PERSONAL):
-        if not all(model in fits[name].held_out for name in folds):
+        if not all(model in of_fold for of_fold in outputs):
             continue
-        held_out = [np.flatnonzero(study.subsets[name].validation) for name in folds]
-        output = np.concatenate([fits[name].held_out[model][chosen[name]] for name in folds])
-        number = np.repeat(np.arange(1, len(folds) + 1), [len(rows) for rows in held_out])
-        order = np.argsort(np.concatenate(held_out))  # each training row is held out once
         described = describe_output(
-            study.experiment.objective,
+            objective,
             data,
             data.train,
-            output[order],
+            np.concatenate([of_fold[model] for of_fold in outputs])[order],
             clients=data.client_of_row("train"),
             split=OUT_OF_FOLD,
             model=model,

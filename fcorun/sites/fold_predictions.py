@@ -1,0 +1,136 @@
+"""Out-of-fold predictions of a site's own rows, which the site keeps for itself: no message has them.
+
+When the runs on a fold have ended, the outputs of all of them for the rows that the fold holds out are written into the
+site's folder. The result of the selection tells which run was chosen, whose outputs are then the predictions.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+from fcorun.models.forward import Arrays, compute_predictions
+from fcorun.models.prediction_file import PERSONAL, PREDICTIONS_FILE, SHARED
+from fcorun.models.predictions import predict_personal, predictions_csv
+from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.selection.cross_validation.options import ALL_ROWS
+from fcorun.selection.cross_validation.out_of_fold import join_folds
+from fcorun.selection.path import find_path_parameter
+from fcorun.selection.path_fit import keeps_held_out
+from fcorun.sites.batch import SiteBatch
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.results import sort_personal
+from fcorun.sites.site_folds import SiteFolds
+from fcorun.system.files import remove_path, write_atomically
+
+SELECTION_FOLDER = "selection"  # in the folder of a site's result
+
+
+@dataclass(frozen=True)
+class FoldPredictions:
+    """The out-of-fold predictions of a selection, in a folder of the site.
+
+    Attributes:
+        folder: the folder.
+        plan: the plan, which has a selection.
+    """
+
+    folder: Path
+    plan: Plan
+
+    @property
+    def _folds(self) -> dict[str, int]:
+        assert self.plan.select is not None
+        return self.plan.select.folds_by_name
+
+    def _file(self, fold: str) -> Path:
+        return self.folder / f"{fold}.npz"
+
+    def begin_subset(self, name: str) -> None:
+        """Remove the predictions of an earlier selection if the subset is the first one."""
+        if name == ALL_ROWS:
+            with _writing():
+                remove_path(self.folder)
+
+    def keep(self, name: str, own: FederatedData, batch: SiteBatch, evaluated: Message) -> None:
+        """Write the outputs of the runs on a fold, which have ended, for the rows that it holds out.
+
+        Nothing is written for other subsets, for too many rows, and with ``stop``: the site does not know at which
+        evaluation the server took a run as ended.
+
+        Args:
+            own: the site's rows by themselves; those that the fold holds out are the validation rows.
+            batch: the runs.
+            evaluated: the last request to evaluate.
+        """
+        n_rows = len(own.train) + len(own.validation or ())
+        kept = not self.plan.experiment.settings.stop and keeps_held_out(own, len(batch.points), n_rows)
+        if name in self._folds and kept and own.validation is not None and len(own.validation):
+            outputs = self._predict(own, batch, evaluated.arrays)
+            with _writing():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(self._file(name), npz_bytes(outputs))
+
+    def _predict(self, own: FederatedData, batch: SiteBatch, evaluated: Arrays) -> Arrays:
+        """Return the outputs of each run for the validation rows, (G, V) or (G, V, classes), by kind of model."""
+        experiment, rows, clients = self.plan.experiment, own.validation, own.client_of_row("validation")
+        assert rows is not None
+        assert clients is not None
+        models = batch.personal_models(evaluated)
+        outputs: dict[str, list[np.ndarray]] = {}
+        for g in range(len(batch.points)):
+            if experiment.has_shared_model:
+                output = compute_predictions(
+                    experiment.objective, batch.solution(evaluated, g), rows.x, own.features.scale
+                )
+                outputs.setdefault(SHARED, []).append(output)
+            if models:
+                of_run = sort_personal(models[g], own.clients)
+                output, has_model = predict_personal(experiment.objective, own, of_run, rows, clients)
+                if has_model.all():
+                    outputs.setdefault(PERSONAL, []).append(output)
+        return {model: np.stack(of_model) for model, of_model in outputs.items()}
+
+    def write(self, folds: SiteFolds, refit: Mapping[str, Mapping[str, float]], first: Message) -> None:
+        """Write predictions.csv, and remove the outputs of single folds. Nothing is written where these are missing.
+
+        Args:
+            folds: the folds of the site's rows.
+            refit: the numbers of the refit, which have the chosen value of the path.
+            first: the request that began the first runs.
+        """
+        parameter = find_path_parameter(self.plan.experiment)
+        chosen = [run["reg"][parameter] for run in first.about["numbers"]].index(refit["reg"][parameter])
+        rows, outputs = {}, []
+        for name, k in self._folds.items():
+            held_out = np.flatnonzero(folds.fold == k)
+            if not len(held_out):
+                continue
+            try:
+                of_fold = read_npz(self._file(name))
+            except READ_ERRORS:
+                return
+            rows[k + 1] = held_out
+            outputs.append({model: values[chosen] for model, values in of_fold.items()})
+        if not rows:
+            return
+        predictions = join_folds(self.plan.experiment.objective, folds.own, rows, outputs)
+        with _writing():
+            write_atomically(self.folder / PREDICTIONS_FILE, predictions_csv(predictions))
+            for name in self._folds:
+                remove_path(self._file(name))
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Turn an error of the file system into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"the site cannot keep its predictions ({error.strerror}): see that its folder can be written"
+                        ) from error  # fmt: skip
