@@ -353,6 +353,10 @@ class Table(Dataset):
             warnings += warn_missing_codes(rows.y[:, None], ["the target"])
         elif self.task == "binary":
             warnings += warn_positive_class(classes, self.positive)
+        if rows.client is None and self.target is not None and self.clients > 1:
+            warnings.append(
+                f"data.client names no column: data.partition={self.partition} makes {self.clients} clients"
+            )
         warnings = [f"{self._where}: {warning}" for warning in warnings]
 
         fraction = DEFAULT_VALIDATION if self.validation is None else self.validation

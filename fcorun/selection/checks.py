@@ -16,6 +16,8 @@ from fcorun.selection.folds import SubsetMasks, check_groups_within_clients, des
 from fcorun.system.machine import use_precision
 from fcorun.tables.data_warnings import abbreviate
 
+_MOST_ROWS = 0.75  # of one class: then accuracy is no measure of a model
+
 
 def check_subsets(
     experiment: PreparedExperiment, data: FederatedData, subsets: Mapping[str, SubsetMasks], by: str
@@ -175,6 +177,17 @@ def warn_one_class_folds(data: FederatedData, folds: Mapping[str, SubsetMasks]) 
         f"{abbreviate(of_one_class)}: the rows held out are of one class only, so that the metric says nothing of the "
         f"other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
     ]
+
+
+def warn_of_accuracy(data: FederatedData, metric: str, best: float) -> list[str]:
+    """Return a warning if accuracy chooses a value although most rows are of one class; ``best`` is the highest."""
+    if not metric.endswith("val_accuracy") or data.train.stays_at_sites:
+        return []
+    shares = np.bincount(data.train.y.astype(int)) / len(data.train.y)
+    if shares.max() < _MOST_ROWS:
+        return []
+    return [f"metric=accuracy: predicting '{data.classes[shares.argmax()]}' for every row has {shares.max():.4g}, and "
+            f"the best choice {best:.4g}: metric=loss, and metric=auc of two classes, tell models apart"]  # fmt: skip
 
 
 def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> None:

@@ -162,7 +162,7 @@ def test_a_frame_gives_the_rows_of_the_file(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_arrays_and_its_record():
-    x, y, clients = draw_rows()
+    x, y, clients = draw_rows(120)
     data = from_arrays(x, (y > 0).astype(int), clients, name="sites")
     experiment = Experiment(algorithm=FedDualAvg(client_lr=0.1), data=data, regularizer=L1(0.01), rounds=3)
     record = experiment.run("mine")

@@ -16,7 +16,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.score_intervals.options import read_scored_record
 from fcorun.reports.page import write as html_report
-from fcorun.selection.checks import check_outer_folds, warn_one_class_folds
+from fcorun.selection.checks import check_outer_folds, warn_of_accuracy, warn_one_class_folds
 from fcorun.selection.cross_validation.nested import draw_nested_folds
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select
@@ -167,6 +167,10 @@ def test_outer_folds_that_cannot_be_judged_are_refused():
     assert warning.startswith("outer fold 1, outer fold 2, outer fold 3 and 1 more: the rows held out are of one class")
     assert "'1' has 12 training rows: give fewer folds" in warning
     assert warn_one_class_folds(data_of(y=np.arange(60) % 2), outer_subsets) == []
+    (warning,) = warn_of_accuracy(data, "val_accuracy", 0.9512)
+    assert warning.endswith("and the best choice 0.9512: metric=loss, and metric=auc of two classes, tell models apart")
+    assert warn_of_accuracy(data, "val_loss", 0.1) == []
+    assert warn_of_accuracy(data_of(y=np.arange(60) % 2), "val_accuracy", 0.6) == []
     with fails("has 12 of 60 training rows", "fewer folds"):
         check_classes(data, np.arange(60) >= 12)
     with fails("outer_folds=13 is more than the 12 training rows of client a"):

@@ -25,6 +25,7 @@ from fcorun.selection.checks import (
     check_outer_folds,
     check_subsets,
     has_global_model,
+    warn_of_accuracy,
     warn_one_class_folds,
 )
 from fcorun.selection.cross_validation import files
@@ -117,6 +118,7 @@ class SelectionPlan:
         choice = choose(scores, rule, higher, self.fold_weights, paired=paired, n_paths=study.path.n_paths)
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
         warnings += warn_one_class_folds(study.data, {name: study.subsets[name] for name in folds})
+        warnings += warn_of_accuracy(study.data, self.metric, float(choice.mean[choice.best_index]))
         nested, chosen_by_fold = None, dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
             nested = judge_choices(
