@@ -1,10 +1,11 @@
-"""Run two studies by their plans over NVFLARE, with a server and sites that are processes of this machine.
+"""Run three studies by their plans over NVFLARE, with a server and sites that are processes of this machine.
 
 python scripts/study_on_loopback.py FOLDER
 
 The first study is 500 rounds of FedDualAvg on 1,024 features at three sites, the second the federated Newton method on
-200 features at five sites, until the duality gap is 1e-9. Prints a table in Markdown. FOLDER must be empty, and holds
-the kits, the tables and all logs.
+200 features at five sites, until the duality gap is 1e-9, and the third ends with intervals of coefficients, which the
+server and all sites keep. Prints a table in Markdown. FOLDER must be empty, and holds the kits, the tables and all
+logs.
 """
 
 import argparse
@@ -28,6 +29,10 @@ STUDIES = {
     "Newton, 200 features, 5 sites of 400 rows": (
         5, 400, 200, ["algo=newton", "rounds=10", "eval_every=1", "reg.strength=0.02", "data.task=binary",
                       "data.positive=yes", "gap=true", "stop={gap: 1e-9}"],
+    ),
+    "Newton with intervals, 10 features, 3 sites of 200 rows": (
+        3, 200, 10, ["algo=newton", "rounds=6", "eval_every=6", "reg.strength=0.02", "data.task=binary",
+                     "data.positive=yes", "--infer"],
     ),
 }  # fmt: skip
 
@@ -60,7 +65,7 @@ def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) 
     sites = sites_on_loopback.SITES
     write_tables(folder, sites, n, d, "data.task=binary" in overrides)
     options = ["data=sites", "data.target=y", "data.validation=0", "precision=float64"]
-    fcorun(folder, "plan", *overrides, *options, "--out", "study.yaml")
+    fcorun(folder, "plan", *options, *overrides, "--out", "study.yaml")
     kits = provision(folder)
     fcorun(folder, "site", "accept", "study.yaml", "--kit", str(kits / SERVER))
     (folder / "policy.yaml").write_text("alone: allow\n", encoding="utf-8")
@@ -77,6 +82,10 @@ def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) 
         seconds = time.monotonic() - started
     finally:
         parties.stop()
+    if "--infer" in overrides:
+        for name in sites:
+            if not any((kits / name).rglob("inference.csv")):
+                raise SystemExit(f"site {name} has no inference.csv: see {folder / 'fcorun.log'}")
     return seconds, Record(folder / "record")
 
 
