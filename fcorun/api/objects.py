@@ -46,7 +46,10 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
                 raise UserError(
                     f"{name} is {describe_type(plugin)}: give an object of the class, {plugin.__name__}(...)"
                 )
-            raise UserError(f"{name} is {describe_type(plugin)}, and no {base_names}: give an object of such a class")
+            advice = "give an object of such a class"
+            if name == "data":
+                advice = "from_frame makes one of a DataFrame, and from_arrays of arrays"
+            raise UserError(f"{name} is {describe_type(plugin)}, and no {base_names}: {advice}")
         plugins[section] = plugin
     if "objective" in plugins:
         plugins["data"] = plugins["data"].for_tasks(plugins["objective"].tasks)

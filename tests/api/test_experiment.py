@@ -233,6 +233,7 @@ def test_refusals():
         "divides rows that have no clients": lambda: from_arrays(x, y, clients, n_clients=2),
         "must be positive": lambda: make(algorithm=FedDualAvg(client_lr=-1)).prepared,
         "algorithm is of type int, and no Algorithm or Baseline": lambda: make(algorithm=3).prepared,
+        "data is of type DataFrame, and no Dataset: from_frame makes one": lambda: make(data=pd.DataFrame()).prepared,
         "algorithm is None, and no": lambda: make(algorithm=None).prepared,
         "regularizer is the class L1": lambda: make(regularizer=L1).prepared,
         "relative sets the strength": lambda: make(regularizer=L1(0.1, relative=0.1)).prepared,
