@@ -1,5 +1,6 @@
 """The run or sweep of a command line, composed by Hydra."""
 
+import argparse
 import dataclasses
 import os
 import sys
@@ -109,7 +110,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         if is_sweep and not any(override_key(text) == "hydra.mode" for text in overrides):
             sweep_composed(overrides, task)
         elif options or not run_composed(overrides, task):
-            with _as_command_line(current):
+            with _as_command_line(current), _unchecked_help():
                 command()
 
     shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
@@ -199,6 +200,17 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = argv
+
+
+@contextmanager
+def _unchecked_help() -> Iterator[None]:
+    """Accept options of any help within the context: Hydra 1.3 adds one without a text, which Python 3.14 refuses."""
+    parser: Any = argparse.ArgumentParser
+    parser._check_help = lambda *_: None  # hides the one that it inherits
+    try:
+        yield
+    finally:
+        del parser._check_help
 
 
 def refuse_sweep_as_run(config: DictConfig) -> None:
