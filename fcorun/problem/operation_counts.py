@@ -181,8 +181,8 @@ def _cond(eqn: JaxprEqn, index: Any, *operands: Any) -> tuple[list, Counts]:
 def _scan(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
     """Evaluate a scan. What it scans over has one axis more than in its body; constants and the carry have as many."""
     jaxpr = eqn.params["jaxpr"]
-    inputs_start = sum(outer.aval.ndim == inner.ndim for outer, inner in zip(eqn.invars, jaxpr.in_avals, strict=True))
-    carry_size = sum(outer.aval.ndim == inner.ndim for outer, inner in zip(eqn.outvars, jaxpr.out_avals, strict=True))
+    inputs_start = sum(map(_have_equal_rank, eqn.invars, jaxpr.jaxpr.invars))
+    carry_size = sum(map(_have_equal_rank, eqn.outvars, jaxpr.jaxpr.outvars))
     carry_start = inputs_start - carry_size
 
     def body(carry, inputs):
@@ -194,6 +194,10 @@ def _scan(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
     carry = (list(operands[carry_start:inputs_start]), jnp.asarray(NO_COUNTS))
     (state, counts), outputs = lax.scan(body, carry, list(operands[inputs_start:]), **options)
     return [*state, *outputs], counts
+
+
+def _have_equal_rank(one: Any, other: Any) -> bool:
+    return one.aval.ndim == other.aval.ndim
 
 
 def _while(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
