@@ -355,7 +355,8 @@ class Table(Dataset):
             warnings += warn_positive_class(classes, self.positive)
         if rows.client is None and self.target is not None and self.clients > 1:
             warnings.append(
-                f"data.client names no column: data.partition={self.partition} makes {self.clients} clients"
+                f"no column of clients is given (data.client): data.partition={self.partition} divides the rows among "
+                f"{self.clients} clients"
             )
         warnings = [f"{self._where}: {warning}" for warning in warnings]
 

@@ -52,7 +52,7 @@ class DeviceRows(NamedTuple):
     client_rows: jax.Array | None
 
     def of_class(self, size_class: SizeClass) -> "DeviceRows":
-        """Return the rows with the indices of the rows of these clients, where there are any."""
+        """Return the same rows, whose ``client_rows`` are those of the clients of a class and have its length."""
         if self.client_rows is None:
             return self
         return self._replace(client_rows=self.client_rows[size_class.clients, : size_class.length])

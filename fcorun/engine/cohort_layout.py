@@ -60,8 +60,8 @@ class CohortLayout:
         """Return the classes of a cohort of all clients in a program of ``runs`` runs; empty where no split pays."""
         if not self.needs_whole_data or self.schedule.generated_clients:
             return []
-        numbers_of_row = runs * (self.schedule.full_batch_steps or 1) * self._features
-        return split_by_size(self.max_client_rows, compute_policy().numbers_worth_a_class / numbers_of_row)
+        entries_per_row = runs * (self.schedule.full_batch_steps or 1) * self._features
+        return split_by_size(self.max_client_rows, compute_policy().min_padding_saved / entries_per_row)
 
     @property
     def gathered_rows(self) -> int:

@@ -21,8 +21,8 @@ class SizeClass(NamedTuple):
     length: int
 
 
-def split_by_size(sizes: Int[np.ndarray, " M"], worthwhile: float) -> Sequence[SizeClass]:
-    """Return classes of all clients, so that each further class saves at least ``worthwhile`` rows of padding.
+def split_by_size(sizes: Int[np.ndarray, " M"], min_rows_saved: float) -> Sequence[SizeClass]:
+    """Return classes of all clients, so that each further class saves at least ``min_rows_saved`` rows of padding.
 
     Splits a class as long as that pays, and takes the split that saves most. Returns no classes where no split pays.
     """
@@ -31,7 +31,7 @@ def split_by_size(sizes: Int[np.ndarray, " M"], worthwhile: float) -> Sequence[S
         splits = [_best_split(sizes[part]) for part in parts]
         p = int(np.argmax([saved for saved, _ in splits]))
         saved, position = splits[p]
-        if saved < worthwhile:
+        if saved < min_rows_saved:
             break
         parts[p : p + 1] = np.split(parts[p], [position])
     return [SizeClass(part, int(sizes[part[-1]])) for part in parts] if len(parts) > 1 else []

@@ -1,4 +1,4 @@
-"""The demands of algorithms and psi on each other: methods of the regularizer, a bounded domain, a prox."""
+"""Checks that an algorithm and psi fit: methods of the regularizer, a bounded domain, a prox that is computed."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -138,8 +138,8 @@ def _describe_several_best(claim: Claim, measurements: Measurements) -> str:
         runs = tuned.frame[tuned.frame["algo"] == algo]
         keys = [key for key in (*tuned.data_keys, *tuned.regularizer_keys()) if runs[key].nunique(dropna=False) > 1]
         if keys:
-            return (f"{algo} has a best point for each {' and '.join(keys)}, of which a claim cannot choose: give all "
-                    "runs one value, or another metric=")  # fmt: skip
+            return (f"{algo} has a best point for each {' and '.join(keys)}, among which a claim cannot choose: give "
+                    "all runs one value, or another metric=")  # fmt: skip
     return ""
 
 

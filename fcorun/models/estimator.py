@@ -21,7 +21,7 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record
-from fcorun.tables.data_warnings import normalize_name
+from fcorun.tables.data_warnings import find_spelling
 from fcorun.tables.scaling import ClientScalings, Scaling, to_original_units
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
@@ -145,9 +145,9 @@ def _check_spelling(client: str | None, known: list[str]) -> None:
     """Raise UserError for a client whose name differs from a known one in capitals or spaces only."""
     if client is None or client in known:
         return
-    for name in known:
-        if normalize_name(name) == normalize_name(client):
-            raise UserError(f"client={client}: the record has no such client: did you mean '{name}'?")
+    spelling = find_spelling(client, known)
+    if spelling is not None:
+        raise UserError(f"client={client}: the record has no such client: did you mean '{spelling}'?")
 
 
 def _read_model(record: Record, client: str | None, trust: str | Path | None) -> _SavedModel:

@@ -14,7 +14,7 @@ from fcorun.models.estimator import clients_with_personal_models, load_model, re
 from fcorun.models.survival import survival_probabilities
 from fcorun.records.record import Record
 from fcorun.tables.column_roles import PREDICTION_COLUMNS
-from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
+from fcorun.tables.data_warnings import abbreviate, describe_rows, find_spelling
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.tables.readers import require_finite_numbers
 
@@ -185,15 +185,12 @@ def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, An
 
 def _suggest_columns(missing: list[str], present: list[str], encoding: Encoding | None) -> str:
     """Return what a user may do about ``missing`` columns: rename one that is ``present``, or give an empty one."""
-    similar = {normalize_name(name): name for name in present}
-    renames = []
-    for name in missing:
-        if normalize_name(name) in similar:
-            renames.append(f"'{similar[normalize_name(name)]}' for '{name}'")
+    similar = {name: find_spelling(name, present) for name in missing}
+    renames = [f"'{spelling}' for '{name}'" for name, spelling in similar.items() if spelling is not None]
     can_be_empty = set()
     if encoding:
         can_be_empty = {column.name for column in encoding.columns if column.fill is not None or column.indicator}
-    fills = [name for name in missing if name in can_be_empty and normalize_name(name) not in similar]
+    fills = [name for name in missing if name in can_be_empty and similar[name] is None]
     text = ""
     if renames:
         text += f"; did you mean {abbreviate(renames)}?"
@@ -298,11 +295,11 @@ def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[li
 def _suggest_clients(record: Record, clients: np.ndarray) -> list[str]:
     """Return a question about clients whose names differ from those of training in capitals or spaces only."""
     trained = record.summary["data"].get("client_names", ())
-    by_name = {normalize_name(name): name for name in trained}
     questions = []
     for name in dict.fromkeys(clients):
-        if name is not None and name not in trained and normalize_name(name) in by_name:
-            questions.append(f"'{by_name[normalize_name(name)]}' for the client '{name}'")
+        spelling = None if name is None or name in trained else find_spelling(name, trained)
+        if spelling is not None:
+            questions.append(f"'{spelling}' for the client '{name}'")
     return [f"did you mean {abbreviate(questions)}?"] if questions else []
 
 

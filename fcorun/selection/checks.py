@@ -187,7 +187,7 @@ def warn_of_accuracy(data: FederatedData, metric: str, best: float) -> list[str]
     if shares.max() < _MOST_ROWS:
         return []
     return [f"metric=accuracy: predicting '{data.classes[shares.argmax()]}' for every row has {shares.max():.4g}, and "
-            f"the best choice {best:.4g}: metric=loss, and metric=auc of two classes, tell models apart"]  # fmt: skip
+            f"the best choice {best:.4g}: use metric=loss, or metric=auc for two classes"]  # fmt: skip
 
 
 def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> None:

@@ -51,7 +51,7 @@ from fcorun.system.machine import use_precision
 from fcorun.tables.client_sums import add_clients
 
 _COUNTS = "counts"  # of requests
-_KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores", "residuals")  # later ones build on the last ones
+_KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores", "residuals")  # the last ones, which later ones need
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
 _FIRST_START = "first start"  # the request that began the first runs, whose values those of a selection repeat
 _CLIENTS = "clients/"  # begins the names of the states of clients

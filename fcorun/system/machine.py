@@ -29,8 +29,8 @@ class ComputePolicy:
         has_device_memory: whether devices have a memory of their own, to which arrays are copied.
         chunk_bytes: the bytes that the minibatches and models of clients computed together may take.
         sequential_grid_clients: whether a grid, whose runs share minibatches, computes the clients one by one.
-        numbers_worth_a_class: the features of all runs in a round that a further class of clients of similar sizes must
-            save, if it is to be compiled.
+        min_padding_saved: the least padding, in entries of the feature matrices of all runs of a program, that one more
+            class of clients of similar sizes must save in a round to be worth its compilation.
         sequential_svd: whether a batch of singular value decompositions is computed one by one.
         threaded_batches: whether batches of runs share the machine by threads, one for each core.
     """
@@ -39,7 +39,7 @@ class ComputePolicy:
     has_device_memory: bool
     chunk_bytes: int
     sequential_grid_clients: bool
-    numbers_worth_a_class: float
+    min_padding_saved: float
     sequential_svd: bool
     threaded_batches: bool
 
@@ -49,7 +49,7 @@ _CPU_POLICY = ComputePolicy(
     has_device_memory=False,
     chunk_bytes=2**22,  # a chunk stays in the cache; measured, half and twice as much do as well
     sequential_grid_clients=True,
-    numbers_worth_a_class=2**20,  # measured, 0.1 s in 500 rounds; a class takes 0.4 s to compile, once for all folds
+    min_padding_saved=2**20,  # measured, 0.1 s in 500 rounds; a class takes 0.4 s to compile, once for all folds
     # jaxlib 0.10 distributes a batch of LAPACK calls over XLA's threads and blocks the calling thread. Programs that
     # run at once, as the batches of a grid do, may then deadlock. A single call is not distributed.
     sequential_svd=True,
@@ -60,7 +60,7 @@ _GPU_POLICY = ComputePolicy(
     has_device_memory=True,
     chunk_bytes=2**30,  # bounds the memory of a chunk; not measured
     sequential_grid_clients=False,
-    numbers_worth_a_class=math.inf,  # a GPU computes all clients of a round at once; not measured
+    min_padding_saved=math.inf,  # a GPU computes all clients of a round at once; not measured
     sequential_svd=False,
     threaded_batches=False,
 )

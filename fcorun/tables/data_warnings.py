@@ -41,6 +41,16 @@ def normalize_name(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
+def find_spelling(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is ``name``, or differs from it in capitals or spaces only; None if there is none.
+
+    >>> find_spelling("aachen ", ["Basel", "Aachen"])
+    'Aachen'
+    """
+    normalized = normalize_name(name)
+    return next((known_name for known_name in known if normalize_name(known_name) == normalized), None)
+
+
 def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
     """Return a warning about the columns of x (N, d) that hold a different whole number in every row.
 

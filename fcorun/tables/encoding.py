@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.errors import UserError, suggest_name
 from fcorun.records.formats import read_json
 from fcorun.tables.columns import ColumnKind, is_missing, require_numbers, to_level_names
-from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name, warn_similar_names
+from fcorun.tables.data_warnings import abbreviate, describe_rows, find_spelling, warn_similar_names
 
 ENCODING_FILE = "encoding.json"  # in the folder of a record
 _SHOWN = 10  # columns or levels that a warning lists
@@ -217,14 +217,13 @@ def _warn_unseen_levels(
     """Return a warning about the unseen levels of a column, and append one to the list of each of their rows."""
     if not unseen_rows:
         return []
-    levels_by_name = {normalize_name(level): level for level in column.levels}
     reference = f"'{next(iter(column.levels))}'" if len(column.levels) <= 2 else ""
     coding = f"coded as none, which counts as {reference}" if reference else "coded as none"
     descriptions = []
     for level, rows in sorted(unseen_rows.items()):
         description = f"'{level}' in {describe_rows(rows)}"
         row_warning = f"{column.name} '{level}' unknown"
-        similar = levels_by_name.get(normalize_name(level))
+        similar = find_spelling(level, column.levels)
         if similar is not None:
             description += f" (did you mean '{similar}'?)"
             row_warning += f", did you mean '{similar}'?"

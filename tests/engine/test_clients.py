@@ -78,7 +78,7 @@ def test_runs_do_not_depend_on_clients_at_once(overrides):
     ],
 )
 def test_classes_save_rows(sizes, expected):
-    found = split_by_size(np.array(sizes), worthwhile=5)
+    found = split_by_size(np.array(sizes), min_rows_saved=5)
     assert [(clients.tolist(), length) for clients, length in found] == expected
 
 
@@ -103,7 +103,7 @@ def test_runs_do_not_depend_on_classes(overrides, is_subset, tmp_path, monkeypat
             x, y = (to_device(values, "float64") for values in (data.train.x, data.train.y))
             view = SubsetView(x, y, every, every[:0], data.train.sizes + 1)
         for worth in (np.inf, 1e-9):
-            new = replace(policy, numbers_worth_a_class=worth)
+            new = replace(policy, min_padding_saved=worth)
             monkeypatch.setattr(cohort_layout, "compute_policy", lambda new=new: new)
             engine = build_engine(resolve_auto(experiment, data)[0], data, view)
             assert len(engine.federation.layout.size_classes(2)) == (0 if worth > 1 else 4)

@@ -168,7 +168,7 @@ def test_outer_folds_that_cannot_be_judged_are_refused():
     assert "'1' has 12 training rows: give fewer folds" in warning
     assert warn_one_class_folds(data_of(y=np.arange(60) % 2), outer_subsets) == []
     (warning,) = warn_of_accuracy(data, "val_accuracy", 0.9512)
-    assert warning.endswith("and the best choice 0.9512: metric=loss, and metric=auc of two classes, tell models apart")
+    assert warning.endswith("and the best choice 0.9512: use metric=loss, or metric=auc for two classes")
     assert warn_of_accuracy(data, "val_loss", 0.1) == []
     assert warn_of_accuracy(data_of(y=np.arange(60) % 2), "val_accuracy", 0.6) == []
     with fails("has 12 of 60 training rows", "fewer folds"):

@@ -141,7 +141,7 @@ def test_identifiers_are_warned_about(tmp_path):
     table = pd.DataFrame({"patient": rng.permutation(900)[:40], "age": rng.integers(20, 90, 40),
                           "weight": rng.standard_normal(40), "y": rng.standard_normal(40)})  # fmt: skip
     warning, divided = Table(save(tmp_path, "t.csv", table), "y", validation=0.0).load().warnings
-    assert divided.endswith("data.client names no column: data.partition=iid makes 10 clients")
+    assert divided.endswith("data.partition=iid divides the rows among 10 clients")
     assert "in 'patient': if that numbers rows or persons, drop the column" in warning
     assert Table(save(tmp_path, "few.csv", table.head(19)), "y", validation=0.0, clients=1).load().warnings == ()
     assert "column 1 (from 0)" in warn_identifiers(np.column_stack([np.ones(30), np.arange(30.0)]))[0]
