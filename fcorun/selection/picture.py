@@ -82,6 +82,8 @@ def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:
         )
 
 
-def shorten(name: str) -> str:
-    """Return a name that fits into the margin, with an ellipsis in its middle if it is long."""
-    return name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS // 2]}…{name[-_MAX_LETTERS // 2 + 1 :]}"
+def shorten(name: str, max_letters: int = _MAX_LETTERS) -> str:
+    """Return a name of at most ``max_letters`` letters, with an ellipsis in its middle if it is longer."""
+    if len(name) <= max_letters:
+        return name
+    return f"{name[: max_letters // 2]}…{name[-((max_letters - 1) // 2) :]}"

@@ -61,9 +61,16 @@ def test_ratios_are_on_a_logarithmic_axis_around_1():
 
 
 def test_long_names_and_formulas_are_names():
-    figure = draw_checked(draw_forest, table(2, names=("$age_i$", "systolic blood pressure at admission, mmHg")))
-    assert "$age_i$" in texts(figure)
-    assert any(text.endswith("..") for text in texts(figure))
+    names = ("$age_i$", "W" * 60, "systolic blood pressure at admission, mmHg")
+    numbers = table(3, names=names)
+    numbers.estimate[0], numbers.low[0], numbers.high[0] = -1234567, -2234567, 1333333  # a wide column
+    for style in ("paper", "slides"):
+        figure = draw_checked(draw_forest, numbers, style=style)
+        assert "$age_i$" in texts(figure)
+        assert "-1.23e+06 (-2.23e+06 to 1.33e+06)".replace("-", "\N{MINUS SIGN}") in texts(figure)
+        shown = [text for text in texts(figure) if "…" in text]
+        assert [text[:8] for text in shown] == ["W" * 8, "systolic"]
+        assert shown[1].endswith(" mmHg")
 
 
 @pytest.mark.slow

@@ -8,14 +8,14 @@ import numpy as np
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.models.inference_table import InferenceTable, format_p, order_by_p_value
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.style import current_style, pt, style_context
+from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
 
 MAX_ROWS = 40
 _ROW = 0.155  # inches of a row
-_LETTER = 0.055  # inches of a letter of a name
-_MAX_LETTERS = 30
-_NUMBERS = 1.33  # inches of a column of an estimate with its interval
-_P = 0.42  # inches of the column of p values
+_GAP = 0.16  # inches between two columns of text
+_MIN_PANEL = 1.7  # inches of the axis, where the widest name is shortened
+_MAX_NAME = 2.2  # inches of a name
 _REFERENCE = "reference"
 
 
@@ -37,10 +37,10 @@ def draw_forest(table: InferenceTable) -> Any:
     of the data. The intercept is in the file, not in the figure.
     """
     rows = _choose_rows(table)
-    names = [_shorten(table.display_names[row]) for row in rows]
-    has_units = bool(np.isfinite(table.estimate[rows]).any())
-    name_width = 0.15 + _LETTER * max([*map(len, names), 8])
-    text_width = _NUMBERS * (1 + has_units) + _P
+    columns = _text_columns(table, rows)
+    text_width = sum(_GAP + measure_width(column) for column in columns)
+    room = max(0.5, min(_MAX_NAME, current_style().layout_width(2) - text_width - _MIN_PANEL))
+    names = [shorten_to_width(table.display_names[row], room) for row in rows]
     n_drawable = len(order_by_p_value(table))
     shown = f"the {MAX_ROWS} smallest p values of {n_drawable} features, " if n_drawable > MAX_ROWS else ""
     notes = [table.title, f"{shown}p values not corrected for {n_drawable} tests"]
@@ -50,14 +50,14 @@ def draw_forest(table: InferenceTable) -> Any:
         height=_ROW * (len(rows) + 0.4),
         title=notes,
         wide=True,
-        left=name_width,
-        right=text_width,
+        left=0.15 + max(measure_width(names), 0.4),
+        right=text_width + 0.03,
         top=0.28,
         bottom=0.42,
     )
     positions = np.arange(len(rows))[::-1]
     _draw_intervals(ax, table, rows, positions)
-    _write_columns(ax, table, rows, positions, has_units)
+    _write_columns(ax, columns, positions)
     ax.set_yticks(positions, names, parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
@@ -137,34 +137,42 @@ def _set_ratio_ticks(ax: Any, smallest: float, largest: float) -> None:
     spread = np.log(largest / smallest)
     ticks = [1.0]
     for value in sorted(within, key=lambda value: abs(np.log(value))):
-        if all(abs(np.log(value / other)) > 0.13 * spread for other in ticks):
+        if all(abs(np.log(value / other)) > 0.16 * spread for other in ticks):
             ticks.append(value)
     ax.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def _write_columns(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray, has_units: bool) -> None:
-    """Write the numbers of each row right of the axis, below their headings."""
+def _text_columns(table: InferenceTable, rows: list[int]) -> list[list[str]]:
+    """Return the columns of text right of the axis, each with its heading first: estimates and p values."""
     level = f"({100 * table.level:g}% CI)"
-    ends = [_NUMBERS, *([2 * _NUMBERS] if has_units else [])]
     name = table.ratio_name or "coefficient"
-    headings = [f"{name} per SD\n{level}", *([f"{name} per unit\n{level}"] if has_units else [])]
-    per_unit = (table.low[rows], table.estimate[rows], table.high[rows])
+    null = 1.0 if table.ratio_name else 0.0
+    per_unit = [table.low[rows], table.estimate[rows], table.high[rows]]
     if table.ratio_name:
         with np.errstate(over="ignore"):
-            per_unit = tuple(np.exp(values) for values in per_unit)
-    columns = [_standardized(table, rows), *([per_unit] if has_units else [])]
-    for end, heading, (low, middle, high) in zip(ends, headings, columns, strict=True):
-        _write(ax, heading, (end, None))
-        for row, y, *numbers in zip(rows, positions, low, middle, high, strict=True):
-            text = _REFERENCE
-            if table.method[row] != _REFERENCE:
-                text = format_interval(*numbers, null=1.0 if table.ratio_name else 0.0)
+            per_unit = [np.exp(values) for values in per_unit]
+    columns = []
+    for unit, estimates in (("SD", _standardized(table, rows)), ("unit", per_unit)):
+        if unit == "SD" or np.isfinite(table.estimate[rows]).any():
+            texts = [format_interval(*numbers, null) for numbers in zip(*estimates, strict=True)]
+            columns.append([f"{name} per {unit}\n{level}", *texts])
+    for column in columns:
+        for i, row in enumerate(rows, 1):
+            if table.method[row] == _REFERENCE:
+                column[i] = _REFERENCE
+    return [*columns, ["p", *(format_p(table.p_value[row]) for row in rows)]]
+
+
+def _write_columns(ax: Any, columns: list[list[str]], positions: np.ndarray) -> None:
+    """Write columns of text right of the axis, aligned on the right, below their headings."""
+    end = 0.0
+    for heading, *texts in columns:
+        end += _GAP + measure_width([heading, *texts])
+        _write(ax, heading, (end, None), style="italic" if heading == "p" else "normal")
+        for text, y in zip(texts, positions, strict=True):
             _write(ax, text, (end, y))
-    _write(ax, "p", (ends[-1] + _P, None), style="italic")
-    for row, y in zip(rows, positions, strict=True):
-        _write(ax, format_p(table.p_value[row]), (ends[-1] + _P, y))
 
 
 def _write(ax: Any, text: str, place: tuple[float, float | None], **options: Any) -> None:
@@ -183,7 +191,7 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
         return ""
     width = high - low
     if not width or not 1e-4 <= width < 1e5:
-        return f"{middle:.3g} ({low:.3g} to {high:.3g})"
+        return f"{middle:.3g} ({low:.3g} to {high:.3g})".replace("-", "\N{MINUS SIGN}")
     decimals = max(0, 1 - int(np.floor(np.log10(width))))
     if null and high < 100:  # of ratios, journals print two decimals
         decimals = max(decimals, 2)
@@ -191,6 +199,3 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
         decimals += 1
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")
 
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= _MAX_LETTERS else name[: _MAX_LETTERS - 2] + ".."

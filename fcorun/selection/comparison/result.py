@@ -13,7 +13,7 @@ BETTER, WORSE, UNCLEAR = "better", "worse", "cannot be told apart"
 FEW_EVENTS = 10  # of a client: below, the client is named as too small for a verdict
 # the scores of comparison.csv in order; the first that rows have is that of the verdict
 _SCORES = ("log_loss", "auc", "auc_macro", "average_precision", "brier", "rmse", "r2", "c_index", "accuracy")
-_HIGHER_IS_BETTER = ("auc", "auc_macro", "average_precision", "r2", "c_index", "accuracy")
+HIGHER_IS_BETTER = ("auc", "auc_macro", "average_precision", "r2", "c_index", "accuracy")
 RANKINGS = ("auc", "auc_macro", "average_precision")  # of rows, by their predictions
 _SCORE_OF_METRIC = {"val_auc": "auc", "val_ap": "average_precision", "val_accuracy": "accuracy"}
 LABELS = {"log_loss": "log loss", "auc": "AUC", "rmse": "root mean squared error", "r2": "R\N{SUPERSCRIPT TWO}"}
@@ -68,7 +68,7 @@ class ComparisonRow:
             return ""
         if not (self.difference_low > 0 or self.difference_high < 0):  # nan, too
             return UNCLEAR
-        return BETTER if (self.difference_low > 0) == (self.score in _HIGHER_IS_BETTER) else WORSE
+        return BETTER if (self.difference_low > 0) == (self.score in HIGHER_IS_BETTER) else WORSE
 
     def to_dict(self) -> dict:
         """Return the row of comparison.csv; "" where there is no value."""

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from fcorun.selection.comparison.options import SHARED
 from fcorun.selection.comparison.result import ALL, BETTER, UNCLEAR, WORSE, ModelComparison
+from fcorun.selection.picture import shorten
 
 _MAX_CLIENTS = 20
 _MARKS = {BETTER: "+", WORSE: "-", UNCLEAR: " ", "": " "}
-_MAX_LETTERS = 18
+_MAX_LETTERS = 30
 
 
 def describe_comparison(comparison: ModelComparison) -> Iterator[str]:
@@ -17,13 +18,15 @@ def describe_comparison(comparison: ModelComparison) -> Iterator[str]:
         "apart"
     )
     has_events = comparison.find(SHARED, ALL).events is not None
-    header = f"{'client':<{_MAX_LETTERS}}{'rows':>8}" + (f"{'events':>8}" if has_events else "")
+    clients = list(comparison.clients) if len(comparison.clients) > 1 else []
+    names = {client: shorten(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_CLIENTS])}
+    first_width = max(*map(len, names.values()), len("client"))
+    header = f"{'client':<{first_width}}{'rows':>8}" + (f"{'events':>8}" if has_events else "")
     widths = {name: max(10, len(name) + 2) for name in comparison.candidates}
     yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
-    clients = list(comparison.clients) if len(comparison.clients) > 1 else []
-    for client in [ALL, *clients[:_MAX_CLIENTS]]:
+    for client, shown in names.items():
         row = comparison.find(SHARED, client)
-        line = f"{(client or 'all')[: _MAX_LETTERS - 1]:<{_MAX_LETTERS}}{row.n:8,}"
+        line = f"{shown:<{first_width}}{row.n:8,}"
         line += f"{row.events:8,}" if row.events is not None else ""
         for name, width in widths.items():
             cell = comparison.find(name, client)
