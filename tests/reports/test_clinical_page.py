@@ -202,7 +202,9 @@ def test_a_result_with_intervals():
     assert "sex: F, ward: er." in text
     assert "4 of 4 intervals exclude 1; 0 features differ from 1 after Holm&#x27;s correction" in text
     assert content.index("Not finished: more rounds may help") < content.index("<table")
-    assert content.index("few rows") < content.index("<table")
+    assert content.index("Few rows") < content.index("<table")
+    (folder / "inference.txt").write_text("warning: gaps in 'dead' have one value\n")
+    assert "Gaps in &#x27;dead&#x27; have one value" in build_short_page([folder], load_records(folder))
 
 
 def test_performance_is_of_held_out_rows():

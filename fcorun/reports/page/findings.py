@@ -21,6 +21,7 @@ from fcorun.reports.pictures.forest import format_interval
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}
 _MAX_ROWS = 40
+_WARNING = "warning: "
 
 
 def warnings_of(model: TableModel) -> list[str]:
@@ -31,6 +32,18 @@ def warnings_of(model: TableModel) -> list[str]:
     if model.summary.get("ignores_regularizer"):
         warnings.append("the algorithm does not apply the penalty")
     return [hide_row_numbers(text[:1].upper() + text[1:]) for text in warnings if text]
+
+
+def interval_warnings(model: TableModel) -> list[str]:
+    """Return the warnings about the intervals of coefficients, with the labels of columns."""
+    warnings = []
+    for line in read_lines(model.record.folder / INTERVALS_TEXT) if model.intervals else []:
+        if line.startswith(_WARNING):
+            text = hide_row_numbers(line).removeprefix(_WARNING)
+            for column in model.encoding.columns:
+                text = text.replace(f"'{column.name}'", f"'{model.label(column.name, with_unit=False)}'")
+            warnings.append(text[:1].upper() + text[1:])
+    return warnings
 
 
 def selected_features(model: TableModel) -> list[dict[str, Any]]:
@@ -135,10 +148,9 @@ def _interval_blocks(model: TableModel, max_rows: int) -> list[str]:
     caption += " The intervals are of each feature, whether or not the model uses it."
     if is_imputed:
         caption += " They are of tables with imputed gaps; the model itself was fit to filled gaps."
-    warnings = [line for line in sentences if line.startswith("warning: ")]
-    technical = [line for line in sentences if line not in warnings]
+    technical = [line for line in sentences if not line.startswith(_WARNING)]
     return [
-        warning_list(line.removeprefix("warning: ") for line in warnings),
+        warning_list(interval_warnings(model)),
         html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
         bullet_list([_count_intervals(model, rows, level), *reading_sentences(model)]),
         embed_picture(model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."),

@@ -26,9 +26,9 @@ _SCORES = {
     "ppv": "positive predictive value",
     "npv": "negative predictive value",
     "brier": "Brier score (0: perfect)",
-    "expected_over_observed": "expected / observed events (1: right on average)",
-    "calibration_slope": "calibration slope (1: well calibrated)",
-    "calibration_intercept": "calibration intercept (0: well calibrated)",
+    "expected_over_observed": "expected / observed events (1: ideal)",
+    "calibration_slope": "calibration slope (1: ideal)",
+    "calibration_intercept": "calibration intercept (0: ideal)",
 }
 _AT_THRESHOLD = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
 MAIN_SCORES = ("n", "events", "prevalence", "auc", "c_index", "r2", "rmse", "sensitivity", "specificity",
@@ -62,9 +62,7 @@ def performance_blocks(model: TableModel) -> list[str]:
     sentences = [_SET_SENTENCES[name] for name in HELD_OUT_SETS if any(row["set"] == name for row in rows)]
     if model.selection and any(row["set"] == "out_of_fold" for row in rows):
         sentences[-1] += _NESTED if model.selection.get("nested") else _CHOSEN_ON_SAME_FOLDS
-    for intervals in model.score_intervals:
-        warnings = [text[:1].upper() + text[1:] for text in intervals.warnings]
-        sentences.append(". ".join([f"In brackets: {intervals.title}", *warnings]) + ".")
+    sentences += describe_brackets(model)
     blocks = [score_table(model, rows), *(paragraph(text, "small") for text in sentences), client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:
@@ -72,6 +70,15 @@ def performance_blocks(model: TableModel) -> list[str]:
         is_only = not any(row["set"] != "out_of_fold" for row in rows)
         blocks += pictures if is_only else [collapsible("The same curves out of fold", "".join(pictures))]
     return blocks
+
+
+def describe_brackets(model: TableModel) -> list[str]:
+    """Return what the intervals in brackets are, with their warnings: a text for each set of rows."""
+    texts = []
+    for intervals in model.score_intervals:
+        warnings = [text[:1].upper() + text[1:] for text in intervals.warnings]
+        texts.append(". ".join([f"In brackets: {intervals.title}", *warnings]) + ".")
+    return texts
 
 
 def format_score(row: dict[str, Any], name: str) -> str:
@@ -125,7 +132,7 @@ def _label(model: TableModel, name: str) -> str:
     label = _SCORES.get(name, name.replace("_", " "))
     shared = (model.summary.get("threshold") or {}).get("shared")
     if model.task == "binary" and name in _AT_THRESHOLD and isinstance(shared, float):
-        label += f" (at a probability of {shared:.3g} or more)"
+        label += f" (threshold {shared:.3g})"
     return label
 
 

@@ -85,9 +85,10 @@ def client_table(model: TableModel) -> str:
         total = totals.get(client)
         if total is None:
             continue
-        cells = [client or "all", total["rows"], *([total.get(name, 0) for name in sets] if len(sets) > 1 else [])]
+        counts = [total["rows"], *([total.get(name, 0) for name in sets] if len(sets) > 1 else [])]
+        cells = [client or "all", *(f"{count:,}" for count in counts)]
         if has_events:
-            cells += [total.get("events"), format_share(total.get("events", 0), total["rows"])]
+            cells += [f"{total.get('events', 0):,}", format_share(total.get("events", 0), total["rows"])]
         if has_mean:
             cells += [total.get("mean"), total.get("deviation")]
         lines.append(cells)

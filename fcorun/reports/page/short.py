@@ -10,12 +10,19 @@ from fcorun.records.record import Record
 from fcorun.reports.build_table import drop_superseded
 from fcorun.reports.page import clinical, performance
 from fcorun.reports.page.elements import embed_picture, facts_table, paragraph, read_asset, warning_list
-from fcorun.reports.page.findings import finding_table, missing_intervals_sentence, reading_sentences, warnings_of
+from fcorun.reports.page.findings import (
+    finding_table,
+    interval_warnings,
+    missing_intervals_sentence,
+    reading_sentences,
+    warnings_of,
+)
 from fcorun.reports.page.question import client_table, describe_preparation
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import TableModel, find_table_model
 
 _FACTS = ("Left out", "Gaps", "Held out")
+_SCORES = tuple(name for name in performance.MAIN_SCORES if name != "prevalence")  # which the first table has
 _CLIENT_SCORES = ("n", "auc", "c_index", "r2", "expected_over_observed")
 _MAX_FEATURES = 12  # in the table, where there is no forest plot
 
@@ -36,7 +43,7 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         "TITLE": escape(clinical.clinical_title(model)),
         "STYLE": read_asset("short.css"),
         "SUMMARY": paragraph(question) + paragraph(answer),
-        "WARNINGS": warning_list(warnings_of(model)),
+        "WARNINGS": warning_list([*warnings_of(model), *interval_warnings(model)]),
         "ASKED": client_table(model) + facts_table(fact for fact in describe_preparation(model) if fact[0] in _FACTS),
         "RESULT": _result(model),
         "PERFORMANCE": _performance(model),
@@ -53,7 +60,7 @@ def _result(model: TableModel) -> str:
     """Return the forest plot if there are intervals, else the table of the largest coefficients, and how to read it."""
     forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
     shown = forest or finding_table(model, _MAX_FEATURES) + paragraph(missing_intervals_sentence(model))
-    return shown + "".join(paragraph(sentence, "small") for sentence in reading_sentences(model))
+    return shown + paragraph(" ".join(reading_sentences(model)), "small")
 
 
 def _performance(model: TableModel) -> str:
@@ -65,8 +72,8 @@ def _performance(model: TableModel) -> str:
     if not (folder / "roc.png").exists() and model.selection_folder:
         folder = model.selection_folder
     curves = "".join(embed_picture(folder / f"{name}.png", "") for name in ("roc", "calibration", "decision"))
-    scores = performance.score_table(model, rows, performance.MAIN_SCORES)
+    scores = performance.score_table(model, rows, _SCORES)
     by_client = performance.client_scores(model, _CLIENT_SCORES)
-    brackets = "".join(paragraph(f"In brackets: {each.title}.", "small") for each in model.score_intervals[:1])
+    brackets = paragraph(" ".join(performance.describe_brackets(model)), "small")
     tables = f'<div class="columns scores">{scores}{by_client}</div>'
     return f'{tables}{brackets}<div class="curves">{curves}</div>'

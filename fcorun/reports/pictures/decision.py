@@ -6,13 +6,13 @@ from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, le
 from fcorun.reports.pictures.layout import COLOURS, make_figure
 from fcorun.reports.pictures.style import pt
 
-_LEGEND_COLUMNS = 4
+_LEGEND_COLUMNS = 2
 
 
 def draw(view: CurveView) -> Any:
     """Return the figure: the net benefit of the model, of flagging all rows, and of flagging none."""
     top = 0.12 + legend_height(4, _LEGEND_COLUMNS)
-    figure, (ax,) = make_figure(1, 1, height=2.3, title=view.heading, wide=True, left=0.6, top=top)
+    figure, (ax,) = make_figure(1, 1, height=2.3, title=view.heading, left=0.6, top=top)
     rows = view.select(view.curves.decision, "")
     prevalence = view.scores("")["prevalence"]
     thresholds = [row["threshold"] for row in rows]

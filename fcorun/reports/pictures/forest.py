@@ -12,7 +12,7 @@ from fcorun.reports.pictures.style import current_style, pt, style_context
 from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
 
 MAX_ROWS = 40
-_ROW = 0.155  # inches of a row
+_ROW = 0.132  # inches of a row
 _GAP = 0.16  # inches between two columns of text
 _MIN_PANEL = 1.7  # inches of the axis, where the widest name is shortened
 _MAX_NAME = 2.2  # inches of a name
@@ -156,7 +156,8 @@ def _text_columns(table: InferenceTable, rows: list[int]) -> list[list[str]]:
     columns = []
     for unit, estimates in (("SD", _standardized(table, rows)), ("unit", per_unit)):
         if unit == "SD" or np.isfinite(table.estimate[rows]).any():
-            texts = [format_interval(*numbers, null) for numbers in zip(*estimates, strict=True)]
+            low, middle, high = estimates
+            texts = [format_interval(*numbers, null) for numbers in zip(low, middle, high, strict=True)]
             columns.append([f"{name} per {unit}\n{level}", *texts])
     for column in columns:
         for i, row in enumerate(rows, 1):
@@ -198,4 +199,3 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
     if any(round(end, decimals) == null for end in (low, high)):
         decimals += 1
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")
-
