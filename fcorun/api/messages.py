@@ -61,7 +61,7 @@ _OPTION = rf"{_SECTION}\.(?P<name>[a-z]\w*)(?:\.(?P<item>\w+))?(?:=(?P<value>{_V
 _CHOICE = rf"{_SECTION}=(?P<choice>[^\s,;:)]+)(?P<others>(?:(?:, | or | and )[a-z]\w*(?![\w.=]))*)"
 _SETTING = rf"{_START}(?P<name>{'|'.join(sorted(_ROOT_KEYS))})(?:\.(?P<item>\w+))?=(?P<value>{_VALUE})"
 _TARGET = rf"{_START}stop\.(?P<item>\w+)"
-_FOLDER = rf"{_START}(?:hydra\.(?:run|sweep)\.dir|out)=(.+?)(?= has | holds | cannot |[;:]|$)"
+_FOLDER = rf"{_START}out=(.+?)(?= has | holds | cannot |[;:]|$)"
 # the values that are Python's already: numbers, constants, placeholders such as DIR, quoted texts, calls
 _PYTHON = r"""[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|-?inf|nan|None|True|False|[A-Z][A-Z_]*|\.\.\.|.*['"(].*"""
 _CONSTANTS = {"null": "None", "true": "True", "false": "False"}

@@ -129,7 +129,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
             sys.exit(0)
         if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:
             # raised when Hydra makes the folder of a run
-            error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
+            error = UserError(f"out={error.filename} cannot be written ({error.strerror}); choose another folder")
         if error not in failures:
             failures.append(error)
     return failures

@@ -71,9 +71,9 @@ def _run_command(command_line: list[str]) -> None:
                 _print_help()
                 return
             from fcorun.cli.hydra_app import compose_and_run
-            from fcorun.configuration.overrides import normalize_overrides
+            from fcorun.configuration.overrides import normalize_overrides, translate_folder
 
-            arguments = normalize_overrides(arguments)
+            arguments = normalize_overrides(translate_folder(arguments))
             if not is_completing:
                 warn_overridden()
             failures = compose_and_run(arguments)

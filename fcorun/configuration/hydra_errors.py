@@ -58,6 +58,8 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
     parent = getattr(_find_cause(error, OmegaConfBaseException), "parent_node", None)
     if parent is None or not hasattr(parent, "keys"):
         return f"unknown option '{key}'; fcorun --cfg job shows every key"
+    if key == "out":
+        return "out=DIR is of the commands: in Python, give the folder to run() or sweep(); fcorun plan has --out FILE"
     if key in ("topology.edges", "topology.rounds", "topology.map"):
         return f"{key} is of topology=tree: give that too"
     if key in ("topology.graph", "topology.probability", "topology.seed"):

@@ -28,6 +28,25 @@ def check_overrides(overrides: Any) -> None:
             raise UserError(f"overrides has {override!r}: give texts KEY=VALUE")
 
 
+def translate_folder(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command line with Hydra's key of the folder in place of ``out=DIR``.
+
+    Raises UserError for two folders, and for none.
+    """
+    given = [text for text in arguments if override_key(text) == "out" and "=" in text]
+    if not given:
+        return [*arguments]
+    is_sweep = bool({"-m", "--multirun", "hydra.mode=MULTIRUN"} & {*arguments})
+    key = "hydra.sweep.dir" if is_sweep else "hydra.run.dir"
+    others = [text for text in arguments if text not in given]
+    if len(given) > 1 or any(override_key(text) == key for text in others):
+        raise UserError(f"the folder is given twice, as {given[0]} and again: give one out=DIR")
+    folder = given[0].partition("=")[2]
+    if not folder:
+        raise UserError("out= names no folder: give out=DIR")
+    return [*others, f"{key}={folder}"]
+
+
 def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     r"""Return the arguments of the command line in the form that Hydra takes.
 

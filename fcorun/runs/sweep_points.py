@@ -180,7 +180,7 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
     """
     existing = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
     if existing and not (folder / SETTINGS_FILE).exists():
-        raise UserError(f"hydra.sweep.dir={folder} has a file {existing[0]} that is of no sweep; choose another folder")
+        raise UserError(f"out={folder} has a file {existing[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         algos = [*load_settings(folder).algos]
@@ -190,7 +190,7 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
         settings = SweepSettings(**report_settings, algos=tuple(dict.fromkeys(algos)), runs=tuple(dict.fromkeys(runs)))
         save_settings(folder, settings)
     except OSError as error:
-        raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
+        raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another") from error
 
 
 def record_failure(point: SweepPoint) -> None:

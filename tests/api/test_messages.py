@@ -32,7 +32,7 @@ SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=
         (OBJECTS, "choose reg=nonneg, l1_nonneg or simplex",
          "choose regularizer=Nonneg(), L1Nonneg() or Simplex()"),
         (OBJECTS, "algo=fedyogi, data=lasso", 'algorithm=FedOpt(optimizer="yogi"), data=Lasso()'),
-        (OBJECTS, "hydra.run.dir=my runs holds another run; choose another folder, or force=true to replace it",
+        (OBJECTS, "out=my runs holds another run; choose another folder, or force=true to replace it",
          'folder="my runs" holds another run; choose another folder, or force=True to replace it'),
         (OBJECTS, "give local_epochs=null local_steps=5", "give local_epochs=None, local_steps=5"),
         (OBJECTS, "give stop={change:1e-5}, or null", 'give stop={"change": 1e-5}, or None'),

@@ -122,7 +122,7 @@ def test_every_choice_composes(fcorun, group):
 
 @pytest.mark.slow
 def test_a_run_prints_plain_lines(fcorun):
-    code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
+    code, out, err = fcorun(*SMALL, "rounds=40", "out=here")
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     assert "\r" not in out

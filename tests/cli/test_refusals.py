@@ -34,11 +34,11 @@ def test_bad_input_is_refused_in_one_line(fcorun, arguments, code, leaves, sente
 
 def test_an_output_folder_that_cannot_be_made_is_refused(fcorun):
     Path("taken").write_text("a file")
-    code, out, err = fcorun(*SMALL, "hydra.run.dir=taken/run")
+    code, out, err = fcorun(*SMALL, "out=taken/run")
     assert code != 0
     assert out == ""
     assert len(err.splitlines()) == 1
-    assert "hydra.run.dir" in err
+    assert "out=" in err
     assert "taken" in err
     assert Path("taken").read_text() == "a file"
 

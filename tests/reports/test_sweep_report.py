@@ -211,7 +211,7 @@ def test_a_sweep_refuses_a_folder_with_results_of_somebody_else(capsys):
     Path("s").mkdir()
     Path("s/results.csv").write_text("mine")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["fcorun", "-m", *SMALL, "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s"])
+        patch.setattr("sys.argv", ["fcorun", "-m", *SMALL, "algo.client_lr=1e-3,2e-3", "out=s"])
         with pytest.raises(SystemExit) as stop:
             main()
     assert stop.value.code == 2

@@ -50,7 +50,7 @@ def _explain_all(arguments: Sequence[str]) -> Iterator[str]:
         group, equals, name = _split(argument)
         if equals and group in GROUPS:
             choice_of_group[group] = name
-    has_keys = any(_split(argument)[0] not in (*_ALL_GROUPS, *COMMANDS) for argument in arguments)
+    has_keys = any(_split(argument)[0] not in (*_ALL_GROUPS, *COMMANDS, "out") for argument in arguments)
     for argument in arguments:
         lines = _explain(argument, choice_of_group if has_keys else {})
         is_selection = has_keys and _split(argument)[0] in choice_of_group
@@ -63,7 +63,10 @@ def _split(argument: str) -> tuple[str, str, str]:
 
 def _explain(argument: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
     group, equals, name = _split(argument)
-    if group in COMMANDS:
+    if argument == "out" or argument.startswith("out="):
+        yield "out=DIR: the folder of the record; with -m of the records of a sweep (path)"
+        yield "  default: a folder in outputs/ whose name ends in the identity of the run"
+    elif group in COMMANDS:
         yield f"fcorun {group}: a command; fcorun {group} --help explains it"
         if group == "figure":
             for section, cls in (("figure", Figure), ("figure.claims", Claim)):

@@ -1,0 +1,18 @@
+"""Overrides before Hydra composes them."""
+
+import pytest
+from helpers import fails
+
+from fcorun.configuration.overrides import translate_folder
+
+
+def test_out_is_the_folder_of_a_run_or_of_a_sweep():
+    assert translate_folder(["seed=1"]) == ["seed=1"]
+    assert translate_folder(["out=my runs", "seed=1"]) == ["seed=1", "hydra.run.dir=my runs"]
+    assert translate_folder(["-m", "out=s"]) == ["-m", "hydra.sweep.dir=s"]
+
+
+@pytest.mark.parametrize("arguments", [["out=a", "out=b"], ["hydra.run.dir=a", "out=b"], ["out="]])
+def test_two_folders_and_none_are_refused(arguments):
+    with fails("give one out=DIR" if len(arguments) > 1 else "out= names no folder"):
+        translate_folder(arguments)
