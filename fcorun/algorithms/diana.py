@@ -8,11 +8,11 @@ from fcorun.algorithms.compressed_gradient import CompressedGradientAlgorithm
 
 @dataclass(frozen=True, kw_only=True)
 class DIANA(CompressedGradientAlgorithm):
-    """DIANA with the prox of psi, full gradients, and an unbiased compressor C.
+    """DIANA with the prox of psi, full gradients, and an unbiased compressor C with E|C(v) - v|^2 <= omega |v|^2.
 
     Client and server remember h_m, which starts at 0. The server gets the estimate h_m + C(g_m - h_m) of the gradient
     g_m, and h_m moves by alpha C(g_m - h_m), with alpha = 1 / (1 + omega). "auto" is the step 1 / (L + 6 omega p L_max)
-    of Gorbunov, Hanzely and Richtarik (A unified theory of SGD, AISTATS 2020), with L the curvature of F, L_max that
+    of Gorbunov, Hanzely and Richtarik (A unified theory of SGD, AISTATS 2020), with L the smoothness of F, L_max that
     of any client, and p the largest weight of a client in F, 1 / M for M equal clients.
     """
 

@@ -11,7 +11,7 @@ class EF21(CompressedGradientAlgorithm):
     """EF21 with the prox of psi, full gradients, and a compressor C that is a contraction.
 
     Client and server remember the estimate G_m of the client's gradient g_m, which starts at 0 and moves by
-    C(g_m - G_m). The server takes the mean of the new estimates for the gradient.
+    C(g_m - G_m). The server takes the mean of the new estimates for the gradient. The "auto" step is ``ef21_step``.
     """
 
     source = "EF21-Prox of @fatkhullin2021"

@@ -18,7 +18,7 @@ class FedAc(Algorithm):
     Attributes:
         client_lr: eta; "auto" is 1 / (K L).
         gamma: the longer step of the main iterate; "auto" is sqrt(eta / (mu K)), at least eta.
-        mu: the strong convexity; "auto" is l, or L / 10,000 for losses of less: our choice.
+        mu: the strong convexity of the losses; "auto" is their known bound l, at least L / 10,000 (our choice).
         variant: the coupling of the sequences: 1 for FedAc-I, 2 for FedAc-II.
     """
 
@@ -45,14 +45,14 @@ class FedAc(Algorithm):
 
     def local(self, problem, server, client, data):
         alpha = 1 / (self.gamma * self.mu)
-        beta = alpha + 1
+        share = 1 / (alpha + 1)  # 1 / beta
         if self.variant == 2:
             alpha = 1.5 * alpha - 0.5
-            beta = 2 * alpha**2 / (alpha - 1)
+            share = (alpha - 1) / (2 * alpha**2 - 1)
 
         def step(state, batch):
             w, aggregated = state["w"], state["aggregated"]
-            middle = w / beta + (1 - 1 / beta) * aggregated
+            middle = share * w + (1 - share) * aggregated
             g = problem.gradient(middle, batch)
             return {
                 "w": (1 - 1 / alpha) * w + middle / alpha - self.gamma * g,

@@ -13,10 +13,10 @@ from fcorun.config import AUTO, AutoPositive, Positive
 class FedCanon(Algorithm):
     """FedCanon: gradient steps of clients with control variates, and one prox of the server in a round.
 
-    Public text on the paper establishes the single prox, control variates that carry the mean gradient, and its claims:
-    a weakly convex psi, no bound on heterogeneity, a linear rate under the Polyak-Lojasiewicz condition. The form of
-    the control variates is ours: a client replaces its own gradient by the server's last step, which contains psi and
-    vanishes at the optimum, so that the optimum is a fixed point for any number of local steps.
+    From the paper: one prox in a round, control variates with the mean gradient, and the claims (a weakly convex psi,
+    no bound on heterogeneity, a linear rate under the Polyak-Lojasiewicz condition). Ours: the form of the control
+    variates. A client replaces its own gradient by the server's last step, which contains psi and vanishes at the
+    optimum, so that the optimum is a fixed point for any number of local steps.
 
     Attributes:
         client_lr: eta_c; "auto" is 1 / (eta_s K L).
@@ -50,7 +50,8 @@ class FedCanon(Algorithm):
 
         _, gradients, count = data.steps(step, (x, 0 * x, jnp.zeros((), x.dtype)))
         mean_gradient = gradients / count
-        return {"gradient": mean_gradient, "elapsed": count * self.client_lr}, {"x": x, "gradient": mean_gradient}
+        elapsed = count * self.client_lr  # the sum of eta_c over the steps
+        return {"gradient": mean_gradient, "elapsed": elapsed}, {"x": x, "gradient": mean_gradient}
 
     def server(self, problem, server, mean):
         step = self.server_lr * mean["elapsed"]

@@ -10,7 +10,7 @@ from fcorun.config import AUTO, AutoPositive, Count
 class FedGD(Algorithm):
     """FedGD(s, e): e gradient steps on all data, then the mean.
 
-    For e > 1 the fixed point is not the optimum, equation (5).
+    FedGD ignores psi. For e > 1 the fixed point is not the optimum, equation (5).
 
     Attributes:
         step: s; "auto" is 1 / L.

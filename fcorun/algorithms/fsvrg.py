@@ -13,9 +13,10 @@ class FSVRG(MeanGradientAlgorithm):
     """Federated SVRG: in local steps, the mean gradient of all clients at w corrects the gradients of minibatches.
 
     At w, the server's model at the start of a round, a corrected gradient is the gradient of F for every minibatch.
-    Therefore the optimum is a fixed point for any minibatches and any number of local steps. Two things differ from the
-    paper: each local step applies the prox of psi, which the paper does not have, and no coordinate of the gradient is
-    scaled by the number of clients in whose rows the coordinate is not zero.
+    Therefore the optimum is a fixed point for any minibatches and any number of local steps. Three things differ from
+    the paper: each local step applies the prox of psi; all clients take steps of one size, where the paper divides the
+    step by the client's number of rows; and neither the differences of gradients nor the mean of the updates are scaled
+    by how often a coordinate is not zero.
 
     Attributes:
         client_lr: eta_c; "auto" is 1 / (K L), for K local steps.

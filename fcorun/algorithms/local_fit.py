@@ -55,13 +55,15 @@ class LocalFitAlgorithm(Algorithm):
         return 0  # a request without numbers
 
     def local(self, problem, server, client, data):
+        has_received = server
+
         def summarize():
             return self.summarize(problem, data)
 
         def send_nothing():
             return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(summarize))
 
-        return lax.cond(server, send_nothing, summarize), client
+        return lax.cond(has_received, send_nothing, summarize), client
 
     def server(self, problem, server, mean):
         def combine():
@@ -73,7 +75,10 @@ class LocalFitAlgorithm(Algorithm):
         return server["result"]
 
     def fit(self, problem: Problem, data: LocalData) -> Vector:
-        """Return the minimum of a client's loss and the ridge."""
+        """Return the minimizer of a client's loss and the ridge.
+
+        sqrt(eps) ||w||^2 / 2, intercept included, bounds fits along collinear columns.
+        """
         names = problem.objective.regularized
 
         def penalty(w):
@@ -81,7 +86,7 @@ class LocalFitAlgorithm(Algorithm):
             return self.ridge / 2 * weights.dot(weights)
 
         zero = problem.zeros(data.dtype)
-        weight = float(jnp.finfo(data.dtype).eps) ** 0.5  # lest a fit runs away along collinear columns
+        weight = float(jnp.finfo(data.dtype).eps) ** 0.5
         h = inner_solvers.Subproblem(problem, data.whole, zero, weight=weight, penalty=penalty)
         return inner_solvers.newton(h, zero, inner_solvers.StoppingRule(self.iterations, self.tolerance))
 

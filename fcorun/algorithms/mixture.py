@@ -31,7 +31,7 @@ class Mixture(Algorithm):
     Attributes:
         lam: lambda; 0 is local training, and large values are consensus.
         step: alpha / n of the paper; "auto" is 1 / (2 max(L / (1 - p), lambda / p)), with variance reduction a third of
-            that.
+            that, our choice.
         probability: p; "auto" is lambda / (L + lambda), from 0.01 to 0.9999.
         variance_reduction: true corrects each step by J and Psi.
     """
@@ -47,8 +47,8 @@ class Mixture(Algorithm):
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not 1e-4 <= self.probability <= 1 - 1e-4:
-            raise UserError(f"algo.probability={self.probability:g} takes no pull or no step for thousands of "
-                            "flips, or ever: give a number from 0.0001 to 0.9999")  # fmt: skip
+            raise UserError(f"algo.probability={self.probability:g} makes thousands of flips, or all, pulls "
+                            "alone or steps alone: give a number from 0.0001 to 0.9999")  # fmt: skip
 
     def auto(self, constants):
         p = self.probability
@@ -91,7 +91,8 @@ class Mixture(Algorithm):
         n_pulls = data.geometric_steps(step_probability, draw=1)
         if not self.variance_reduction:
             loss = Subproblem(problem, data.whole, client["x"], weight=0.0)
-            x = gradient_descent(loss, client["x"], StoppingRule(n_steps, -1.0), self.step / step_probability)
+            never = -1.0  # a norm of gradients at which no run stops
+            x = gradient_descent(loss, client["x"], StoppingRule(n_steps, never), self.step / step_probability)
             return {"x": x}, {"x": x, "pulls": n_pulls}
 
         def step(client):

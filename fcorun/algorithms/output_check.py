@@ -37,7 +37,7 @@ _ARGUMENTS = {
 }
 
 
-def trace_outputs(
+def trace_messages(
     algorithm: Algorithm, problem: Problem, w0: Vector, data: LocalData, frozen: LocalData | None = None
 ) -> tuple[tuple[PyTree, ...], tuple[PyTree, ...], PyTree]:
     """Return the upload and the broadcast of each exchange, and the edge upload, of a round with one client.
@@ -51,9 +51,13 @@ def trace_outputs(
         copies = jax.tree.map(lambda leaf: leaf, arguments, is_leaf=_is_no_state)  # a function may change its arguments
         return _call(algorithm, name, *copies)
 
-    def call_local(data: LocalData) -> Any:
-        return call("local", on_client, received, client, data)
+    def call_local(name: str, received: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
+        result = call(name, on_client, received, client, data)
+        upload, new_client = _check_pair(algorithm, name, result, "its upload", "the client's new state")
+        _check_same_structure(algorithm, name, "the client's new state", new_client, client)
+        return upload, new_client
 
+    # Any key does, since only shapes matter.
     on_server, on_client = replace(problem.for_side("server"), key_bits=(0, 0)), problem.for_side("client")
     initial_states = call("init", replace(problem, key_bits=(0, 0)), w0)
     server, client = _check_pair(algorithm, "init", initial_states, "the server's state", _CLIENT_STATE)
@@ -61,20 +65,13 @@ def trace_outputs(
     if algorithm.has_two_exchanges:
         broadcasts.append(call("first_broadcast", server))
 
-        def call_first_local() -> tuple[PyTree, PyTree]:
-            result = call("first_local", on_client, broadcasts[0], client, data)
-            return _check_pair(algorithm, "first_local", result, "its upload", "the client's new state")
-
-        (upload, new_client), _ = count_operations(call_first_local)
+        (upload, _), _ = count_operations(lambda: call_local("first_local", broadcasts[0], data))
         uploads.append(upload)
-        _check_same_structure(algorithm, "first_local", "the client's new state", new_client, client)
         new_server = call("first_server", on_server, server, upload)
         _check_same_structure(algorithm, "first_server", "the server's new state", new_server, server)
     received = call("broadcast", server)
-    (upload, new_client), _ = count_operations(
-        lambda: _check_pair(algorithm, "local", call_local(data), "its upload", "the client's new state")
-    )
-    _check_same_structure(algorithm, "local", "the client's new state", new_client, client)
+    # Raises UserError for operations that cannot be counted, too.
+    (upload, new_client), _ = count_operations(lambda: call_local("local", received, data))
     new_client = call("after_sending", new_client, upload)
     _check_same_structure(algorithm, "after_sending", "the client's new state", new_client, client)
     edge_upload = call("edge_upload", server)
@@ -93,14 +90,14 @@ def trace_outputs(
         clients = jax.tree.map(lambda v: jnp.stack([v, v]), client)
         _check_metrics(algorithm, call("metrics", problem.for_side("server"), server, clients))
     if frozen is not None:
-        call_local(frozen)
+        call_local("local", received, frozen)  # records what local() reads of the data
     return (*uploads, upload), (*broadcasts, received), edge_upload
 
 
 def check_parameters(algorithm: Algorithm) -> None:
     """Raise UserError for a function of an algorithm that does not accept the arguments of its calls."""
     for name, arguments in _ARGUMENTS.items():
-        _check_parameters(algorithm, name, arguments)
+        _check_signature(algorithm, name, arguments)
 
 
 def _is_no_state(value: Any) -> bool:
@@ -108,7 +105,7 @@ def _is_no_state(value: Any) -> bool:
     return isinstance(value, (Problem, LocalData))
 
 
-def _check_parameters(algorithm: Algorithm, name: str, arguments: tuple[str, ...]) -> None:
+def _check_signature(algorithm: Algorithm, name: str, arguments: tuple[str, ...]) -> None:
     """Refuse a function that does not accept the arguments of its call."""
     function = getattr(algorithm, name)
     try:

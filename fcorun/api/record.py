@@ -86,7 +86,8 @@ class RunRecord(FittedRecord):
             clients: the client of each row, (n,), for records with personal models or scalings. None: the column of
                 clients of a DataFrame that has one.
             offset: the offset of each row, (n,), for a record of arrays with offsets.
-            at: a time, for a record of times to events: adds ``survival``, the probability of no event up to that time.
+            at: a time, for a record of times to events: adds ``survival_at_TIME``, the probability of no event
+                until then.
 
         Raises UserError for a record that is not done, and for rows that lack features.
         """

@@ -12,7 +12,7 @@ class Identity(Channel):
     source = "textbook"
 
     def check_downlink(self, plugins, names, settings):
-        return
+        return  # the base class refuses; an unchanged message breaks nothing
 
     def send(self, upload, memory, key):
         return upload, memory

@@ -10,7 +10,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.algorithms.local_data import LocalData, RecordingLocalData
-from fcorun.algorithms.output_check import trace_outputs
+from fcorun.algorithms.output_check import trace_messages
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.base import Topology
 from fcorun.communication.rounds import MessageBytes
@@ -70,7 +70,7 @@ def trace_message_shapes(
             for value in (False, True)
         )
         w0 = problem.zeros(dtype)
-        return trace_outputs(algorithm, recording_problem, w0, local, frozen=local_frozen if frozen else None)
+        return trace_messages(algorithm, recording_problem, w0, local, frozen=local_frozen if frozen else None)
 
     uploads, broadcasts, edge_upload = shape_of(trees)
     return MessageShapes(uploads, broadcasts, edge_upload, accessed)

@@ -37,7 +37,7 @@ class ChosenThresholds:
 
 
 def fix_thresholds(text: float | str) -> ChosenThresholds:
-    """Return the thresholds of models without held-out rows, for which ``text`` is a number."""
+    """Return the number ``text`` as the threshold of the shared model and of the personal models."""
     rule = ThresholdRule.parse(text)
     return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
 
@@ -55,13 +55,13 @@ def choose_thresholds(
     rule = ThresholdRule.parse(text)
     values: dict[str, float] = {}
     warnings = []
-    for of_split in predictions:
-        if of_split.split != split or of_split.probability is None:
+    for of_model in predictions:
+        if of_model.split != split or of_model.probability is None:
             continue
-        values[of_split.model], warning = rule.choose(of_split.y, of_split.probability, _ROWS[split])
+        values[of_model.model], warning = rule.choose(of_model.y, of_model.probability, _ROWS[split])
         if warning and warning not in warnings:
             warnings.append(warning)
     fallback = values.get(SHARED, DEFAULT_THRESHOLD) if rule.needs_rows else rule.value
-    for of_split in predictions:
-        values.setdefault(of_split.model, fallback)
+    for of_model in predictions:
+        values.setdefault(of_model.model, fallback)
     return ChosenThresholds(rule.text, split if rule.needs_rows else "", values, tuple(warnings))

@@ -41,8 +41,8 @@ def predict(
     Args:
         record: a record that is done.
         frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns.
-        clients: the client of each row, text or None, shape (n,). None: the only client of a site whose record this is,
-            otherwise no client.
+        clients: the client of each row, text or None, shape (n,). None: the only client of the site that keeps the
+            record, else no client.
         source: the name of the rows in errors.
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
         at: a time, of a record of times to events.
@@ -104,7 +104,7 @@ def predict(
 
 
 def _only_client(record: Record, known: set[str]) -> str | None:
-    """Return the client whose rows new rows without names are: the only one of the site that keeps the record."""
+    """Return the only client of the site that keeps the record, to whom rows without clients belong; else None."""
     return next(iter(known)) if "sites" in record.summary["data"] and len(known) == 1 else None
 
 

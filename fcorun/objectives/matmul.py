@@ -13,14 +13,14 @@ def matmul(x: Float[Array, " n d"], w: Float[Array, " d *outputs"]) -> Float[Arr
     """Compute x @ w for examples x (n, d) and w (d,) or (d, k), differentiable in w only.
 
     If w has G runs as a ``vmap`` axis, the function multiplies x by a (d, G) matrix with G padded to a multiple of 8.
-    XLA would transpose the product to (G, d) times (d, n), which takes a CPU 1.4 times as long or more. The forward
-    product of a gradient is a plain x @ w, because minibatches are small.
+    XLA would transpose the product to (G, d) times (d, n), which takes a CPU 1.4 times as long or more. Under
+    differentiation the product is a plain x @ w, because gradients are mostly those of small minibatches.
     """
     return _matmul(x, w)
 
 
 @matmul.defjvp
-def _(primals, tangents):
+def _matmul_jvp(primals, tangents):
     x, w = primals
     _, tangent = tangents
     return x @ w, x @ tangent
@@ -32,7 +32,7 @@ def _matmul(x, w):
 
 
 @_matmul.def_vmap
-def _(size, batched, x, w):
+def _matmul_vmap(size, batched, x, w):
     if size == 1 or batched[0]:
         return jax.vmap(jnp.matmul, [0 if is_batched else None for is_batched in batched])(x, w), True
     runs_last = jnp.moveaxis(w, 0, -1)

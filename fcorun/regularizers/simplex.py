@@ -11,7 +11,11 @@ from fcorun.regularizers.base import INDEX_BYTES, Constraint
 
 @dataclass(frozen=True)
 class Simplex(Constraint):
-    """The simplex w >= 0 and sum_i w_i = total, over all entries of a parameter."""
+    """The simplex w >= 0 and sum_i w_i = total, over all entries of a parameter.
+
+    Attributes:
+        total: the sum of the entries.
+    """
 
     source = "@duchi2008"
 
@@ -57,5 +61,10 @@ def simplex_threshold(z, total, weight=1.0):
         return jnp.maximum(theta, solve(active)), active.sum(), active_count
 
     # The term of the largest entry is at most total: a lower bound of theta that saves passes for large z.
-    theta = jnp.maximum(solve(z <= 0), -total / weight.min())
-    return lax.while_loop(lambda state: state[1] < state[2], step, (theta, z.size, z.size + 1))[0]
+    theta = jnp.maximum(solve(jnp.ones_like(z, bool)), -total / weight.min())
+
+    def proceeds(state):
+        _, active_count, last_count = state
+        return active_count < last_count
+
+    return lax.while_loop(proceeds, step, (theta, z.size, z.size + 1))[0]

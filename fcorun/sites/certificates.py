@@ -1,4 +1,8 @@
-"""The sums of certificates over a site's rows: of the runs, of the model without features, and of the optimum."""
+"""The sums of certificates over a site's rows: of the runs, of the model without features, and on the way to the
+optimum.
+
+A certificate is a duality gap.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +27,8 @@ class SiteCertificates:
     """The sums of certificates over the rows of one data set.
 
     Attributes:
-        data: the site's rows among the clients of all sites.
+        experiment: the experiment of the plan.
+        data: the site's rows, whose clients are numbered among those of all sites.
         started: returns the runs that have begun.
     """
 
@@ -40,7 +45,10 @@ class SiteCertificates:
         return CertificateSums(self._problem, gather_site_rows(self.data, self.experiment.settings.client_weighting))
 
     def sum_residuals(self, request: Message, last: Message | None) -> Message:
-        """Sum the residuals at the models of a request, for which ``last`` is the last request with gradients."""
+        """Sum the residuals at the models of a request, for which ``last`` is the last request with gradients.
+
+        Raises UserError for losses at another model than that of ``last``, the intercept aside.
+        """
         with_gradient, models = bool(request.about["gradient"]), request.about["models"]
         if not with_gradient:
             check_loss_request(request, last, "bias" in self._problem.shapes)

@@ -32,10 +32,10 @@ class SiteFolds:
     Attributes:
         plan: the plan, which has a selection.
         policy: the policy of the owner.
-        own: the site's rows by themselves.
-        data: the site's rows among the clients of all sites.
+        own: the site's rows, whose clients are numbered among its own.
+        data: the same rows, whose clients are numbered among those of all sites.
         fold: the fold, from 0, that holds out each training row, (N,).
-        cells: the cells that teach fills and levels; None without such columns.
+        cells: the cells of columns whose fills and levels a fold learns; None without such columns.
     """
 
     plan: Plan
@@ -144,14 +144,16 @@ class SiteFolds:
         return Message("folds", arrays={**self.counts.to_arrays(), "classes": self._class_counts > 0})
 
     def count_values(self, request: Message) -> Message:
-        """Return the counts and sums by which the rows that a fold trains on teach fills and levels."""
+        """Return the counts and sums of a fold's training rows that determine fills of gaps and known levels."""
         _, k = self._find(request)
         if k is None or self.cells is None:
             raise ValueError("no fold with columns to learn")
         arrays = self.cells.count(self.fold != k)
         if self.plan.secure is not None:
-            for name in {"sums", "values"} & set(arrays):
-                arrays[name] = add_clients(arrays[name])[None] if name == "sums" else arrays[name].sum(0, keepdims=True)
+            if "sums" in arrays:
+                arrays["sums"] = add_clients(arrays["sums"])[None]
+            if "values" in arrays:
+                arrays["values"] = arrays["values"].sum(0, keepdims=True)
         return Message("fold_values", arrays=arrays)
 
     def _encode(self, request: Message) -> np.ndarray:
@@ -178,9 +180,10 @@ class SiteFolds:
         """Return the rows of the subset that a request names: by themselves, and among those of all sites."""
         name, k = self._find(request)
         if k is None:
-            keeps = name == REFIT
-            none = {"validation": None, "test": None}
-            return (self.own, self.data) if keeps else (replace(self.own, **none), replace(self.data, **none))
+            if name == REFIT:  # the refit alone is scored on validation and test rows
+                return self.own, self.data
+            no_others = {"validation": None, "test": None}
+            return replace(self.own, **no_others), replace(self.data, **no_others)
         counts = self._read_counts(request)
         train = self.fold != k
         own = replace(self.own, train=replace(self.own.train, x=self._standardize(request, train)))
@@ -220,7 +223,10 @@ class SiteFolds:
 
 
 def _number_marked_folds(own: FederatedData, names: list[str]) -> np.ndarray:
-    """Return the number of each training row's fold, (N,). Raises UserError for a fold that the plan does not list."""
+    """Return the number of each training row's fold in ``names``, which are sorted, (N,).
+
+    Raises UserError for a fold that the plan does not list.
+    """
     marked = own.train.fold
     assert marked is not None
     for name in np.unique(marked).tolist():
@@ -236,7 +242,7 @@ def _check_vector(values: np.ndarray, length: int) -> None:
 
 
 def check_fold_sizes(plan: Plan, policy: Policy, names: Sequence[str], rows: Sequence[int]) -> None:
-    """Raise UserError for a client whose training rows, so many of each, are too few for the folds of a plan.
+    """Raise UserError for a client whose number of training rows, in ``rows``, is too small for the folds of a plan.
 
     The sentence comes before a site talks to anybody; ``SiteFolds`` counts the rows of each fold.
     """

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fcorun.config import PathOption
@@ -55,7 +55,7 @@ class TablePolicy:
 
     min_rows: int = 10
     min_cell: int = 3
-    columns: tuple[str, ...] | None = field(default=None)
+    columns: tuple[str, ...] | None = None
 
 
 class OwnTableError(OwnerError):

@@ -12,7 +12,7 @@ STEPS = ("local_epochs=null", "local_steps=4")
 
 def fedac(q, rounds, eta, gamma, mu, variant, steps):
     alpha = 1 / (gamma * mu) if variant == 1 else 3 / (2 * gamma * mu) - 1 / 2
-    beta = alpha + 1 if variant == 1 else 2 * alpha**2 / (alpha - 1)
+    beta = alpha + 1 if variant == 1 else (2 * alpha**2 - 1) / (alpha - 1)
     w = v = np.zeros(7)
     points = []
     for _ in range(rounds):

@@ -53,7 +53,7 @@ def bootstrap(
     """Return the scores of one model, or the differences of two models on the same rows, with their intervals.
 
     Rows are sorted by segment. A sample draws as many units of each segment as the segment has. Of two models, both
-    have the same samples. RowSegments with fewer than MIN_UNITS units have no intervals.
+    have the same samples. Segments with fewer than MIN_UNITS units have no intervals.
     """
     units = Units(number_units(unit_names(models[0], resample), segments), segments)
     scorers = [prepare_scorer(rows, segments, whole_clients=resample == "clients") for rows in models]

@@ -16,13 +16,17 @@ class Ranking:
     def __init__(self, positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], segments: RowSegments):
         self._order = np.lexsort((score, segments.row_segment))
         segment, value = segments.row_segment[self._order], score[self._order]
-        begins = (np.diff(segment, prepend=-1) != 0) | (np.diff(value, prepend=np.inf) != 0)
+        begins = np.ones(len(value), bool)
+        begins[1:] = (np.diff(segment) != 0) | (np.diff(value) != 0)
         self._positive = positive[self._order]
         self._starts = np.flatnonzero(begins)
         self._ties = RowSegments(segment[self._starts])
 
     def score(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B C"], Float[np.ndarray, "B C"]]:
-        """Return the AUC and the average precision of each segment; nan for a segment of one class."""
+        """Return the AUC and the average precision of each segment.
+
+        The AUC is nan for a segment of one class, the average precision for one without positive rows.
+        """
         ties = self._ties
         in_order = weights[:, self._order]
         of_tie = self._sum_ties(in_order)
@@ -39,7 +43,7 @@ class Ranking:
 
     def _sum_ties(self, values: np.ndarray) -> np.ndarray:
         """Return the sum over the rows of each tie."""
-        if len(self._starts) == values.shape[1]:
+        if len(self._starts) == values.shape[1]:  # no ties
             return values
         return np.add.reduceat(values, self._starts, axis=1)
 

@@ -9,7 +9,7 @@ _CHUNK_ENTRIES = 2**16  # weights that are drawn together, so that they stay in 
 
 
 class RowSegments:
-    """Rows in segments: the rows of a segment are adjacent, and every segment has one.
+    """Rows in segments: the rows of a segment are adjacent, and no segment is empty.
 
     Attributes:
         row_segment: the segment of each row, (n,), from 0 to C - 1, never decreasing.
@@ -35,7 +35,7 @@ class RowSegments:
         return np.add.reduceat(weights * values, self.starts, axis=1)
 
     def spread(self, values: Float[np.ndarray, "... C"]) -> Float[np.ndarray, "... n"]:
-        """Return the value of each row's segment."""
+        """Return the value of each row's segment; (..., 1), to be broadcast, for a single segment."""
         if len(self) == 1:
             return values
         return values[..., self.row_segment]
@@ -64,7 +64,7 @@ class Units:
         """Draw how often each row is in each of ``n_samples`` samples: multinomial counts of the rows' units."""
         n_units = len(self._unit_count)
         drawn = self._unit_start + (rng.random((n_samples, n_units)) * self._unit_count).astype(np.int64)
-        drawn += n_units * np.arange(n_samples)[:, None]
+        drawn += n_units * np.arange(n_samples)[:, None]  # numbers of their own in each sample, for one bincount
         counts = np.bincount(drawn.ravel(), minlength=n_samples * n_units).reshape(n_samples, n_units)
         return counts.astype(float)[:, self.row_unit]
 
@@ -76,7 +76,7 @@ class Units:
 
 
 def number_units(names: np.ndarray, segments: RowSegments) -> Int[np.ndarray, " n"]:
-    """Return a number for each row's unit, (n,), given the names of units; equal names of two segments are two."""
+    """Return a number for each row's unit, (n,), given their names; equal names in two segments are two units."""
     number = np.unique(names, return_inverse=True)[1].astype(np.int64)
     pair = segments.row_segment * (int(number.max()) + 1) + number
     return np.unique(pair, return_inverse=True)[1]

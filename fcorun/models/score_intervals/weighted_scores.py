@@ -14,7 +14,7 @@ from fcorun.models.score_intervals.held_out_rows import HeldOutRows
 from fcorun.models.score_intervals.ranking import Ranking
 from fcorun.models.score_intervals.segments import RowSegments, divide
 
-_ROUNDING = 1e-12  # of a sum of squares about a mean: what is less is rounding
+_ROUNDING = 1e-12  # a smaller share of the squares about the median is rounding, not squares about the mean
 
 Scorer = Callable[[np.ndarray], dict[str, np.ndarray]]
 
@@ -34,22 +34,24 @@ def prepare_scorer(rows: HeldOutRows, segments: RowSegments, whole_clients: bool
 
 
 def _prepare_regression(rows: HeldOutRows, segments: RowSegments) -> Scorer:
-    y, mean = rows.target, rows.prediction
+    y, prediction = rows.target, rows.prediction
     total = segments.total
-    centered_y, centered_mean = _center(y, segments), _center(mean, segments)
-    error, squares_of_y, squares_of_mean = y - mean, centered_y**2, centered_mean**2
-    squared_error, absolute_error, products = error**2, np.abs(error), centered_y * centered_mean
+    centered_y, centered_prediction = _center(y, segments), _center(prediction, segments)
+    error, squares_of_y, squares_of_prediction = y - prediction, centered_y**2, centered_prediction**2
+    squared_error, absolute_error, products = error**2, np.abs(error), centered_y * centered_prediction
 
     def score(weights: np.ndarray) -> dict[str, np.ndarray]:
         n = total(weights)
-        sum_y, sum_mean, sum_error = total(weights, centered_y), total(weights, centered_mean), total(weights, error)
+        sum_y, sum_prediction = total(weights, centered_y), total(weights, centered_prediction)
+        sum_error = total(weights, error)
         sum_squared_error = total(weights, squared_error)
-        covariation = total(weights, products) - divide(sum_y * sum_mean, n)
+        variation = _squares_about_mean(total(weights, squares_of_prediction), sum_prediction, n)
+        covariation = total(weights, products) - divide(sum_y * sum_prediction, n)
         return {
             "r2": 1 - divide(sum_squared_error, _squares_about_mean(total(weights, squares_of_y), sum_y, n)),
             "rmse": np.sqrt(divide(sum_squared_error, n)),
             "mae": divide(total(weights, absolute_error), n),
-            "calibration_slope": divide(covariation, _squares_about_mean(total(weights, squares_of_mean), sum_mean, n)),
+            "calibration_slope": divide(covariation, variation),
             "calibration_intercept": divide(sum_error, n),
         }
 
@@ -138,8 +140,8 @@ def _prepare_multiclass(rows: HeldOutRows, segments: RowSegments) -> Scorer:
 def _prepare_survival(rows: HeldOutRows, segments: RowSegments, whole_clients: bool) -> Scorer:
     times, p = rows.target, rows.prediction
     client = np.unique(rows.client, return_inverse=True)[1]
-    if whole_clients:  # pairs of two samples of one client are no pairs of one client
-        return _prepare_clients_with_pairs(times, p, client, segments)
+    if whole_clients:  # a client that is drawn w times counts its own pairs w times, not w^2 times
+        return _prepare_survival_of_clients(times, p, client, segments)
     strata = {"c_index": client}
     if len(segments) == 1:
         strata["c_index_all_pairs"] = np.zeros(len(times), int)
@@ -147,7 +149,7 @@ def _prepare_survival(rows: HeldOutRows, segments: RowSegments, whole_clients: b
     return lambda weights: {name: concordance.index(weights) for name, concordance in concordances.items()}
 
 
-def _prepare_clients_with_pairs(times: np.ndarray, p: np.ndarray, client: np.ndarray, segments: RowSegments) -> Scorer:
+def _prepare_survival_of_clients(times: np.ndarray, p: np.ndarray, client: np.ndarray, segments: RowSegments) -> Scorer:
     """Return the scorer of samples of whole clients, in which a client counts its own pairs."""
     concordant, pairs = Concordance(times, p, client, segments).count_pairs()
     all_pairs = Concordance(times, p, np.zeros(len(times), int), segments)

@@ -14,7 +14,8 @@ from fcorun.reports.page.elements import (
     paragraph,
     warning_list,
 )
-from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels, parse_float, read_lines
+from fcorun.reports.page.files import parse_float, read_lines
+from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels
 from fcorun.reports.page.table_model import TableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
 

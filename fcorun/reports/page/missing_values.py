@@ -5,7 +5,7 @@ from typing import Any
 
 from fcorun.models.inference_table import format_p
 from fcorun.reports.page.elements import collapsible, format_value, html_table, paragraph
-from fcorun.reports.page.models import parse_float, read_csv
+from fcorun.reports.page.files import parse_float, read_csv
 from fcorun.reports.page.table_model import TableModel, format_share
 from fcorun.tables.missing_by_outcome import MISSING_FILE
 

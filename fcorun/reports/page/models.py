@@ -1,7 +1,5 @@
-"""The models of the best points: their coefficients, and their scores on rows that were held out."""
+"""Coefficients of runs, their scores on held-out rows, and pictures of curves: of a single run or the best of many."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,17 +7,18 @@ from typing import Any
 import numpy as np
 
 from fcorun.inference.methods import INTERVALS_TEXT
-from fcorun.records.formats import read_summary, read_text
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
+from fcorun.reports.page.files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
 from fcorun.tables.data_warnings import abbreviate
 
 MAX_COEFFICIENTS = 30  # of a model
-MAX_MODELS = 6  # whose coefficients are drawn
+MAX_MODELS = 6  # runs whose coefficients or curves are shown
 _CURVE_CAPTIONS = {
-    "roc": "ROC and precision-recall curves. AP is the average precision; dashed: a model that knows nothing.",
-    "calibration": "Calibration: groups of as many rows each, and a smooth line (loess); bars below: the predicted "
+    "roc": "ROC and precision-recall curves. AP is the average precision; dashed: a model without information.",
+    "calibration": "Calibration: groups of equally many rows, and a smooth line (loess); bars below: the predicted "
     "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
     "decision": "Decision curve: the net benefit, (true positives - false positives t / (1 - t)) / n, of treating the "
     "rows whose probability is at least the threshold t, beside treating all rows and none.",
@@ -33,13 +32,16 @@ _MAX_CLIENT_ROWS = 200  # of scores by client
 
 
 def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
-    """Return charts and tables of the largest coefficients of each run that has any, given the runs by name."""
+    """Return charts and tables of the largest coefficients of each run that has any, given the runs by name.
+
+    ``with_intervals`` adds the picture and the sentences of ``fcorun infer``.
+    """
     models = [(name, record, read_csv(record.folder / "coefficients.csv")) for name, record in records]
     models = [model for model in models if model[2]]
     blocks = []
     for name, record, rows in models[:MAX_MODELS]:
         cutoff = float(record.flat_config.get("cutoff") or 0)
-        about = read_summary(record.folder).get("data", {})
+        data = read_summary(record.folder).get("data", {})
         weights = [row for row in rows if row["parameter"] != "bias"]
         nonzero = [row for row in weights if abs(parse_float(row["value"])) > cutoff]
         largest = sorted(nonzero, key=lambda row: -abs(parse_float(row["value"])))[:MAX_COEFFICIENTS]
@@ -48,11 +50,11 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
             caption += f" The {MAX_COEFFICIENTS} largest are shown; coefficients.csv has all."
         if largest:
             classes = list(dict.fromkeys(row["class"] for row in rows))
-            caption += describe_few_levels(about, [row["feature"] for row in largest])
+            caption += describe_few_levels(data, [row["feature"] for row in largest])
             blocks.append(_add_bar_chart(page, caption, largest, classes))
         else:
             blocks.append(paragraph(caption))
-        has_hazards = about.get("task") == "survival"
+        has_hazards = data.get("task") == "survival"
         cells = []
         for row in largest:
             value, original = parse_float(row["value"]), parse_cell(row["value_original"])
@@ -142,42 +144,10 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     return blocks
 
 
-def curve_pictures(folder: Path, name: str = "") -> list[str]:
-    """Return the pictures of curves on held-out rows that a folder has; each caption begins with ``name``."""
+def curve_pictures(folder: Path, prefix: str = "") -> list[str]:
+    """Return the pictures of curves on held-out rows that a folder has; each caption begins with ``prefix``."""
     captions = _CURVE_CAPTIONS
     first = next(iter(read_csv(folder / "calibration.csv")), {})
     if "at" in first:
         captions = captions | {"calibration": _CALIBRATION_AT_A_TIME.format(first["at"])}
-    return [embed_picture(folder / f"{file}.png", name + caption) for file, caption in captions.items()]
-
-
-def read_csv(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV; [] if the file is missing or cannot be read."""
-    try:
-        return list(csv.DictReader(io.StringIO(read_text(path), newline="")))
-    except (OSError, ValueError, csv.Error):
-        return []
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text; [] if the file is missing or cannot be read."""
-    try:
-        return read_text(path).splitlines()
-    except (OSError, ValueError):
-        return []
-
-
-def parse_float(value: Any) -> float:
-    """Return a value of a file as a number, nan for other text."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def parse_cell(text: str) -> Any:
-    """Return a cell of a CSV as a number if possible, else as text."""
-    try:
-        return int(text) if text.lstrip("-").isdecimal() else float(text)
-    except ValueError:
-        return text
+    return [embed_picture(folder / f"{file}.png", prefix + caption) for file, caption in captions.items()]

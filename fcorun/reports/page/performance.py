@@ -6,7 +6,8 @@ from typing import Any
 
 from fcorun.models.few_events import describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
-from fcorun.reports.page.models import curve_pictures, parse_cell, parse_float
+from fcorun.reports.page.files import parse_cell, parse_float
+from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, TableModel
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand

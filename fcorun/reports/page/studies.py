@@ -19,7 +19,8 @@ from fcorun.reports.page.elements import (
     paragraph,
     to_text,
 )
-from fcorun.reports.page.models import curve_pictures, parse_cell, parse_float, read_csv
+from fcorun.reports.page.files import parse_cell, parse_float, read_csv
+from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.pictures.layout import COLOURS
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure

@@ -11,7 +11,7 @@ from fcorun.inference.methods import INTERVALS_FILE
 from fcorun.models.score_intervals.table import ScoreIntervals
 from fcorun.records.formats import READ_ERRORS, read_json, read_summary
 from fcorun.records.record import SELECTION_FILE, STABILITY_FILE, Record
-from fcorun.reports.page.models import parse_float, read_csv
+from fcorun.reports.page.files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
 from fcorun.tables.encoding import ENCODING_FILE, Encoding

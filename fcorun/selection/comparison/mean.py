@@ -11,8 +11,8 @@ from fcorun.selection.comparison.options import MEAN
 def predict_means(rows: HeldOutRows) -> HeldOutRows:
     """Predict each row by the mean of the targets of its client in the other folds.
 
-    A mean counts one row more than the client has, with the mean of all clients: a share of 0 would have an infinite
-    log loss, and a client without rows in the other folds has the mean of all.
+    To the rows of the client, a mean adds one whose target is the mean of all clients: a share of 0 would have an
+    infinite log loss, and a client without rows in the other folds has the mean of all.
     """
     assert rows.fold is not None
     targets = rows.target.astype(float)[:, None]
@@ -20,12 +20,12 @@ def predict_means(rows: HeldOutRows) -> HeldOutRows:
         targets = np.eye(len(rows.classes))[rows.target]
     means = np.empty_like(targets)
     for fold in np.unique(rows.fold):
-        is_left = rows.fold != fold
-        of_all = targets[is_left].mean(axis=0)
+        is_training = rows.fold != fold
+        of_all = targets[is_training].mean(axis=0)
         for client in np.unique(rows.client):
             is_own = rows.client == client
-            own = targets[is_left & is_own]
-            means[is_own & ~is_left] = (own.sum(axis=0) + of_all) / (len(own) + 1)
+            own = targets[is_training & is_own]
+            means[is_own & ~is_training] = (own.sum(axis=0) + of_all) / (len(own) + 1)
     if not rows.classes:
         return replace(rows, model=MEAN, prediction=means[:, 0])
     probability = means[:, 1] if rows.task == "binary" else means
