@@ -20,6 +20,8 @@ from fcorun.sites.study import mask_sites, run_plan
 ILL = ("objective=logistic", "data.target=ill", "data.task=binary", "data.positive=yes")
 WARD = ("objective=logistic", "data.target=ward", "data.task=multiclass", "data.only=[age,dose]", "algo=feddualavg")
 COST = ("data.target=cost",)
+DITTO = ("algo=ditto", "algo.client_lr=0.1", "algo.lam=0.5")
+LOCAL = ("algo=local", "algo.client_lr=0.1")
 OWN = ("data.only=[age,dose]", "data.validation=0.3")
 
 
@@ -50,7 +52,7 @@ def pool_splits(sites):
 
 
 def scores_of(plan, folder, policy=None):
-    """Return scores.csv of a run over sites, and that of the same model on the pooled rows."""
+    """Return scores.csv of a run over sites, and that of the same models on the pooled rows."""
     sites = sites_of(plan, policy)
     connections = InProcessConnections(sites if plan.secure is None else mask_sites(sites))
     kept = {}
@@ -62,8 +64,11 @@ def scores_of(plan, folder, policy=None):
             return super().ask(name, *arguments, **options)
 
     record = run_plan(plan, Connections(connections.by_name), folder)
-    pooled = pd.DataFrame(tabulate_scores(predict_splits(plan.experiment.objective, kept["data"], record.solution)))
-    return record.scores, pooled
+    experiment, models = plan.experiment, [site.personal or {} for site in sites.values()]
+    personal = {name: np.concatenate([own[name] for own in models]) for name in models[0] if name != "client"}
+    shared = record.solution if experiment.has_shared_model else None
+    predictions = predict_splits(experiment.objective, kept["data"], shared, personal or None)
+    return record.scores, pd.DataFrame(tabulate_scores(predictions))
 
 
 def of_all_clients(scores):

@@ -1,6 +1,6 @@
 """Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -110,25 +110,35 @@ def predict_splits(
     parameters = [*(solution or {}).values(), *(models or {}).values()]
     if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in parameters):
         return []
-    remote = remote_predictions()
-    predictions = []
+    return list(predict_rows(objective, data, solution, models, remote_predictions()))
+
+
+def predict_rows(
+    objective: Objective,
+    data: FederatedData,
+    solution: Arrays | None,
+    models: Arrays | None = None,
+    remote: Mapping[str, np.ndarray] | None = None,
+) -> Iterator[Predictions]:
+    """Yield the predictions for all rows of each split, by the shared model and by the clients' personal models.
+
+    Rows of clients without a personal model have predictions of the shared model alone. The arguments are those of
+    ``predict_splits``, and ``remote`` has the predictions of sets with rows on other hosts.
+    """
     for split, rows in data.splits.items():
         clients = data.client_of_row(split)
         if solution is not None:
-            output = remote.get(split)
+            output = (remote or {}).get(split)
             if output is None:
                 output = compute_predictions(objective, solution, rows.x, data.features.scale)
-            described = describe_output(objective, data, rows, output, clients=clients, split=split, model=SHARED)
-            predictions.append(described)
+            yield describe_output(objective, data, rows, output, clients=clients, split=split, model=SHARED)
         if models is None or clients is None:
             continue
         output, has_model = predict_personal(objective, data, models, rows, clients)
         if has_model.any():
-            described = describe_output(
+            yield describe_output(
                 objective, data, rows, output, clients=clients, split=split, model=PERSONAL, index=has_model
             )
-            predictions.append(described)
-    return predictions
 
 
 def predict_personal(

@@ -4,6 +4,7 @@ Ranks do not. The area under the ROC curve is between the columns ``auc_low`` an
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -61,21 +62,30 @@ def choose_site_threshold(
 
 
 def compute_site_scores(
-    data: FederatedData, objective: Objective, solution: Arrays, edge: float | None = None
+    data: FederatedData,
+    objective: Objective,
+    solution: Arrays,
+    edge: float | None = None,
+    models: Sequence[str] = (SHARED,),
 ) -> list[dict[str, object]]:
-    """Return a row of scores.csv for each split that has rows, of all sites together; each row of data counts once.
+    """Return a row of scores.csv for each split and model, of all sites together; each row of data counts once.
 
     A row for each site follows if the plan asks for results by site; the column ``client`` then names the site. Returns
-    no rows if nothing is held out, or if the model is not finite. ``edge`` is that of ``choose_site_threshold``.
+    no rows if nothing is held out, or if the shared model is not finite.
+
+    Args:
+        solution: the parameters of the shared model, after which sites know what is scored.
+        edge: that of ``choose_site_threshold``.
+        models: SHARED, PERSONAL (the models of the clients, which are at their sites), or both.
     """
     rows = data.train
     assert isinstance(rows, SiteRows)
     if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in solution.values()):
         return []
-    sets = collect_sums(data, objective, rows, solution, edge)
+    sets = collect_sums(data, objective, rows, solution, models, edge)
     table = []
     for scored, scores in zip(sets, _SCORES_OF[data.task](rows, sets), strict=True):
-        row: dict[str, object] = {"set": scored.split, "model": SHARED, "client": scored.site}
+        row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
         if data.task == "binary":
             counts = {"positive": str(data.classes[1]), "n": scored.n_rows, "events": int(scored.sums["positive"])}
         else:

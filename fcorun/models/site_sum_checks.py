@@ -7,10 +7,32 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.models.auc_interval import N_BINS
+from fcorun.models.prediction_file import PERSONAL, SHARED
 from fcorun.objectives.base import Objective, score_names, score_range
 
 BINS: tuple[str, str] = ("positive_bins", "negative_bins")
 _ROUNDING = 1e-3  # of a sum over n rows, relative to n
+_OF_PERSONAL = f"{PERSONAL}_"  # begins the names of sums of the clients' personal models
+
+
+def key_of_set(split: str, model: str) -> str:
+    """Return the text that begins the names of the sums of a model over the rows of a split.
+
+    >>> key_of_set("train", SHARED), key_of_set("train", PERSONAL)
+    ('train', 'personal_train')
+    """
+    return split if model == SHARED else _OF_PERSONAL + split
+
+
+def split_key(key: str) -> tuple[str, str, str]:
+    """Return the split, the model and the name of a sum whose name begins with ``key_of_set``.
+
+    >>> split_key("personal_train_loss")
+    ('train', 'personal', 'loss')
+    """
+    model = PERSONAL if key.startswith(_OF_PERSONAL) else SHARED
+    split, _, name = key.removeprefix(_OF_PERSONAL).partition("_")
+    return split, model, name
 
 
 @dataclass(frozen=True)
@@ -68,9 +90,10 @@ def expected_sums(objective: Objective, task: str, n_classes: int, *, masked: bo
 
 
 def check_sums(
-    site: str, split: str, sums: dict[str, np.ndarray], expected: dict[str, ExpectedSum], *, n_rows: int, error: float
+    site: str, key: str, sums: dict[str, np.ndarray], expected: dict[str, ExpectedSum], *, n_rows: int, error: float
 ) -> None:
-    """Raise UserError, which names the site, for sums that its rows of a split, so many, cannot have."""
+    """Raise UserError, which names the site, for sums that its rows of a set, so many, cannot have."""
+    split, _, _ = split_key(key)
     if set(sums) != set(expected):
         raise UserError(f"site '{site}' sent other sums of scores of its {split} rows than the plan has: use the same "
                         "version of fcorun at the server and at all sites")  # fmt: skip
@@ -79,7 +102,7 @@ def check_sums(
                         "run anew")  # fmt: skip
     for name, form in expected.items():
         if not form.fits(sums[name], n_rows, error):
-            raise UserError(f"site '{site}' sent as '{split}_{name}' what is no sum of scores of {n_rows} rows: see "
+            raise UserError(f"site '{site}' sent as '{key}_{name}' what is no sum of scores of {n_rows} rows: see "
                             "the log of that site")  # fmt: skip
     if "pairs" in sums:
         pairs = int(sums["pairs"])

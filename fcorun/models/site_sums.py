@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,15 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.models.auc_interval import N_BINS, spread_cells
 from fcorun.models.forward import Arrays
-from fcorun.models.site_sum_checks import BINS, check_calibration, check_sums, expected_sums
+from fcorun.models.prediction_file import SHARED
+from fcorun.models.site_sum_checks import (
+    BINS,
+    check_calibration,
+    check_sums,
+    expected_sums,
+    key_of_set,
+    split_key,
+)
 from fcorun.objectives.base import Objective
 from fcorun.rows.site_rows import SiteRows
 
@@ -20,16 +29,18 @@ Sums = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class ScoredSet:
-    """A set of rows with its sums.
+    """The sums of a model over a set of rows.
 
     Attributes:
         split: train, validation or test.
+        model: SHARED or PERSONAL.
         site: the name of the site whose rows these are; empty for the rows of all sites.
         sites: the names under which answers have sums of the rows.
         sums: the sums by name.
     """
 
     split: str
+    model: str
     site: str
     sites: tuple[str, ...]
     sums: Sums
@@ -37,6 +48,11 @@ class ScoredSet:
     @property
     def n_rows(self) -> int:
         return int(self.sums["n"])
+
+    @property
+    def key(self) -> str:
+        """The name of the set in a message."""
+        return key_of_set(self.split, self.model)
 
     def mean(self, name: str) -> float:
         """Return a sum divided by the number of rows."""
@@ -77,11 +93,17 @@ def _no_counts(site: str, n_rows: int) -> UserError:
 
 
 def collect_sums(
-    data: FederatedData, objective: Objective, rows: SiteRows, solution: Arrays, edge: float | None = None
+    data: FederatedData,
+    objective: Objective,
+    rows: SiteRows,
+    solution: Arrays,
+    models: Sequence[str],
+    edge: float | None = None,
 ) -> list[ScoredSet]:
-    """Return the sums of each split at a model.
+    """Return the sums of each split at the last models, SHARED, PERSONAL or both.
 
-    Rows are flagged from the score ``edge`` on, or by the number of the plan where ``edge`` is None.
+    Personal models have sums of the rows of clients with training rows. Rows are flagged from the score ``edge`` on, or
+    by the number of the plan where ``edge`` is None.
     Raises UserError, which names the site, for sums that the rows which the site has described cannot have.
     """
     about = {} if edge is None else {"about": {"edge": edge}}
@@ -89,25 +111,34 @@ def collect_sums(
     if rows.away is not None:
         rows.absences.note("scores", 0, rows.sites, tuple(answers))
     expected = expected_sums(objective, data.task, len(data.classes), masked=rows.sum_name is not None)
-    sums_of = {site: _by_split(site, answers[site].arrays) for site in sorted(answers)}
+    sums_of = {site: _by_set(site, answers[site].arrays, models) for site in sorted(answers)}
     sets = []
-    for split, of_split in data.splits.items():
-        assert isinstance(of_split, SiteRows)
-        parts = {}
-        for site, by_split in sums_of.items():
-            n_rows = of_split.rows_of_answer.get(site, 0)
-            if n_rows:
-                parts[site] = by_split.get(split, {})
+    for split, model in product(data.splits, models):
+        key, parts = key_of_set(split, model), {}
+        for site, n_rows in _count_rows(data, split, model).items():
+            if n_rows and site in sums_of:
+                parts[site] = sums_of[site].get(key, {})
                 error = rows.sum_errors.get("scores", 0.0)
-                check_sums(site, split, parts[site], expected, n_rows=n_rows, error=error)
+                check_sums(site, key, parts[site], expected, n_rows=n_rows, error=error)
+        if not parts:
+            continue
         if data.task == "binary":
             for site, sums in parts.items():
                 _place_cells(site, sums)
         total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in expected}
-        sets.append(ScoredSet(split, "", tuple(parts), total))
+        sets.append(ScoredSet(split, model, "", tuple(parts), total))
         if rows.by_site:
-            sets += [ScoredSet(split, site, (site,), sums) for site, sums in parts.items()]
+            sets += [ScoredSet(split, model, site, (site,), sums) for site, sums in parts.items()]
     return sets
+
+
+def _count_rows(data: FederatedData, split: str, model: str) -> dict[str, int]:
+    """Return the number of rows of a split that a model predicts, by the sorted names of the answers."""
+    rows = data.splits[split]
+    assert isinstance(rows, SiteRows)
+    trains = np.arange(len(rows.all_sizes)) < data.n_clients
+    counts = rows.sum_by_answer(rows.all_sizes if model == SHARED else np.where(trains, rows.all_sizes, 0))
+    return dict(sorted(counts.items()))
 
 
 def _with_last_model(rows: SiteRows) -> tuple[str, ...] | None:
@@ -115,14 +146,14 @@ def _with_last_model(rows: SiteRows) -> tuple[str, ...] | None:
     return None if rows.away is None else rows.absences.evaluated
 
 
-def _by_split(site: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Sums]:
-    """Return the sums of a site by split. Raises UserError, which names the site, for names of no split."""
+def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) -> dict[str, Sums]:
+    """Return the sums of a site by the keys of the sets. Raises UserError, which names the site, for other names."""
     sums: dict[str, Sums] = {}
     for key, values in arrays.items():
-        split, _, name = key.partition("_")
-        if split not in _SPLITS:
+        split, model, name = split_key(key)
+        if split not in _SPLITS or model not in models:
             raise UserError(f"site '{site}' sent no sum of scores as '{key}': see the log of that site")
-        sums.setdefault(split, {})[name] = values
+        sums.setdefault(key_of_set(split, model), {})[name] = values
     return sums
 
 
@@ -153,11 +184,11 @@ def ask_for_calibration(
     for site, answer, of_site in _ask_each(rows, sets, points):
         expected: dict[str, list[int]] = {}
         for k in of_site:
-            expected.setdefault(sets[k].split, []).append(k)
+            expected.setdefault(sets[k].key, []).append(k)
         if set(answer.arrays) != set(expected):
             raise _no_sums(site)
-        for split, indices in expected.items():
-            values = answer.arrays[split]
+        for key, indices in expected.items():
+            values = answer.arrays[key]
             if values.shape != (len(indices), *shape) or values.dtype != np.float64:
                 raise _no_sums(site)
             error = rows.sum_errors.get("calibration", 0.0)
@@ -175,15 +206,15 @@ def _ask_each(
     names = sorted({site for scored in sets for site in scored.sites})
     sets_of = {name: [k for k, scored in enumerate(sets) if name in scored.sites] for name in names}
     if not rows.by_site:
-        arrays = {scored.split: point[None] for scored, point in zip(sets, points, strict=True)}
+        arrays = {scored.key: point[None] for scored, point in zip(sets, points, strict=True)}
         answers = rows.request_all_or_none("calibration", 0, of=None if rows.away is None else names, arrays=arrays)
         return [(name, answers[name], sets_of[name]) for name in names]
     asked = []
     for name in names:
-        by_split: dict[str, list[np.ndarray]] = {}
+        by_set: dict[str, list[np.ndarray]] = {}
         for k in sets_of[name]:
-            by_split.setdefault(sets[k].split, []).append(points[k])
-        arrays = {split: np.stack(of_split) for split, of_split in by_split.items()}
+            by_set.setdefault(sets[k].key, []).append(points[k])
+        arrays = {key: np.stack(of_set) for key, of_set in by_set.items()}
         answers = rows.request_all_or_none("calibration", 0, of=[name], arrays=arrays)
         asked.append((name, answers[name], sets_of[name]))
     return asked

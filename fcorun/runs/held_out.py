@@ -11,7 +11,7 @@ from fcorun.experiment.classifier_warnings import warn_constant_scores
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
 from fcorun.models.choose_threshold import ChosenThresholds, choose_thresholds, fix_thresholds
 from fcorun.models.curves import Curves, compute_curves
-from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, PREDICTIONS_FILE, TRAIN
+from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
 from fcorun.models.predictions import predict_splits, predictions_csv
 from fcorun.models.scores import tabulate_scores
 from fcorun.models.site_scores import choose_site_threshold, compute_site_scores
@@ -64,13 +64,13 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     """
     experiment = job.experiment
     if isinstance(data.train, SiteRows):
-        if not experiment.has_shared_model:
-            return HeldOutResults({})
+        kinds = {SHARED: experiment.has_shared_model, PERSONAL: experiment.algo.has_personal_models}
         objective = experiment.objective
         thresholds, edge = choose_site_threshold(data, objective, solution, experiment.settings.threshold)
-        scores = compute_site_scores(data, objective, solution, edge)
+        scores = compute_site_scores(data, objective, solution, edge, [kind for kind in kinds if kinds[kind]])
+        warnings = warn_constant_scores([row for row in scores if row["model"] == SHARED], data.classes)
         files = {"scores.csv": csv_text(scores)} if scores else {}
-        return HeldOutResults(files, thresholds, model_warnings=warn_constant_scores(scores, data.classes))
+        return HeldOutResults(files, thresholds, model_warnings=warnings)
     gather = partial(gather_predictions, experiment.objective, data, solution)
     shared_model = solution if experiment.has_shared_model else None
     files = {}

@@ -71,7 +71,7 @@ def check_experiment(experiment: PreparedExperiment) -> None:
             has_relative and experiment.reg.has_free_features
         ),
         f"threshold={settings.threshold} divides two classes by their probabilities: leave it out, or give "
-        "data.task=binary, objective=logistic and an algorithm with a shared model": (
+        "data.task=binary and objective=logistic": (
             settings.threshold != DEFAULT_THRESHOLD and not _has_two_probabilities(experiment)
         ),
         f"threshold={settings.threshold} is chosen by the scores of the shared model, and algo={names['algo']} has "
@@ -115,7 +115,7 @@ def check_selection(experiment: PreparedExperiment, select: PlannedSelection) ->
 def _has_two_probabilities(experiment: PreparedExperiment) -> bool:
     has_probabilities = hasattr(experiment.objective, "probabilities")
     is_binary = isinstance(experiment.data, Sites) and experiment.data.task == "binary"
-    return is_binary and has_probabilities and experiment.has_shared_model
+    return is_binary and has_probabilities
 
 
 def _task_of(experiment: PreparedExperiment) -> str:

@@ -6,6 +6,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.site_folds import check_fold_sizes
 from fcorun.sites.table_options import SiteOptions, TablePolicy
 from fcorun.sites.table_rows import SiteTable, read_site_table
+from fcorun.sites.trained_clients import check_classes_of_trained_clients
 
 
 def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> SiteTable:
@@ -15,6 +16,8 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
     def check_more(table: SiteTable) -> None:
         if table.options.event is not None:
             check_events(table)
+        if plan.experiment.algo.has_personal_models:
+            check_classes_of_trained_clients(table)
         check_fold_sizes(plan, policy, table.clients, table.n_rows[:, 0].tolist())
 
     rules = TablePolicy(policy.min_rows, policy.min_cell, columns)

@@ -109,14 +109,19 @@ def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
     purpose = "scores.csv, of all sites together"
     if data.by_site:
         purpose = "scores.csv, of all sites together and of each site by itself"
-    content, size = "sums of losses and scores of the last model over the rows of each split", "a few for each split"
+    models, sets = "the last model", "each split"
+    if isinstance(experiment.algo, Algorithm) and experiment.algo.has_personal_models:
+        models = "each client's last model"
+        if experiment.has_shared_model:
+            models, sets = f"the last model, and of {models}", "each split and kind of model"
+    content, size = f"sums of losses and scores of {models} over the rows of each split", f"a few for {sets}"
     if data.task == "survival":
         content += ", and counts of events, of comparable pairs of rows of a client, and of concordant ones"
     if data.task == "multiclass":
-        size = "3 for each class and a few more for each split"
+        size = f"3 for each class and a few more for {sets}"
     if data.task == "binary":
-        content += ", and counts of its scores in bins, by class"
-        size = f"{2 * N_BINS} counts, if masked {4 * N_BINS}, and a few sums for each split"
+        content += ", and counts of these scores in bins, by class"
+        size = f"{2 * N_BINS} counts, if masked {4 * N_BINS}, and a few sums for {sets}"
     quantities = []
     rule = ThresholdRule.parse(experiment.settings.threshold)
     if rule.needs_rows:
@@ -125,10 +130,10 @@ def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
         quantities.append(Quantity("score_counts", counts, "once", scored, f"threshold={rule.text}"))
     quantities.append(Quantity("scores", size, "once", content, purpose))
     if data.task == "regression":
-        content = "sums of squares of the targets and of the predictions of the last model, around their means"
-        quantities.append(Quantity("calibration", "3 for each split", "once", content, purpose))
+        content = f"sums of squares of the targets and of the predictions of {models}, around their means"
+        quantities.append(Quantity("calibration", f"3 for {sets}", "once", content, purpose))
     elif data.task == "binary":
-        content = "sums of losses and their derivatives of a line through the scores of the last model"
+        content = f"sums of losses and their derivatives of a line through the scores of {models}"
         times = f"at most {MAX_REQUESTS} times"
-        quantities.append(Quantity("calibration", f"{2 * N_SUMS} for each split", times, content, purpose))
+        quantities.append(Quantity("calibration", f"{2 * N_SUMS} for {sets}", times, content, purpose))
     return quantities

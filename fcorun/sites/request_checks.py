@@ -241,9 +241,12 @@ def _check_run(run: Any, first: Any, plan: Plan, varied: tuple[str, str] | None)
                 raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says {planned}")
 
 
-def check_certified_models(models: Any, plan: Plan, subset: str | None = None) -> None:
-    """Raise UserError unless the plan lists sums of a certificate at such models, on a subset of a selection."""
-    settings = plan.experiment.settings
+def check_certified_models(request: Message, plan: Plan, subset: str | None = None, *, has_started: bool) -> None:
+    """Raise UserError for sums of a certificate at models that the plan does not list, or not at this time.
+
+    ``subset`` is that of a selection, and ``has_started`` whether its runs have begun.
+    """
+    models, settings = request.about["models"], plan.experiment.settings
     begins_path = plan.select is not None and plan.select.range is None and subset is None
     listed = {
         RUN: settings.gap,
@@ -252,6 +255,9 @@ def check_certified_models(models: Any, plan: Plan, subset: str | None = None) -
     }
     if not isinstance(models, str) or not listed.get(models, False):
         raise UserError("the server asked for residuals of a model that the plan does not list")
+    if models == REFERENCE and has_started:
+        raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
+                        "begin the run anew")  # fmt: skip
 
 
 def check_loss_request(request: Message, last: Message | None, has_intercept: bool) -> None:

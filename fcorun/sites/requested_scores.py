@@ -3,6 +3,10 @@
 The threshold is the number of the plan, or the edge of a bin of scores that the rule of the plan has chosen.
 """
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.models.auc_interval import EDGES
@@ -10,6 +14,7 @@ from fcorun.models.binned_threshold import probability_at
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
+from fcorun.sites.results import sort_personal
 from fcorun.sites.score_sums import ScoreSums
 
 
@@ -32,14 +37,20 @@ def threshold_of(scored: Message | None, plan: Plan) -> float:
     return probability_at(plan.experiment.objective, edge)
 
 
-def score_sums_of(scored: Message, plan: Plan, policy: Policy, own_data: FederatedData) -> ScoreSums:
-    """Return the sums of a site's rows for a request with a model. Raises ValueError like ``threshold_of``."""
+def score_sums_of(
+    scored: Message, plan: Plan, policy: Policy, own_data: FederatedData, personal: Mapping[str, np.ndarray] | None
+) -> ScoreSums:
+    """Return the sums of a site's rows for a request with a model. Raises ValueError like ``threshold_of``.
+
+    ``personal`` has the personal models of the site's clients as a record has them; None: the plan trains none.
+    """
     threshold = threshold_of(scored, plan) if scored.name == "scores" else DEFAULT_THRESHOLD
     return ScoreSums(
         plan.experiment.objective,
         own_data,
-        scored.arrays,
+        dict(scored.arrays) if plan.experiment.has_shared_model else None,
         policy.min_cell,
         masked=plan.secure is not None,
         threshold=threshold,
+        personal=None if personal is None else sort_personal(personal, own_data.clients),
     )

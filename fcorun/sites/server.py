@@ -41,7 +41,10 @@ class Server:
         options, ask = self.plan.shared_options, self.connections.ask
         agreement = agree(options, ask("describe", about={"plan": self.plan.digest}))
         if self.plan.secure is not None:
-            _check_splits(agreement, "in secure sums every site takes part in every sum")
+            in_sums = "in secure sums every site takes part in every sum"
+            _check_splits(agreement, in_sums)
+            if self.plan.experiment.algo.has_personal_models:
+                _check_splits(agreement, in_sums, of_personal=True)
         if options.away_rule is not None:
             _check_splits(agreement, "data.away=skip compares sums over some of the sites")
         if options.standardize == "pooled":
@@ -138,13 +141,19 @@ def _x_dtype(agreement: Agreement) -> np.dtype:
     return dtype if agreement.scaling is None or dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _check_splits(agreement: Agreement, why: str) -> None:
-    """Raise UserError, which names a site, unless each site has rows of every split, and so all sums."""
-    owner = np.array(agreement.site_of_client)
-    used = agreement.n_rows.sum(axis=0) > 0
+def _check_splits(agreement: Agreement, why: str, of_personal: bool = False) -> None:
+    """Raise UserError, which names a site, unless each site has rows of every split, and so all sums.
+
+    With ``of_personal``, only rows of clients with training rows count, which have personal models.
+    """
+    owner, n_rows = np.array(agreement.site_of_client), agreement.n_rows
+    if of_personal:
+        n_rows = np.where(n_rows[:, :1] > 0, n_rows, 0)
+    used = n_rows.sum(axis=0) > 0
     for site in np.unique(owner).tolist():
-        missing = used & (agreement.n_rows[owner == site].sum(axis=0) == 0)
+        missing = used & (n_rows[owner == site].sum(axis=0) == 0)
         if missing.any():
             split = SPLITS[int(missing.argmax())]
-            raise UserError(f"site '{site}' has no {split} rows, and {why}: hold out a fraction of the rows, "
+            rows = f"{split} rows" + " of a client with training rows" * of_personal
+            raise UserError(f"site '{site}' has no {rows}, and {why}: hold out a fraction of the rows, "
                             "data.validation=0.2")  # fmt: skip

@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.remote.certificate import REFERENCE
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.errors import UserError
 from fcorun.experiment import build
@@ -40,6 +38,7 @@ from fcorun.sites.request_checks import (
 from fcorun.sites.requested_scores import score_sums_of, threshold_of
 from fcorun.sites.results import check_result, name_client_column, read_result, write_result
 from fcorun.sites.rounding import bound_curvature
+from fcorun.sites.score_sums import ScoreSums
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site_folds import SiteFolds
 from fcorun.sites.table_agreement import Agreement
@@ -84,6 +83,7 @@ class Site:
     _batch: SiteBatch | None = None
     _certificates: SiteCertificates | None = None
     _interval_sums: IntervalSums | None = None
+    _score_sums: ScoreSums | None = None
     _requests: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -255,6 +255,8 @@ class Site:
     def _compute_round(self, request: Message) -> Message:
         number, exchange = int(request.about["round"]), int(request.about["exchange"])
         arrays, work = self._started().answer_round(number, exchange, request.arrays)
+        for name in ("evaluate", "scores"):  # of models before the round
+            self._requests.pop(name, None)
         return Message("round", {}, arrays | {"work": work})
 
     def _evaluate(self, request: Message) -> Message:
@@ -266,19 +268,12 @@ class Site:
         return Message("evaluate", {}, arrays)
 
     def _sum_residuals(self, request: Message) -> Message:
-        self._check_certified_models(request.about["models"])
+        check_certified_models(request, self.plan, self._counts.subset, has_started="start" in self._requests)
         return self._sums_of_certificates().sum_residuals(request, self._requests.get("residuals"))
 
     def _sum_conjugates(self, request: Message) -> Message:
-        self._check_certified_models(request.about["models"])
+        check_certified_models(request, self.plan, self._counts.subset, has_started="start" in self._requests)
         return self._sums_of_certificates().sum_conjugates(request)
-
-    def _check_certified_models(self, models: Any) -> None:
-        """Raise UserError for sums of a certificate at models that the plan does not list, or not at this time."""
-        check_certified_models(models, self.plan, self._counts.subset)
-        if models == REFERENCE and "start" in self._requests:
-            raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
-                            "begin the run anew")  # fmt: skip
 
     def _sums_of_certificates(self) -> SiteCertificates:
         if self._certificates is None:
@@ -286,10 +281,19 @@ class Site:
         return self._certificates
 
     def _sum_scores(self, request: Message) -> Message:
-        """Sum the scores of the model that was evaluated last, or count them for a rule of the threshold."""
+        """Sum the scores of the models that were evaluated last, or count them for a rule of the threshold."""
         self._check_last_model(request.arrays)
-        sums = score_sums_of(request, self.plan, self.policy, self.own_data)
-        return Message(request.name, {}, sums.sum_scores() if request.name == "scores" else sums.count_scores())
+        self._score_sums = self._score(request)
+        arrays = self._score_sums.sum_scores() if request.name == "scores" else self._score_sums.count_scores()
+        return Message(request.name, {}, arrays)
+
+    def _score(self, request: Message) -> ScoreSums:
+        """Return the sums for a request with the model that was evaluated last."""
+        return score_sums_of(request, self.plan, self.policy, self.own_data, self._last_personal_models())
+
+    def _last_personal_models(self) -> dict[str, np.ndarray] | None:
+        """Return the personal models of the first run that was evaluated last; None: the plan trains none."""
+        return next(iter(self._started().personal_models(self._requests["evaluate"].arrays)), None)
 
     def _check_last_model(self, model: Mapping[str, np.ndarray]) -> None:
         """Raise an error unless a model is the one that was evaluated last."""
@@ -300,9 +304,10 @@ class Site:
         """Sum for the calibration of the model whose scores were sent."""
         if "scores" not in self._requests:
             raise UserError("the server asked for a calibration before the scores: begin the run anew")
+        if self._score_sums is None:  # after a restart
+            self._score_sums = self._score(self._requests["scores"])
         n_points = 1 + self.plan.shared_options.by_site
-        sums = score_sums_of(self._requests["scores"], self.plan, self.policy, self.own_data)
-        return Message("calibration", {}, sums.sum_calibration(request.arrays, n_points))
+        return Message("calibration", {}, self._score_sums.sum_calibration(request.arrays, n_points))
 
     def _sum_for_intervals(self, request: Message) -> Message:
         """Sum for intervals of the coefficients, over all training rows."""
@@ -318,7 +323,7 @@ class Site:
         contents, model = read_result(request.arrays)
         self._check_last_model(model)
         check_result(contents, self.own_data, threshold := threshold_of(self._requests.get("scores"), self.plan))
-        self.personal = next(iter(self._started().personal_models(self._requests["evaluate"].arrays)), None)
+        self.personal = self._last_personal_models()
         folder, experiment, own = self.result_folder, self.plan.experiment, self.own_data
         if folder is not None:
             config = name_client_column(self.plan.config_of(self.points[0]), self.options.client)
@@ -364,7 +369,7 @@ class Site:
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the state by one that ``save_state`` returned; no arrays stand for the state before any request."""
         self._requests, self._batch, self._data, self._own_data, self._experiment = {}, None, None, None, None
-        self._certificates = self._interval_sums = self._folds = None
+        self._certificates = self._interval_sums = self._score_sums = self._folds = None
         counts = json.loads(arrays[_COUNTS].tobytes()) if _COUNTS in arrays else {}
         self._counts = RequestCounts(self.plan, Counter(counts))
         if _FIRST_START in arrays:

@@ -75,15 +75,20 @@ def test_personal_models_and_their_metrics_are_those_of_pooled_rows(overrides, t
 
 @pytest.mark.slow
 def test_personal_models_of_several_clients_at_a_site(tmp_path):
-    plan = plan_of(*DITTO, "data.client=ward", "data.validation=0")
+    """A client that is held out wholly has no model, and its rows are scored by the shared model alone."""
+    plan = plan_of(*DITTO, "data.client=ward", "data.test=[ax]")
     for name in NAMES:
         rows = pd.read_csv(f"{name}.csv")
         rows.assign(ward=name + rows["ward"]).to_csv(f"{name}.csv", index=False)
-    sites = sites_of(plan)
-    _, comparison = try_plan(plan, sites, tmp_path / "out")
+    sites = sites_of(plan, Policy(min_rows=2))
+    record, comparison = try_plan(plan, sites, tmp_path / "out")
     assert comparison.difference < 1e-12
-    assert not_none(sites["a"].personal)["client"].tolist() == ["ax", "ay", "az"]
-    assert not_none(sites["a"].personal)["weights"].shape[0] == 3
+    assert not_none(sites["a"].personal)["client"].tolist() == ["ay", "az"]
+    assert not_none(sites["a"].personal)["weights"].shape[0] == 2
+    sets = [("train", "shared"), ("train", "personal"), ("validation", "shared"), ("validation", "personal")]
+    scores = not_none(record.scores).set_index(["set", "model"])
+    assert scores.index.tolist() == [*sets, ("test", "shared")]
+    assert scores.loc[("validation", "personal"), "n"] == scores.loc[("validation", "shared"), "n"] > 0
 
 
 @pytest.mark.slow
@@ -240,6 +245,8 @@ def test_what_a_plan_of_personal_models_lists_and_refuses(tmp_path):
     contents = {quantity.message: quantity.content for quantity in plan.quantities}
     assert contents["round"].endswith("personal models are not sent")
     assert "personal models" in contents["evaluate"]
+    assert "each client's last model" in contents["scores"]
+    assert "each client's last model" in contents["calibration"]
     with fails("save_personal=false", "leave it out"):
         plan_of(*DITTO, "save_personal=false")
     binary = ("data.task=binary", "data.positive=x", "data.target=ward", "data.only=[age,bmi]", "objective=logistic")

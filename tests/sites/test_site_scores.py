@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import fails
-from scored_sites import COST, ILL, WARD, compare, of_all_clients, plan_of, scores_of, sites_of
+from scored_sites import COST, DITTO, ILL, LOCAL, WARD, compare, of_all_clients, plan_of, scores_of, sites_of
 from site_tables import frames
 
 from fcorun.experiment.classifier_warnings import warn_constant_scores
@@ -26,21 +26,24 @@ from fcorun.sites.table_options import SiteOptions
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [COST, pytest.param(WARD, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("task", [COST, WARD, (*WARD, "algo=pfedme"), (*ILL, *DITTO), (*COST, *LOCAL)])
 def test_scores_are_those_of_the_pooled_rows(tmp_path, task):
     found, pooled = scores_of(plan_of(*task), tmp_path / "out")
     pooled = of_all_clients(pooled)
     assert set(found["client"].fillna("")) == {""}
-    assert len(found) == len(pooled) == 2
+    n_models = {"algo=pfedme": 2, DITTO[-1]: 2}.get(task[-1], 1)
+    assert len(found) == len(pooled) == 2 * n_models
+    assert found[["set", "model"]].values.tolist() == pooled[["set", "model"]].values.tolist()
     compare(found, pooled)
 
 
 @pytest.mark.slow
 def test_masked_scores_have_the_interval_of_those_without_masks(tmp_path):
     pytest.importorskip("cryptography", reason="secure sums need cryptography: pip install 'fcorun[sites]'")
-    found, pooled = scores_of(plan_of(*ILL, secure={}), tmp_path / "out")
+    found, pooled = scores_of(plan_of(*ILL, *DITTO, secure={}), tmp_path / "out")
+    assert found["model"].tolist() == ["shared", "personal"] * 2
     compare(found, of_all_clients(pooled), tolerance=1e-5)
-    plain, _ = scores_of(plan_of(*ILL), tmp_path / "plain")
+    plain, _ = scores_of(plan_of(*ILL, *DITTO), tmp_path / "plain")
     for name in ("auc_low", "auc_high"):
         np.testing.assert_allclose(found[name], plain[name], atol=1e-9)
 
@@ -56,15 +59,16 @@ def test_no_site_counts_a_small_cell_even_for_masks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [ILL, pytest.param(COST, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("task", [ILL, (*COST, *DITTO)])
 def test_owners_may_allow_scores_by_site(tmp_path, task):
     plan = plan_of(*task, "data.by_site=true")
     with fails("data.by_site=true", "policy.by_site of this site refuses"):
         sites_of(plan)
     found, pooled = scores_of(plan, tmp_path / "out", Policy(by_site="allow"))
-    found = found.fillna({"client": ""}).sort_values(["set", "client"]).reset_index(drop=True)
-    compare(found, pooled.sort_values(["set", "client"]).reset_index(drop=True).assign(client=found["client"]))
-    assert found["client"].tolist() == ["", "aarau", "bern", "chur"] * 2
+    order = ["set", "model", "client"]
+    found = found.fillna({"client": ""}).sort_values(order).reset_index(drop=True)
+    compare(found, pooled.sort_values(order).reset_index(drop=True).assign(client=found["client"]))
+    assert found["client"].tolist() == ["", "aarau", "bern", "chur"] * (4 if DITTO[0] in task else 2)
     with fails("--secure", "data.by_site=true"):
         plan_of(*task, "data.by_site=true", secure={})
 
