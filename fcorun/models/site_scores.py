@@ -82,7 +82,7 @@ def compute_site_scores(
     assert isinstance(rows, SiteRows)
     if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in solution.values()):
         return []
-    sets = collect_sums(data, objective, rows, solution, models, edge)
+    sets = collect_sums(data, objective, rows, solution, models, edge=edge)
     table = []
     for scored, scores in zip(sets, _SCORES_OF[data.task](rows, sets), strict=True):
         row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
