@@ -37,6 +37,8 @@ class Traits:
         hierarchy: "some" if the algorithm also works with edges between clients and server, and on a graph of clients
             without a server, because the mean of its states has a meaning; "only" if it needs edges; "graph" if it
             needs a graph; "" if it needs a server.
+        restores_domain: True if ``root`` and ``output`` make a point of the domain of psi and of the mirror map from
+            any mean of messages, such as of dual states, or by a prox. Others mix points of the domain as they are.
         exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
             (psi = 0), "composite" (any psi) or "" (none).
         exact_with_one_step: the same, for rounds of one step of all clients with all their data.
@@ -71,6 +73,7 @@ class Traits:
     needs_convex_psi: bool = False
     deterministic: bool = False
     hierarchy: Literal["some", "only", "graph", ""] = ""
+    restores_domain: bool = False
     exact: Literal["smooth", "composite", ""] = ""
     exact_with_one_step: Literal["smooth", "composite", ""] = ""
     robust_to_uneven_steps: bool = False

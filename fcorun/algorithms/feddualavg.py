@@ -19,7 +19,12 @@ class FedDualAvg(TwoRateAlgorithm):
 
     source = "algorithm 3 of @yuan2021"
     traits = Traits(
-        needs_convex_psi=True, mirrored=True, hierarchy="some", exact_with_one_step="composite", growing_broadcasts=True
+        needs_convex_psi=True,
+        mirrored=True,
+        hierarchy="some",
+        restores_domain=True,
+        exact_with_one_step="composite",
+        growing_broadcasts=True,
     )
 
     def init(self, problem, w0):

@@ -22,6 +22,7 @@ class FedDualAvgOSP(TwoRateAlgorithm):
         needs_convex_psi=True,
         mirrored=True,
         hierarchy="some",
+        restores_domain=True,
         exact_with_one_step="smooth",
         decays_to_zero=True,
         growing_broadcasts=True,

@@ -13,6 +13,7 @@ EXACT_GOSSIP = Traits(
     needs_convex_psi=True,
     deterministic=True,
     hierarchy="graph",
+    restores_domain=True,
     exact="composite",
     uploads="points",
 )

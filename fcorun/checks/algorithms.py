@@ -236,6 +236,19 @@ def _last_sending_round(case: AlgorithmCase) -> int:
     return sum(case.algorithm.sends_in_round(number) for number in range(ROUNDS))
 
 
+def check_restores_domain(case: AlgorithmCase) -> None:
+    """Require a point of the constraint's set from a mean of messages that lies outside, in the algorithm's states."""
+    federation = engine_of(case.config("reg=simplex", "objective.intercept=false")).federation
+    algorithm, problem = federation.algorithm, federation.problem
+    node, _ = algorithm.init(problem, problem.initial_point(problem.zeros(federation.precision)))
+    mean = jax.tree.map(lambda v: v + jnp.sin(jnp.arange(v.size, dtype=v.dtype)).reshape(v.shape), node)
+    state = algorithm.root(problem.for_side("client"), node, algorithm.edge_upload(mean))
+    for name, value in algorithm.output(problem.for_side("server"), state).items():
+        distance = float(problem.regularizer.violation(value))  # type: ignore[attr-defined]
+        require(distance < 1e-5, f"'{name}' should be in the set of reg=simplex after a mean outside of it, for its "
+                                 f"traits say restores_domain=True, and is {distance:.2g} away")  # fmt: skip
+
+
 # ---------------------------------------------------------------- precision and devices
 
 
@@ -326,6 +339,11 @@ def _reason_always_sends(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("it sends in all rounds" if _last_sending_round(case) == ROUNDS else "")
 
 
+def _reason_mixes_points(case: AlgorithmCase) -> str:
+    claims = case.traits.restores_domain
+    return _reason_baseline(case) or ("" if claims else "its traits do not say that it restores the domain")
+
+
 def _reason_no_metrics(case: AlgorithmCase) -> str:
     return "" if _declared_metrics(case) else "it declares no metrics"
 
@@ -344,6 +362,7 @@ CHECKS: tuple[Check[AlgorithmCase], ...] = (
     Check("a grid gives the numbers of single runs", check_grid_equals_single_runs, _reason_baseline),
     Check("its metrics are finite, and monotone if they say so", check_declared_metrics, _reason_no_metrics),
     Check("rounds without messages keep its model", check_rounds_without_messages, _reason_always_sends),
+    Check("restores the domain of psi from any mean", check_restores_domain, _reason_mixes_points),
     Check("float64", check_float64, _reason_baseline),
     Check("on two devices as on one", check_two_devices, _reason_one_device),
     Check("reaches the optimum", check_reaches_optimum, reason_not_exact),

@@ -227,6 +227,13 @@ class Topology(CheckedObject, ABC):
         """Return the traits of an algorithm with the meaning of what passes the uplink: by default its uploads."""
         return traits
 
+    def restores_domain(self, traits: Traits) -> bool:
+        """Return whether what receives compressed messages brings its model back into the domain of psi.
+
+        By default the server does so if the algorithm applies psi there.
+        """
+        return "server" in traits.psi_sides
+
     def describe(self, links: Any) -> dict[str, float]:
         """Return numbers on the links for the summary of a record."""
         return {}

@@ -16,6 +16,7 @@ from fcorun.config import AUTO
 from fcorun.errors import UserError
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.regularizers.base import Constraint
+from fcorun.regularizers.none import NoRegularizer
 
 Feedback = Literal["auto", "none", "ef", "ef21", "diana"]
 
@@ -98,7 +99,7 @@ class Compressor(Channel):
             if traits.feedback:
                 user, mend = f"algo={algo}", "choose uplink=randk, qsgd or natural"
             raise UserError(f"{user} needs an unbiased compressor, and uplink={name} is biased: {mend}")
-        _check_constraint(plugins, names, "uplink")
+        _check_domain(plugins, names, "uplink")
 
     def check_downlink(self, plugins, names, settings):
         """Refuse what a broadcast with memory, "ef21", would spoil. Raises UserError."""
@@ -113,7 +114,7 @@ class Compressor(Channel):
         self.check_counted_broadcasts(plugins["algo"], names)
         if not isinstance(plugins["mirror"], Euclidean):
             raise UserError(f"{name} leaves the domain of mirror={names['mirror']}: leave one of them out")
-        _check_constraint(plugins, names, "downlink")
+        _check_domain(plugins, names, "downlink")
 
     def client_memory(self, upload):
         if self.feedback == "none":
@@ -161,12 +162,28 @@ class Compressor(Channel):
         return max(declared_bytes - saved, 0)
 
 
-def _check_constraint(plugins: Mapping[str, Any], names: Mapping[str, str], section: str) -> None:
-    """Refuse a constraint that the server would not restore after a compressed message. Raises UserError."""
-    if isinstance(plugins["reg"], Constraint) and plugins["reg"].applied_by == "client":
-        raise UserError(f"{section}={names[section]} moves the server's model out of the set of reg={names['reg']}, "
-                        "and with reg.applied_by=client the server does not project onto it: give reg.applied_by=both"
-                        )  # fmt: skip
+def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section: str) -> None:
+    """Refuse a constraint or a mirror map if compressed messages move models out of its domain for good.
+
+    Raises UserError.
+    """
+    algo, topology, reg = plugins["algo"], plugins["topology"], plugins["reg"]
+    user, sides = f"{section}={names[section]}", algo.traits.psi_sides
+    domains = []
+    if isinstance(reg, Constraint) and sides:
+        domains.append(f"the set of reg={names['reg']}")
+    if topology.has_nodes and not plugins["mirror"].domain_contains(NoRegularizer()):
+        domains.append(f"the domain of mirror={names['mirror']}")
+    if domains and not topology.restores_domain(algo.traits):
+        reason = f"the server of algo={names['algo']} applies no psi"
+        other = "choose an algo with psi on the server, which fcorun list algo shows"
+        if topology.has_nodes:
+            reason = f"the nodes of algo={names['algo']} mix them as they are"
+            other = "give algo=feddualavg, whose nodes mix dual states"
+        raise UserError(f"{user} moves models out of {domains[0]}, and {reason}: leave {user} out, or {other}")
+    if isinstance(reg, Constraint) and reg.applied_by == "client" and "server" in sides:
+        raise UserError(f"{user} moves models out of the set of reg={names['reg']}, and with reg.applied_by=client "
+                        "nothing projects them back: give reg.applied_by=both")  # fmt: skip
 
 
 def upload_errors(uplink: Channel, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float]:

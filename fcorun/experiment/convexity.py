@@ -6,7 +6,7 @@ from fcorun.algorithms.base import Baseline
 from fcorun.config import Settings
 from fcorun.errors import UserError
 from fcorun.objectives.base import Objective
-from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.base import Constraint, Regularizer
 
 
 def are_convex(*plugins: Objective | Regularizer) -> bool:
@@ -49,9 +49,16 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
 
 
 def check_convex_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
-    """Refuse a psi that is not convex where the algorithm needs a convex one. Raises UserError."""
-    if plugins["algo"].traits.needs_convex_psi and declared_convexity(plugins["reg"]) is False:
+    """Refuse a psi that is not convex where the algorithm, or means of models, need a convex one. Raises UserError."""
+    traits, topology = plugins["algo"].traits, plugins["topology"]
+    is_convex = declared_convexity(plugins["reg"]) is not False
+    if traits.needs_convex_psi and not is_convex:
         raise UserError(
             f"algo={names['algo']} needs a convex psi, and reg={names['reg']} is not convex: choose another reg, or "
             "an algo that takes it: fcorun list algo shows which need a convex psi"
         )
+    takes_means = (topology.has_nodes or topology.edge_rounds is not None) and not traits.restores_domain
+    if takes_means and traits.psi_sides and isinstance(plugins["reg"], Constraint) and not is_convex:
+        raise UserError(f"topology={names['topology']} takes means of models, which leave the set of "
+                        f"reg={names['reg']}, because it is not convex: leave topology out, or choose another reg"
+                        )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import choice_names, flat, plugin_class, small_for
+from helpers import choice_names, flat, plugin_class, small_for, traits_of
 
 from fcorun import grid, run, run_grid
 from fcorun.algorithms import Algorithm, Baseline
@@ -11,10 +11,12 @@ from fcorun.checks.algorithms import (
     AlgorithmCase,
     check_contract,
     check_reaches_optimum,
+    check_restores_domain,
     check_rounds_without_messages,
     check_two_devices,
 )
-from fcorun.checks.check import never_skip
+from fcorun.checks.check import Violation, never_skip
+from fcorun.errors import UserError
 
 FEDERATED = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 BASELINES = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Baseline)]
@@ -25,7 +27,7 @@ def test_every_choice_is_an_algorithm_or_a_baseline():
 
 
 # in tests/engine/test_devices.py, test_proximal.py, and below
-TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum, check_rounds_without_messages)
+TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum, check_rounds_without_messages, check_restores_domain)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,18 @@ def test_every_algorithm_obeys_its_laws(check, case):
 @pytest.mark.parametrize("name", [name for name in FEDERATED if plugin_class("algo", name).sending_rounds is not None])
 def test_rounds_without_messages_keep_the_model(name):
     check_rounds_without_messages(AlgorithmCase(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name in FEDERATED if traits_of(name).hierarchy and traits_of(name).psi_sides]
+)
+def test_an_algorithm_restores_the_domain_of_psi_if_and_only_if_it_says_so(name):
+    if traits_of(name).restores_domain:
+        check_restores_domain(AlgorithmCase(name))
+    else:
+        with pytest.raises((Violation, UserError)):  # fedavg_subgradient takes no constraint
+            check_restores_domain(AlgorithmCase(name))
 
 
 @pytest.mark.parametrize("name", BASELINES)

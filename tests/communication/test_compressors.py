@@ -196,8 +196,11 @@ def test_refusals():
         prepare(small_for("fedavg", "uplink=topk", "uplink.fraction=0"))
     on_clients = ("reg=simplex", "reg.applied_by=client", "clients_per_round=null")
     for section in ("uplink", "downlink"):
-        with fails(f"{section}=topk moves the server's model out of the set of reg=simplex", "reg.applied_by=both"):
+        with fails(f"{section}=topk moves models out of the set of reg=simplex", "reg.applied_by=both"):
             prepare(small_for("fedmid", *on_clients, f"{section}=topk"))
     prepare(small_for("fedmid", "reg=simplex", "uplink=topk"))
+    for section in ("uplink", "downlink"):
+        with fails("moves models out of the set of reg=simplex", "server of algo=fsvrg applies no psi"):
+            prepare(small_for("fsvrg", "reg=simplex", f"{section}=topk"))
     with fails("uplink.levels=0"):
         prepare(small_for("fedavg", "uplink=qsgd", "uplink.levels=0"))

@@ -295,6 +295,16 @@ def test_advice_knows_that_gossip_does_not_reach_the_optimum(overrides, words, t
         (["topology.graph=columns.csv"], ["topology.graph=columns.csv has no column 'client'"]),
         (["topology.graph=erdos_renyi", "topology.probability=0"], ["erdos_renyi is not connected", "probability"]),
         (["algo=centralized"], ["algo=centralized", "topology"]),
+        (
+            ["algo=fedmid", "reg=simplex", "uplink=qsgd"],
+            ["moves models out of the set of reg=simplex", "algo=feddualavg"],
+        ),
+        (["algo=prox_dasa", "reg=simplex", "uplink=qsgd"], ["nodes of algo=prox_dasa mix them as they are"]),
+        (
+            ["algo=fedmid", "mirror=entropy", "reg=l1", "uplink=qsgd", "algo.client_lr=0.01", "algo.server_lr=1"],
+            ["uplink=qsgd moves models out of the domain of mirror=entropy", "algo=feddualavg"],
+        ),
+        (["algo=fedmid", "reg=l0_ball"], ["means of models, which leave the set of reg=l0_ball", "topology out"]),
         (["topology=star", "algo=nids"], ["algo=nids works without a server: give topology=graph"]),
         (["topology=tree", "algo=nids"], ["algo=nids works without a server: give topology=graph"]),
     ],
@@ -309,6 +319,19 @@ def test_what_a_graph_lacks_is_refused(overrides, words, tmp_path):
         experiment = prepare(ragged(tmp_path, *defaults, *overrides, sizes=SIZES))
         build_engine(experiment, load_data(experiment))
         _ = experiment.identity
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("algo=nids", "reg=simplex", "reg.applied_by=client"),
+        ("algo=feddualavg", "reg=simplex", "mirror=entropy", "algo.client_lr=0.01", "algo.server_lr=1"),
+        ("algo=fedmid", "reg=l1", "mirror=p_norm", "algo.client_lr=0.01", "algo.server_lr=1"),
+        ("algo=fedgd", "reg=simplex"),  # ignores psi
+    ],
+)
+def test_compressed_messages_that_leave_no_domain_are_taken(overrides, tmp_path):
+    prepare(ragged(tmp_path, GRAPH, "uplink=qsgd", "clients_per_round=null", *overrides, sizes=SIZES))
 
 
 def test_a_torus_of_a_prime_number_of_clients_is_refused():
