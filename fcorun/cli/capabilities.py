@@ -52,6 +52,7 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
             "mirror maps": traits.mirrored,
             "topology=tree": traits.hierarchy == "some",
             "topology=graph": traits.hierarchy == "some" and not algorithm.has_personal_models,
+            "restores the domain of psi": traits.restores_domain,
             "needs topology=graph": traits.hierarchy == "graph",
             "needs topology=tree": traits.hierarchy == "only",
             "exact": traits.exact == "composite",

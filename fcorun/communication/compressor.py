@@ -176,10 +176,10 @@ def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section:
         domains.append(f"the domain of mirror={names['mirror']}")
     if domains and not topology.restores_domain(algo.traits):
         reason = f"the server of algo={names['algo']} applies no psi"
-        other = "choose an algo with psi on the server, which fcorun list algo shows"
+        other = "choose an algo with psi on the server: fcorun list algo shows which"
         if topology.has_nodes:
             reason = f"the nodes of algo={names['algo']} mix them as they are"
-            other = "give algo=feddualavg, whose nodes mix dual states"
+            other = "choose an algo that restores the domain of psi: fcorun list algo shows which do"
         raise UserError(f"{user} moves models out of {domains[0]}, and {reason}: leave {user} out, or {other}")
     if isinstance(reg, Constraint) and reg.applied_by == "client" and "server" in sides:
         raise UserError(f"{user} moves models out of the set of reg={names['reg']}, and with reg.applied_by=client "
