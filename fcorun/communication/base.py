@@ -131,6 +131,14 @@ class CohortRound(Protocol):
         """
         ...
 
+    def send_to_root(self, messages: PyTree, memory: PyTree, present: jax.Array) -> tuple[PyTree, PyTree]:
+        """Return what the root receives of the messages of E edges through the uplink, and the memory.
+
+        Messages are stacked along a leading axis E. An edge that is not ``present`` (E,) sends nothing, and keeps its
+        memory, of ``Topology.edges_use_uplink``.
+        """
+        ...
+
     def update_nodes(self, nodes: PyTree, means: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the states of a graph's clients after their means by ``Algorithm.root``, and all their work, (3,).
 
@@ -164,6 +172,14 @@ class Topology(CheckedObject, ABC):
         A client draws minibatches and a key for each of them.
         """
         return None
+
+    @property
+    def edges_use_uplink(self) -> bool:
+        """True if what edges send to the root passes the uplink, which then has a memory at each receiver of uploads.
+
+        The memory is the last part of ``RoundState.memory``.
+        """
+        return False
 
     @property
     def waits_for_cohort(self) -> bool:
@@ -226,13 +242,6 @@ class Topology(CheckedObject, ABC):
     def traits_of_messages(self, traits: Traits) -> Traits:
         """Return the traits of an algorithm with the meaning of what passes the uplink: by default its uploads."""
         return traits
-
-    def restores_domain(self, traits: Traits) -> bool:
-        """Return whether what receives compressed messages brings its model back into the domain of psi.
-
-        By default the server does so if the algorithm applies psi there.
-        """
-        return "server" in traits.psi_sides
 
     def describe(self, links: Any) -> dict[str, float]:
         """Return numbers on the links for the summary of a record."""

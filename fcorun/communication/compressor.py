@@ -167,23 +167,27 @@ def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section:
 
     Raises UserError.
     """
-    algo, topology, reg = plugins["algo"], plugins["topology"], plugins["reg"]
-    user, sides = f"{section}={names[section]}", algo.traits.psi_sides
-    domains = []
-    if isinstance(reg, Constraint) and sides:
-        domains.append(f"the set of reg={names['reg']}")
-    if topology.has_nodes and not plugins["mirror"].domain_contains(NoRegularizer()):
-        domains.append(f"the domain of mirror={names['mirror']}")
-    if domains and not topology.restores_domain(algo.traits):
-        reason = f"the server of algo={names['algo']} applies no psi"
-        other = "choose an algo with psi on the server: fcorun list algo shows which"
-        if topology.has_nodes:
-            reason = f"the nodes of algo={names['algo']} mix them as they are"
-            other = "choose an algo that restores the domain of psi: fcorun list algo shows which do"
-        raise UserError(f"{user} moves models out of {domains[0]}, and {reason}: leave {user} out, or {other}")
-    if isinstance(reg, Constraint) and reg.applied_by == "client" and "server" in sides:
-        raise UserError(f"{user} moves models out of the set of reg={names['reg']}, and with reg.applied_by=client "
-                        "nothing projects them back: give reg.applied_by=both")  # fmt: skip
+    traits, algo, topology = plugins["algo"].traits, names["algo"], plugins["topology"]
+    constrains = isinstance(plugins["reg"], Constraint) and bool(traits.psi_sides)
+    user, domain = f"{section}={names[section]}", f"the set of reg={names['reg']}"
+    to_root = topology.edges_use_uplink and section == "uplink"
+    if not traits.restores_domain and (topology.has_nodes or to_root):
+        whose, mend = ("nodes", user) if topology.has_nodes else ("edges", "topology.compress_edges")
+        bounded = not plugins["mirror"].domain_contains(NoRegularizer())
+        domain = f"the domain of mirror={names['mirror']}" if bounded else domain
+        if constrains or bounded:
+            raise UserError(f"{user} moves models out of {domain}, and algo={algo} takes means of {whose} as they are: "
+                            f"leave {mend} out, or choose an algo that restores the domain of psi: fcorun list algo "
+                            "shows which do")  # fmt: skip
+    if not constrains:
+        return
+    if "server" not in traits.psi_sides and not topology.has_nodes:
+        raise UserError(f"{user} moves models out of {domain}, and the server of algo={algo} applies no psi: leave "
+                        f"{user} out, or choose an algo with psi on the server: fcorun list algo shows which"
+                        )  # fmt: skip
+    if "server" in traits.psi_sides and plugins["reg"].applied_by == "client":
+        raise UserError(f"{user} moves models out of {domain}, and with reg.applied_by=client nothing projects them "
+                        "back: give reg.applied_by=both")  # fmt: skip
 
 
 def upload_errors(uplink: Channel, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float]:

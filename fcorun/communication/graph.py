@@ -152,9 +152,6 @@ class Graph(Topology):
         """Return the traits of states, which do not vanish at the optimum."""
         return traits if traits.uploads == "exact" else replace(traits, uploads="points")
 
-    def restores_domain(self, traits):
-        return traits.restores_domain
-
     def count_receivers(self, links):
         return len(links.neighbours)
 

@@ -30,7 +30,8 @@ class RoundState(NamedTuple):
 
     Attributes:
         server: the state of the topology: by default the server's state.
-        memory: the memory of the uplink at the receivers of uploads, and of the downlink at the server.
+        memory: the memory of the uplink at the receivers of uploads, of the downlink at the server, and of the uplink
+            at edges if they send by it, in this order.
         clients: the state of each client of the cohort, and the memory of the channel there, with a leading axis S.
     """
 

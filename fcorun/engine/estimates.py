@@ -88,7 +88,7 @@ def message_bytes(
         broadcasts.append(_check_bytes(downlink.upload_bytes(broadcast, declared), "upload_bytes", downlink))
     idle_clients = cohort_size - algorithm.count_local_clients(cohort_size)
     edge_upload = tree_bytes(shapes.edge_upload)
-    if federation.topology.has_nodes:  # which send it to each other
+    if federation.topology.has_nodes or federation.topology.edges_use_uplink:
         edge_upload = _check_bytes(uplink.upload_bytes(shapes.edge_upload, edge_upload), "upload_bytes", uplink)
     edge_broadcast = algorithm.broadcast_bytes(shapes.broadcasts[-1])  # edges receive what the root sends unchanged
     return MessageBytes(tuple(uploads), tuple(broadcasts), edge_upload, edge_broadcast, idle_clients)
@@ -99,7 +99,7 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
     if not federation.channels.has_downlink:
         return 0
     downlink, cohort_size = federation.downlink, federation.schedule.cohort_size
-    memories = jax.tree.map(lambda v: np.asarray(v[run]), state["memory"][len(federation.shapes.broadcasts) :])
+    memories = jax.tree.map(lambda v: np.asarray(v[run]), _downlink_memory(federation, state))
     listeners = federation.topology.count_listeners(federation.links)
     if listeners is None:
         by_exchange = tuple(downlink.counted_bytes(memory) for memory in memories)
@@ -111,6 +111,12 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
         for edges in of_edges
         for count, memory in zip(listeners, edges, strict=True)
     )
+
+
+def _downlink_memory(federation: Federation, state: PyTree) -> PyTree:
+    """Return the memories of the downlink, one for each exchange, which follow those of the uplink."""
+    n_exchanges = len(federation.shapes.broadcasts)
+    return state["memory"][n_exchanges : 2 * n_exchanges]
 
 
 def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:

@@ -148,6 +148,8 @@ class Federation:
     @cached_property
     def needs_server_key(self) -> bool:
         """Return whether the algorithm or a channel may read a random key of the server."""
+        if self.topology.edges_use_uplink and not isinstance(self.uplink, Identity):
+            return True
         return self.channels.needs_server_key or "server_key" in self.shapes.accessed
 
     def draw_rounds(self, seed: int, start: int, count: int) -> Rounds:
@@ -196,9 +198,12 @@ class Federation:
             start = Vector(w0) if w0 else problem.initial_point(z0)
             server, client = algorithm.init(replace(problem, key_bits=key), start)
             clients = (client, channels.client_memory(sent), *self.topology.client_memory(server))
+            memory = channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)
+            if self.topology.edges_use_uplink:
+                memory = (*memory, channels.uplink.client_memory(self.shapes.edge_upload))
             return {
                 "server": self.topology.initial_state(server, self.links, self.shapes.uploads),
-                "memory": stack(n_receivers, channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)),
+                "memory": stack(n_receivers, memory),
                 "clients": stack(n_states, clients),
                 "diverged": jnp.zeros((), jnp.int32),
             }

@@ -20,7 +20,7 @@ from fcorun.problem.problem import Problem
 from fcorun.problem.random_keys import fold_key, wrap_key
 
 # Numbers folded into a random key, one for each use; 1 is folded in by ``LocalData.key`` and ``Problem.key``.
-_EDGES, _ROOT, _FIRST_EXCHANGE, _DOWNLINK = 2, 3, 4, 5
+_EDGES, _ROOT, _FIRST_EXCHANGE, _DOWNLINK, _TO_ROOT = 2, 3, 4, 5, 6
 
 
 def commit(state: PyTree, new: RoundState, cohort: jax.Array, number: jax.Array, full_participation: bool) -> PyTree:
@@ -114,18 +114,29 @@ class Round:
 
     def send_messages(self, messages: PyTree, clients: PyTree) -> tuple[PyTree, PyTree]:
         """Return what neighbours receive of the messages of a graph's clients, and the clients' states."""
-        uplink, _ = self.channels
-        if type(uplink).send is Identity.send:
+        if type(self.channels.uplink).send is Identity.send:
             return messages, clients
+        states, (memory,) = clients
+        received, memory = self._send_each(messages, memory, self.draws.keys)
+        return received, (states, (memory,))
+
+    def send_to_root(self, messages: PyTree, memory: PyTree, present: jax.Array) -> tuple[PyTree, PyTree]:
+        """Return what the root receives of the messages of the edges, and the memory, whose last part is theirs."""
+        if type(self.channels.uplink).send is Identity.send:
+            return messages, memory
+        assert self.draws.server_key is not None
+        keys = _fold_numbers(fold_key(self.draws.server_key[0], _TO_ROOT), len(present))
+        received, new_memory = self._send_each(messages, memory[-1], keys)
+        return received, (*memory[:-1], _keep_absent(present, new_memory, memory[-1]))
+
+    def _send_each(self, messages: PyTree, memory: PyTree, keys: jax.Array) -> tuple[PyTree, PyTree]:
+        """Send the messages of several senders through the uplink, all stacked."""
 
         def send(message, memory, key_bits):
-            received, own_memory = uplink.send(copy_tree(message), copy_tree(memory[0]), wrap_key(key_bits))
-            return received, (own_memory,)
+            return self.channels.uplink.send(copy_tree(message), copy_tree(memory), wrap_key(key_bits))
 
-        states, memory = clients
         untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        received, memory = vmap_runs(send, (0, 0, 0), messages, memory, self.draws.keys, sequential=untraced)
-        return received, (states, memory)
+        return vmap_runs(send, (0, 0, 0), messages, memory, keys, sequential=untraced)
 
     def update_nodes(self, nodes: PyTree, means: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the states of the clients of a graph after their means, and all their work."""
@@ -227,8 +238,7 @@ class RoundExchange:
         """Return a random key for each of several receivers, (E, 2); None where nothing reads the server's key."""
         if draws.server_key is None:
             return None
-        key = fold_key(draws.server_key, _EDGES)
-        return jax.vmap(lambda number: fold_key(key, number))(jnp.arange(count))
+        return _fold_numbers(fold_key(draws.server_key, _EDGES), count)
 
     def _fold_exchange(self, key: jax.Array) -> jax.Array:
         """Return a key for this exchange."""
@@ -344,6 +354,11 @@ class RoundExchange:
             return upload, (state, memory), work
 
         return compute
+
+
+def _fold_numbers(key: jax.Array, count: int) -> jax.Array:
+    """Return the bits of a key for each number below ``count``, (count, 2)."""
+    return jax.vmap(lambda number: fold_key(key, number))(jnp.arange(count))
 
 
 def _all_finite(array: jax.Array) -> jax.Array:

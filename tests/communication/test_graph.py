@@ -299,10 +299,10 @@ def test_advice_knows_that_gossip_does_not_reach_the_optimum(overrides, words, t
             ["algo=fedmid", "reg=simplex", "uplink=qsgd"],
             ["moves models out of the set of reg=simplex", "restores the domain"],
         ),
-        (["algo=prox_dasa", "reg=simplex", "uplink=qsgd"], ["nodes of algo=prox_dasa mix them as they are"]),
+        (["algo=prox_dasa", "reg=simplex", "uplink=qsgd"], ["algo=prox_dasa takes means of nodes as they are"]),
         (
             ["algo=fedmid", "mirror=entropy", "reg=l1", "uplink=qsgd", "algo.client_lr=0.01", "algo.server_lr=1"],
-            ["uplink=qsgd moves models out of the domain of mirror=entropy", "algo=fedmid mix"],
+            ["uplink=qsgd moves models out of the domain of mirror=entropy", "means of nodes"],
         ),
         (["algo=fedmid", "reg=l0_ball"], ["means of models, which leave the set of reg=l0_ball", "topology out"]),
         (["topology=star", "algo=nids"], ["algo=nids works without a server: give topology=graph"]),
