@@ -67,9 +67,9 @@ _NAMES = {
         ADAP APFL Algorithm Baseline Centralized DANE DIANA DLSA Ditto EDSL EF21 FastFedDA FedADMM FedAc
         FedAvg FedAvgSubgradient FedCEF FedCanon FedComposite FedDR FedDualAvg FedDualAvgOSP FedDualOpt
         FedDyn FedFrankWolfe FedGD FedHT FedIterHT FedMiD FedMiDOSP FedNMap FedNova FedOpt FedPD FedProx FedSplit
-        FSVRG GossipAlgorithm Gram Local LocalData MeanGradientAlgorithm MetaAnalysis Mixture NIDS Newton OneClient
-        PFedMac PFedMacS PFedMacSH PFedMe PGExtra PersonalAlgorithm ProblemConstants ProxDASA ProxSkip
-        ProximalAlgorithm RunConditions SDANE Scaffold ShiftedAlgorithm Traits
+        FedSplitAccelerated FSVRG GossipAlgorithm Gram Local LocalData MeanGradientAlgorithm MetaAnalysis Mixture NIDS
+        Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PGExtra PersonalAlgorithm ProblemConstants ProxDASA
+        ProxSkip ProximalAlgorithm RunConditions SDANE Scaffold ShiftedAlgorithm Traits
     """,
     "regularizers": """
         Affine Box Budget Constraint ElasticNet FusedLasso GraphNet GroupLasso Halfspace L0Ball L1 L1Ball L1Box

@@ -138,6 +138,19 @@ def fedsplit(H, c, p, start, rounds, s, psi_prox=no_prox, relaxation=2.0, ridge=
     return out
 
 
+def fedsplit_accelerated(H, c, p, start, rounds, s, mu=0.0, psi_prox=no_prox):
+    """Run the splitting of Douglas and Rachford from y_i = prox(u_i), with Nesterov's momentum on the sequence u."""
+    u, x, out = copies(start, len(p)), copies(start, len(p)), []
+    ratio = np.sqrt(mu * s / (1 + mu * s))
+    for k in range(1, rounds + 1):
+        y = np.array([prox(h, b, s, v) for h, b, v in zip(H, c, u, strict=True)])
+        z = psi_prox(p @ (2 * y - u), s)
+        out.append(z)
+        x, before = u + z - y, x
+        u = x + min((k - 1) / (k + 2), (1 - ratio) / (1 + ratio)) * (x - before)
+    return out
+
+
 def feddyn(H, c, p, start, rounds, alpha, cohorts=None):
     """Run FedDyn: x_i = argmin f_i - <g_i, .> + alpha/2 ||. - x||^2."""
     x, g, h, out = start, np.zeros_like(c), np.zeros_like(start), []

@@ -32,6 +32,7 @@ from .fedopt import FedOpt
 from .fedpd import FedPD
 from .fedprox import FedProx
 from .fedsplit import FedSplit
+from .fedsplit_accelerated import FedSplitAccelerated
 from .fsvrg import FSVRG
 from .gossip import GossipAlgorithm
 from .gram import Gram
@@ -97,6 +98,7 @@ __all__ = [
     "FedPD",
     "FedProx",
     "FedSplit",
+    "FedSplitAccelerated",
     "GossipAlgorithm",
     "Gram",
     "Local",

@@ -30,6 +30,7 @@ class Traits:
         psi_sides: the sides that apply psi, of "client" and "server". Without any, psi is ignored, and the run says so.
         mirrored: True if the algorithm works with mirror maps. Without it only the Euclidean map is accepted.
         partial: True if the algorithm works with a cohort of some clients. Without it such a cohort is refused.
+        quadratic_losses: True if the theory needs least squares. Other objectives are refused.
         proximal: True if clients minimise their own loss plus a further term, in closed form for least squares.
         needs_strong_convexity: True if the algorithm needs strongly convex losses; known bounds are checked.
         needs_convex_psi: True if the theory needs a convex psi; a psi that declares that it is not is refused.
@@ -37,8 +38,7 @@ class Traits:
         hierarchy: "some" if the algorithm also works with edges between clients and server, and on a graph of clients
             without a server, because the mean of its states has a meaning; "only" if it needs edges; "graph" if it
             needs a graph; "" if it needs a server.
-        restores_domain: True if ``root`` and ``output`` make a point of the domain of psi and of the mirror map from
-            any mean of messages, such as of dual states, or by a prox. Others mix points of the domain as they are.
+        restores_domain: True if ``root`` and ``output`` make a point of the domains of psi and h from any mean.
         exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
             (psi = 0), "composite" (any psi) or "" (none).
         exact_with_one_step: the same, for rounds of one step of all clients with all their data.
@@ -68,6 +68,7 @@ class Traits:
     psi_sides: tuple[Literal["client", "server"], ...] = ("client", "server")
     mirrored: bool = False
     partial: bool = True
+    quadratic_losses: bool = False
     proximal: bool = False
     needs_strong_convexity: bool = False
     needs_convex_psi: bool = False

@@ -48,7 +48,7 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
             "all clients in every round": not traits.partial,
             "all data at once": traits.deterministic,
             "linear models": traits.hessian == "linear model" or traits.local_fits,
-            "least squares": traits.hessian == "constant",
+            "least squares": traits.hessian == "constant" or traits.quadratic_losses,
             "mirror maps": traits.mirrored,
             "topology=tree": traits.hierarchy == "some",
             "topology=graph": traits.hierarchy == "some" and not algorithm.has_personal_models,

@@ -141,6 +141,32 @@ def test_fedsplit_with_a_ridge_approximates_the_optimum(eps):
     assert 0 < (x - best) @ mean @ (x - best) / 2 < eps
 
 
+@pytest.mark.slow
+def test_momentum_bounds_the_error_and_saves_rounds_without_strong_convexity():
+    """The objective is within 2 |u_0 - u*|^2 / (s (k + 1)^2), in the metric D, where few rows leave l = 0."""
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((5, 3, 20)) * np.geomspace(1, 0.03, 20)
+    h, c, psi_prox = a.mT @ a, np.einsum("mnd,mn->md", a, rng.standard_normal((5, 3))), boxes.soft(1e-3)
+    s, start = 0.95 / np.linalg.eigvalsh(h).max(), np.zeros(20)
+    best = boxes.fedsplit(h, c, P, start, 2000, 20 * s, psi_prox, relaxation=1.0)[-1]
+
+    def objective(x):
+        return x @ np.tensordot(P, h, 1) @ x / 2 - P @ c @ x + 1e-3 * np.abs(x).sum()
+
+    end = best + s * (h @ best - c)  # u*, whose prox is the optimum, at each client
+    metric = np.array([np.linalg.solve(np.eye(20) + s * each, np.eye(20) - s * each) for each in h])
+    distance = sum(p * u @ d @ u for p, u, d in zip(P, end, metric, strict=True))
+    runs = {"momentum": boxes.fedsplit_accelerated, "none": boxes.feddr}
+    errors = {}
+    for name, method in runs.items():
+        points = method(h, c, P, start, 2000, s, psi_prox=psi_prox)
+        errors[name] = np.array([objective(x) for x in points]) - objective(best)
+    assert (errors["momentum"] <= 2 * distance / (s * np.arange(2, 2002) ** 2) + 1e-13).all()
+    needed = (errors["momentum"] < 1e-8).argmax()
+    assert 100 < needed < 700
+    assert errors["none"][3 * needed] > 1e-8
+
+
 # ---------------------------------------------------------------- identities
 
 

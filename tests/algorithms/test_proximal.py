@@ -26,6 +26,14 @@ BOXES = {
         (),
         lambda q: q.box("fedsplit", s=0.2, psi_prox=q.psi, ridge=0.3),
     ),
+    "fedsplit_accelerated": (
+        (),
+        lambda q: q.box("fedsplit_accelerated", s=0.95 / q.L, mu=q.l, psi_prox=q.psi),
+    ),
+    "fedsplit_accelerated algo.step=0.05 algo.mu=0": (
+        (),
+        lambda q: q.box("fedsplit_accelerated", s=0.05, psi_prox=q.psi),
+    ),
     "feddyn": ((), lambda q: q.box("feddyn", alpha=1 / q.step)),
     "feddyn with cohorts": ((SOME,), lambda q: q.box("feddyn", alpha=1 / q.step, cohorts=q.drawn.cohort)),
     "fedpd": ((), lambda q: q.box("fedpd", s=q.step)),
