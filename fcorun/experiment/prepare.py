@@ -344,8 +344,7 @@ def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
 
 def _check_hessian(objective: Objective, traits: Traits, names: dict[str, str]) -> None:
     """Refuse objectives without the Hessian that the algorithm needs. Raises UserError."""
-    needs_quadratics = traits.hessian == "constant" or traits.quadratic_losses
-    if needs_quadratics and not isinstance(objective, LeastSquares):
+    if (traits.hessian == "constant" or traits.quadratic_losses) and not isinstance(objective, LeastSquares):
         raise UserError(f"algo={names['algo']} needs a Hessian that does not depend on w, which "
                         f"objective={names['objective']} does not have: choose another algo")  # fmt: skip
     smooth = is_linear_model(type(objective)) and objective.has_hessian  # type: ignore[attr-defined]
