@@ -167,8 +167,13 @@ def result_folder(folder: Path, plan: Plan) -> Path:
 def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0) -> DurableSite:
     """Return the site of ``open_site`` with its state in the folder. Raises UserError for a state of other rows."""
     site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
-    state = folder / "state" / plan.digest[:16]
+    state = state_folder(folder, plan)
     return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds)
+
+
+def state_folder(folder: Path, plan: Plan) -> Path:
+    """Return the folder of a site in which the last answer to a plan and the state are kept."""
+    return folder / "state" / plan.digest[:16]
 
 
 def open_log(folder: Path, digest: str) -> AuditLog:

@@ -65,6 +65,13 @@ def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message
     return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope)
 
 
+def refusal_bytes(error: UserError, log: AuditLog) -> bytes:
+    """Return the refusal of all requests by a site that cannot be opened, after a line in the log."""
+    refusal = Message(_REFUSAL, {"sentence": error.public if isinstance(error, OwnerError) else str(error)})
+    log.write(refusal)
+    return refusal.to_bytes()
+
+
 def read_answer(content: bytes, name: str, request: Message) -> Message:
     """Return a site's answer to a request. Raises SiteRefusal for a refusal, UserError for anything but an answer."""
     answer = Message.from_bytes(content, f"site '{name}'")

@@ -20,6 +20,17 @@ MAX_REFUSALS = 20  # of a site for a plan: each refusal tells something of the r
 _HEADER, _ANSWER, _STATE = "header", "answer", "state/"
 
 
+def is_answered(folder: Path) -> bool:
+    """Return whether a process answers from the folder of a ``DurableSite``."""
+    if not (folder / _LOCK).exists():
+        return False
+    try:
+        with filelock.FileLock(folder / _LOCK).acquire(timeout=0):
+            return False
+    except filelock.Timeout:
+        return True
+
+
 class StatefulSite(Protocol):
     """A site whose answers depend on earlier requests through its state alone."""
 

@@ -1,31 +1,45 @@
 """Connections by a folder: requests and answers are files on a shared drive, or are carried by people.
 
 ``NNNN-NAME.request.npz`` is a request, ``NNNN-NAME.SITE.answer.npz`` a site's answer and ``NNNN-NAME.SITE.refusal.npz``
-its refusal. ``NNNN-NAME.away.json`` lists sites that the server went on without. The files stay: the same command of
-the server asks from the beginning, finds the answers, and goes on.
+its refusal; ``SITE.refusal.npz`` refuses all requests. ``NNNN-NAME.away.json`` lists sites that the server went on
+without, and ``stopped.json`` says why the server has stopped. The files stay: the same command of the server asks from
+the beginning, finds the answers, and goes on.
 """
 
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError, first_line
+from fcorun.errors import UserError, escape_controls, first_line
 from fcorun.records.formats import json_text
 from fcorun.rows.away_sites import AwayRule
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
-from fcorun.sites.delivery import answer_bytes, check_site_names, number_request, poll, read_answer, read_refusal
+from fcorun.sites.delivery import (
+    answer_bytes,
+    check_site_names,
+    number_request,
+    poll,
+    read_answer,
+    read_refusal,
+    refusal_bytes,
+)
+from fcorun.sites.durable import is_answered
 from fcorun.sites.messages import LAST_REQUEST, Message, SiteLost, SiteRefusal
 from fcorun.system.files import read_regular_file, write_atomically
 
 MAX_MESSAGE_BYTES = 2**30
-_AWAY, _MAX_AWAY_BYTES = ".away.json", 2**20
+_ANSWER, _REFUSAL = ".answer.npz", ".refusal.npz"
+_MAX_SENTENCE = 1000
+_MEND_SECONDS = 30.0  # for the answer of a site that refused to an earlier command of the server
+_AWAY, _STOPPED, _MAX_NOTE_BYTES = ".away.json", "stopped.json", 2**20
 _REQUEST = re.compile(r"(\d{4,15})-(\w+)\.request\.npz")
 
 
@@ -52,6 +66,7 @@ class FolderConnections:
     def __post_init__(self) -> None:
         self._sites = check_site_names(self.names)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._old_refusals = self._times_of_refusals()
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -72,6 +87,36 @@ class FolderConnections:
         answers = self._collect(request, asked, away)
         self.next_number += 1
         return answers
+
+    @contextmanager
+    def telling_sites(self) -> Iterator[None]:
+        """Tell the sites that answer from the folder the sentence of an error that ends the server's command.
+
+        A server that waits no longer for a site tells nothing, since the same command goes on with the other sites.
+        """
+        try:
+            yield
+        except SiteLost:
+            raise
+        except UserError as error:
+            note = {"sentence": str(error), "refusals": self._times_of_refusals()}
+            write_atomically(self.folder / _STOPPED, json_text(note))
+            raise
+        (self.folder / _STOPPED).unlink(missing_ok=True)
+
+    def _times_of_refusals(self) -> dict[str, int]:
+        """Return the times at which the refusals in the folder were written, by name."""
+        times = {}
+        for path in sorted(self.folder.glob(f"*{_REFUSAL}")):
+            with suppress(FileNotFoundError):  # an answer has just replaced the refusal
+                times[path.name] = path.stat().st_mtime_ns
+        return times
+
+    def _may_be_mended(self, site: str, name: str) -> bool:
+        """Return whether a site's refusal is of an earlier command, so that the site may have been mended since."""
+        files = (f"{self.next_number:04d}-{name}.{site}{_REFUSAL}", f"{site}{_REFUSAL}")
+        times = self._times_of_refusals()
+        return all(times.get(file) in (self._old_refusals.get(file), None) for file in files)
 
     def _write_request(self, request: Message) -> None:
         """Write a request, unless an earlier command has. Raises UserError if that request was another one."""
@@ -95,6 +140,7 @@ class FolderConnections:
         left_out = read_left_out(away_path)
         asked = [site for site in asked if site not in left_out]
         missing, started = list(asked), time.monotonic()
+        mend_seconds = min(_MEND_SECONDS, self.wait_seconds) if away is None else 0.0
         for _ in poll(self.wait_seconds if away is None else max(self.wait_seconds, away.seconds)):
             for site in missing:
                 try:
@@ -102,7 +148,8 @@ class FolderConnections:
                 except FileNotFoundError:
                     problems.pop(site, None)
                 except SiteRefusal:
-                    raise
+                    if time.monotonic() - started >= mend_seconds or not self._may_be_mended(site, request.name):
+                        raise
                 except (UserError, OSError) as error:  # a file that is being copied is not complete yet
                     problems[site] = str(error)
             missing = [site for site in asked if site not in answers]
@@ -141,10 +188,10 @@ class FolderConnections:
     def _read_content(self, name: str, site: str) -> bytes:
         """Return a site's answer or refusal as bytes. Raises FileNotFoundError if there is neither."""
         stem = f"{self.next_number:04d}-{name}.{site}"
-        try:
-            return read_regular_file(self.folder / f"{stem}.answer.npz", MAX_MESSAGE_BYTES)
-        except FileNotFoundError:
-            return read_regular_file(self.folder / f"{stem}.refusal.npz", MAX_MESSAGE_BYTES)
+        for file in (stem + _ANSWER, stem + _REFUSAL):
+            with suppress(FileNotFoundError):
+                return read_regular_file(self.folder / file, MAX_MESSAGE_BYTES)
+        return read_regular_file(self.folder / f"{site}{_REFUSAL}", MAX_MESSAGE_BYTES)
 
 
 @dataclass
@@ -170,9 +217,19 @@ class FolderSite:
         self._refused: set[int] = set()  # by this process: another one may allow what was refused
 
     def serve(self, wait_seconds: float) -> None:
-        """Answer requests until the end of the run. Raises UserError if no request arrives within a time limit."""
+        """Answer requests until the end of the run.
+
+        Raises UserError if the server stops, with its reason, and if no request arrives within a time limit.
+        """
+        (self.folder / f"{self.name}{_REFUSAL}").unlink(missing_ok=True)
+        stopped = self._read_stop()  # of an earlier command of the server
+        if stopped is not None:
+            self.on_answer(f"the server had stopped: {_sentence_of(stopped)}; this site waits for its next command")
         while True:
             for _ in poll(wait_seconds):
+                if (stop := self._read_stop()) not in (None, stopped):
+                    raise UserError(f"the server has stopped: {_sentence_of(stop)}; once that is mended, start this "
+                                    "site again, and then the leader repeats the command")  # fmt: skip
                 answered = self.answer_pending()
                 if LAST_REQUEST in answered:
                     return
@@ -181,6 +238,14 @@ class FolderSite:
             else:
                 raise UserError(f"no request for site '{self.name}' has come to {self.folder} within {wait_seconds:g} "
                                 "seconds: give the same command again, which goes on")  # fmt: skip
+
+    def _read_stop(self) -> dict[str, Any] | None:
+        """Return the content of the file that says why the server has stopped; None without a complete file."""
+        try:
+            content = json.loads(read_regular_file(self.folder / _STOPPED, _MAX_NOTE_BYTES))
+        except (OSError, ValueError):
+            return None
+        return content if isinstance(content, dict) else None
 
     def answer_pending(self) -> list[str]:
         """Answer the requests that have no answer yet, in their order. Returns the names of the requests."""
@@ -213,13 +278,32 @@ class FolderSite:
         return answered
 
 
+def refuse_all(folder: Path, name: str, error: UserError, state: Path, log: AuditLog) -> None:
+    """Refuse all requests for a site that cannot be opened, unless another process answers for the site.
+
+    Args:
+        folder: the shared folder.
+        name: the name of the site.
+        error: the error of opening the site.
+        state: the folder of the site's state.
+        log: the log of everything that the site sends.
+    """
+    check_site_names([name])
+    if not is_answered(state):
+        write_atomically(folder / f"{name}{_REFUSAL}", refusal_bytes(error, log), durable=True)
+
+
+def _sentence_of(stop: Mapping[str, Any]) -> str:
+    return escape_controls(str(stop.get("sentence", "")))[:_MAX_SENTENCE]
+
+
 def read_left_out(path: Path) -> list[str]:
     """Return the names of the sites that the server went on without, as a file of a request lists them.
 
     Raises UserError for a file that lists none.
     """
     try:
-        sites = json.loads(read_regular_file(path, _MAX_AWAY_BYTES))["sites"]
+        sites = json.loads(read_regular_file(path, _MAX_NOTE_BYTES))["sites"]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -8,11 +8,12 @@ from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.errors import UserError
 from fcorun.sites import folder as folder_module
+from fcorun.sites.audit import AuditLog
 from fcorun.sites.delivery import number_request
 from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite
+from fcorun.sites.folder import FolderConnections, FolderSite, refuse_all
 from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message, SiteLost, SiteRefusal
+from fcorun.sites.messages import Message, OwnerError, SiteLost, SiteRefusal
 
 NAMES = ("east", "north", "west")
 ROUNDS = 5
@@ -132,11 +133,62 @@ def test_a_refusal_names_the_site_and_a_later_answer_replaces_the_refusal(tmp_pa
     with pytest.raises(SiteRefusal, match="site 'east': the owner has not accepted this plan"):
         connections.ask("load")
     with pytest.raises(SiteRefusal):
-        connect(tmp_path).ask("load")
+        connect(tmp_path, wait_seconds=0.0).ask("load")
     monkeypatch.setattr(ToySite, "answer", lambda self, request: Message(request.name))
-    sites.answer(NAMES)
-    assert set(connect(tmp_path).ask("load")) == set(NAMES)
+    assert set(connect(tmp_path, sites.answer).ask("load")) == set(NAMES)  # although the refusals are there at first
     assert not list((tmp_path / "shared").glob("*.refusal.npz"))
+
+
+def test_a_refusal_ends_all_parties_with_the_name_of_the_site(tmp_path):
+    """A site that is started after the end waits for the leader's next command."""
+    sentences = []
+
+    def serve(name):
+        toy = ToySite(toy_rows(0))
+        if name != "north":
+            toy.answer = lambda request: Message(request.name)
+        with pytest.raises(UserError) as caught:
+            FolderSite(tmp_path / "shared", name, toy).serve(wait_seconds=30)
+        sentences.append(str(caught.value))
+
+    connections = connect(tmp_path)
+    threads = [threading.Thread(target=serve, args=[name], daemon=True) for name in NAMES]
+    for thread in threads:
+        thread.start()
+    refusal = "site 'north': the owner has not accepted this plan"
+    connections.ask("describe")
+    with pytest.raises(SiteRefusal, match=refusal), connections.telling_sites():
+        connections.ask("load")
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert [sentence.startswith(f"the server has stopped: {refusal}") for sentence in sentences] == [True] * 3
+    stopped = (tmp_path / "shared" / "stopped.json").read_text()
+    with pytest.raises(SiteRefusal), connections.telling_sites():
+        connections.ask("load")
+    assert (tmp_path / "shared" / "stopped.json").read_text() == stopped  # of the same refusal, and no news
+    with pytest.raises(UserError, match="no request for site 'west'"):
+        FolderSite(tmp_path / "shared", "west", ToySite(toy_rows(0))).serve(wait_seconds=0.05)
+
+
+def test_a_site_that_cannot_be_opened_refuses_all_requests_until_a_process_answers(tmp_path):
+    connections, shared = connect(tmp_path), tmp_path / "shared"
+    log, error = AuditLog(tmp_path / "sent.jsonl"), OwnerError("the cell 'Jane Doe' is odd", "a cell is odd")
+    site = DurableSite(ToySite(toy_rows(0)), tmp_path / "north")
+    refuse_all(shared, "north", error, tmp_path / "north", log)
+    site.close()
+    assert not list(shared.iterdir())  # another process answers
+    refuse_all(shared, "north", error, tmp_path / "north", log)
+    with pytest.raises(SiteRefusal, match=r"^site 'north': a cell is odd$"):
+        connections.ask("describe", of=["north"])
+    assert "Jane" not in (tmp_path / "sent.jsonl").read_text()
+
+    def mend(missing):
+        with pytest.raises(UserError, match="no request"):
+            FolderSite(shared, "north", ToySite(toy_rows(0))).serve(wait_seconds=0.05)
+
+    assert set(connect(tmp_path, mend).ask("describe", of=["north"])) == {"north"}
+    assert not (shared / "north.refusal.npz").exists()
 
 
 def test_an_error_at_a_site_tells_the_server_its_kind_alone(tmp_path):

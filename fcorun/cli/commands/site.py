@@ -137,14 +137,19 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
 
 def _serve(plan: Any, arguments: Any, console: Console) -> int:
     """Answer the server's requests from a shared folder until the run ends."""
-    from fcorun.sites.acceptance import open_durable_site, open_log
-    from fcorun.sites.folder import FolderSite
+    from fcorun.sites.acceptance import open_durable_site, open_log, state_folder
+    from fcorun.sites.folder import FolderSite, refuse_all
 
     folder, at = _required(arguments, "folder"), _required(arguments, "at")
     if not folder.is_dir():
         raise UserError(f"--folder {folder} is no folder: see that the shared drive is there, or make the folder")
     name = arguments.name or at.resolve().name
-    site, log = open_durable_site(at, plan), open_log(at, plan.digest)
+    log = open_log(at, plan.digest)
+    try:
+        site = open_durable_site(at, plan)
+    except UserError as error:
+        refuse_all(folder, name, error, state_folder(at, plan), log)
+        raise
     console.print(escape(f"site '{name}' answers the requests in {folder}"))
     FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}")), log).serve(arguments.wait)
     console.print("the run has ended")
@@ -173,7 +178,8 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
 
         show_missing = _WaitingNotice(console)
         connections = FolderConnections(arguments.folder, names, plan.digest[:16], arguments.wait, show_missing)
-        run_plan(plan, connections, folder, log=lambda line: console.print(escape(line)))
+        with connections.telling_sites():
+            run_plan(plan, connections, folder, log=lambda line: console.print(escape(line)))
     console.print(escape(str(folder)))
     return 0
 
