@@ -142,9 +142,9 @@ __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str):
     """Import a public name on its first use, so that ``fcorun --help`` does not wait for JAX."""
     if name == "__version__":
-        from importlib.metadata import version
+        from fcorun.system.version import fcorun_version
 
-        return version("fcorun")
+        return fcorun_version()
     if name in _MODULES:
         value = getattr(import_module(f"fcorun.{_MODULES[name]}"), _ALIASES.get(name, name))
         globals()[name] = value

@@ -42,9 +42,9 @@ def main() -> None:
 def _run_command(command_line: list[str]) -> None:
     config_dir, arguments = _split_config_dir(command_line)
     if arguments == ["--version"]:
-        from importlib.metadata import version
+        from fcorun.system.version import fcorun_version
 
-        print(f"fcorun {version('fcorun')}")
+        print(f"fcorun {fcorun_version()}")
         return
     if not arguments:
         print(

@@ -14,10 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
-from fcorun.config import AUTO, Settings, build_plugin, import_classes, keys_outside_identity
+from fcorun.config import AUTO, SECTIONS, Settings, build_plugin, import_classes, keys_outside_identity
 from fcorun.configuration.hydra_errors import NO_PACKAGE, describe_hydra_error, find_key_of_class
 from fcorun.configuration.overrides import check_overrides, normalize_overrides
-from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
+from fcorun.configuration.search_path import (
+    find_choices,
+    packaged_config_dir,
+    read_yaml,
+    use_config_dir,
+    user_config_dir,
+)
 from fcorun.errors import UserError
 
 if TYPE_CHECKING:
@@ -98,8 +104,27 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
         import_classes({"data": data})
         build_plugin("data", data)  # an error in data.task explains the failed interpolation better
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
+    if user_config_dir() is not None:
+        check_names(values)
     import_classes(values)  # a composed configuration is the user's own
     return values | resolve_settings(values)
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Raise UserError for a section with the name of a choice whose class is another one.
+
+    Records, tables and pictures call a section by its name.
+    """
+    for section in SECTIONS:
+        given = values.get(section)
+        if not isinstance(given, Mapping) or given.get("class") in (None, "???"):
+            continue
+        path = find_choices(section).get(str(given.get("name")))
+        named = (read_yaml(path) or {}).get("class") if path else None
+        if named is not None and "$" not in named and named != given["class"]:
+            raise UserError(
+                f"{section}.name={given['name']} is the name of {named}, and not of {given['class']}: give another name"
+            )
 
 
 def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:

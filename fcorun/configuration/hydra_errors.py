@@ -10,6 +10,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.config import SECTIONS, locate_user_class
 from fcorun.configuration.overrides import quote_for_shell
+from fcorun.configuration.search_path import describe_yaml_error
 from fcorun.errors import UserError, suggest_name
 
 # the error about an experiment whose keys Hydra has put below "experiment"
@@ -33,8 +34,8 @@ def describe_hydra_error(error: BaseException) -> str:
         return f"{lines[0]}; several values are a sweep, fcorun -m"
     if isinstance(error, OverrideParseException):
         return _describe_parse_error(error, lines[0])
-    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
-        return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}"
+    if isinstance(error, MarkedYAMLError):
+        return describe_yaml_error(error)
     if match := _UNNAMED.search(str(error)):
         return f"the file of {match[1]} has no name: give it the line name: NAME"
     if key := find_unknown_key(error):

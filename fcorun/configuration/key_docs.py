@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union
 import yaml
 
 from fcorun.config import SECTIONS, Settings, locate_user_class, type_hints
-from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir
+from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.errors import UserError
 from fcorun.sources.catalogue import read_source
 
@@ -80,7 +80,7 @@ def read_root_keys() -> dict[str, KeyDoc]:
 
 def read_default_choices() -> dict[str, str]:
     """Return the choice that each group has by default."""
-    config = yaml.safe_load(Path(packaged_config_dir(), "config.yaml").read_text(encoding="utf-8"))
+    config = read_yaml(Path(packaged_config_dir(), "config.yaml"))
     choices = {}
     for item in config["defaults"]:
         if isinstance(item, dict):
@@ -93,7 +93,7 @@ def read_choice(group: str, name: str) -> ChoiceDoc:
     path = find_choices(group)[name]
     section = GROUPS.get(group, group)
     text = path.read_text(encoding="utf-8")
-    values: Any = yaml.safe_load(text) or {}
+    values: Any = read_yaml(path) or {}
     docs: dict[str, KeyDoc] = {}
     for base in values.get("defaults", ()):
         if isinstance(base, str) and base in find_choices(group):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -97,6 +98,21 @@ def find_choices(group: str) -> dict[str, Path]:
     for folder in folders:  # the last one has precedence
         files |= {path.stem: path for path in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a configuration file. Raises UserError that names the file and the line."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        raise UserError(describe_yaml_error(error, str(path))) from error
+
+
+def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:
+    """Return one sentence for an error of YAML, with the file, ``name`` or the one that the error names, and line."""
+    mark = error.problem_mark or error.context_mark
+    place = f"{name or (mark.name if mark else 'YAML')}" + (f", line {mark.line + 1}" if mark else "")
+    return f"{place}: {error.problem or error.context}"
 
 
 def user_class_paths() -> set[str]:

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 
 from fcorun.configuration.compose import compose_config
 from fcorun.configuration.overrides import normalize_overrides, split_overrides
-from fcorun.configuration.search_path import find_choices
+from fcorun.configuration.search_path import find_choices, read_yaml
 
 
 def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
@@ -58,5 +57,5 @@ def _values(override: Override) -> list[str]:
 def _name_in_file(choice: str) -> str:
     """Return the name that a choice's file gives its algorithm, or else the choice itself."""
     path = find_choices("algo").get(choice)
-    values = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
+    values = read_yaml(path) if path else {}
     return str(values.get("name", choice))

@@ -25,14 +25,12 @@ from fcorun.tables.columns import ColumnKind, infer_kinds
 from fcorun.tables.data_warnings import (
     abbreviate,
     warn_constant_features,
-    warn_counters,
-    warn_dates,
-    warn_identifiers,
     warn_missing_codes,
     warn_nothing_held_out,
     warn_positive_class,
     warn_scaled_by_held_out_rows,
     warn_similar_names,
+    warn_suspicious_columns,
 )
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, encode_targets, order_classes, read_encoding
 from fcorun.tables.fit_encoding import ClientRows, MissingPolicy, encode
@@ -241,12 +239,10 @@ class Table(Dataset):
         training, validation, test = (order[mask[order]] for mask in (client_rows.is_training, is_validation, is_test))
         x_train = x[training]
         warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
-        warnings += warn_identifiers(x, names)
-        warnings += [*warn_counters(x, client_index, names), *warn_dates(x, names)] if encoding else []
+        warnings += warn_suspicious_columns(x, client_index, names)
         warnings += warn_constant_features(
             x_train, names, encoding.column_of_feature if encoding and self.target and not self.encoding else {}
         )
-        warnings += warn_missing_codes(x, names)
         trained_names = [client_names[m] for m in trained]
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
         gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
@@ -254,10 +250,9 @@ class Table(Dataset):
         cells = None
         if encoding is not None and kinds is not None and not isinstance(kinds, Encoding):
             cells = TrainingCells.from_features(x_train, encoding, training_gaps, number[training], self.missing)
-            if rows.client is not None:
-                warnings += warn_client_differences(
-                    x_train, encoding, rows.frame.iloc[training], number[training], trained_names
-                )
+        if rows.client is not None and not isinstance(kinds, Encoding):
+            frame = None if rows.frame is None else rows.frame.iloc[training]
+            warnings += warn_client_differences(x_train, encoding, frame, number[training], trained_names)
         offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
         missing = compare_gaps(
             training_gaps, y[training], offsets, task=self.target_task, classes=classes, client_names=trained_names
@@ -353,11 +348,9 @@ class Table(Dataset):
             warnings += warn_missing_codes(rows.y[:, None], ["the target"])
         elif self.task == "binary":
             warnings += warn_positive_class(classes, self.positive)
-        if rows.client is None and self.target is not None and self.clients > 1:
-            warnings.append(
-                f"no column of clients is given (data.client): data.partition={self.partition} divides the rows among "
-                f"{self.clients} clients"
-            )
+        if rows.client is None and self.clients > 1:
+            clients = "no clients are given" if self.target is None else "no column of clients is given (data.client)"
+            warnings.append(f"{clients}: data.partition={self.partition} divides the rows among {self.clients} clients")
         warnings = [f"{self._where}: {warning}" for warning in warnings]
 
         fraction = DEFAULT_VALIDATION if self.validation is None else self.validation

@@ -92,7 +92,7 @@ def _is_smooth(experiment: PreparedExperiment) -> bool:
 
 
 def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, mean_of_all: bool, falling: bool) -> str:
-    """Return a clause on the point that the algorithm converges to, and on algorithms that reach the optimum.
+    """Return a clause on whether the algorithm can reach the optimum, and on algorithms that do.
 
     ``mean_of_all`` says whether each exchange takes one mean over all clients.
     """
@@ -111,9 +111,9 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     if falling or exact_with_one_step or ((exact or traits.sublinear) and full_batch):
         return _MORE_ROUNDS
     alternatives = suggest_algorithms(experiment, schedule)
-    alternatives_clause = f", and {' or '.join(alternatives)} to the optimum" if alternatives else ""
-    subject = "with minibatches it converges" if exact else f"{name} converges"
-    return f"{subject} to another point than the optimum{alternatives_clause}"
+    advice = f"; algo={' or '.join(alternatives)} does" if alternatives else ""
+    subject = f"with minibatches {name}" if exact else name
+    return f"{subject} does not reach the optimum in any number of rounds{advice}"
 
 
 def _trait_holds(experiment: PreparedExperiment, problems: str) -> bool:

@@ -3,10 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import get_args
 
-import yaml
-
 from fcorun.config import CurveAxis, Settings, locate_user_class
-from fcorun.configuration.search_path import find_choices
+from fcorun.configuration.search_path import find_choices, read_yaml
 from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Figure
 from fcorun.metrics import REFERENCE_METRICS, Metric, MetricCatalogue
@@ -22,7 +20,7 @@ def read_declared_metrics(algorithms: Collection[str]) -> list[Metric]:
     """
     metrics: list[Metric] = []
     for path in find_choices("algo").values():
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = read_yaml(path) or {}
         if values.get("name") in algorithms and "class" in values:
             metrics += getattr(locate_user_class(values["class"], "algo.class"), "declared_metrics", ())
     return metrics

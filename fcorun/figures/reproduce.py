@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from fcorun.config import LABEL_KEYS, SECTIONS, field_marks, keys_outside_identity
 from fcorun.configuration.overrides import override_key
-from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir
+from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
@@ -244,7 +243,7 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     """Return the overrides that choose an algorithm; a variant without a file is chosen by the file of its class."""
     classes = {}
     for name, path in find_choices("algo").items():
-        classes[name] = yaml.safe_load(path.read_text(encoding="utf-8")).get("class")
+        classes[name] = read_yaml(path).get("class")
     if algo["name"] in classes or algo["class"] not in classes.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in classes.items() if path == algo["class"])

@@ -53,6 +53,12 @@ class Claim:
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
             raise UserError(f"figure.claims: '{self.says}' needs above or below")
+        compared = [other for other in (*self.above, *self.below) if isinstance(other, str)]
+        for name in compared:
+            if name == self.algo:
+                raise UserError(f"figure.claims: '{self.says}' compares {name} with itself: name another algorithm")
+            if compared.count(name) > 1:
+                raise UserError(f"figure.claims: '{self.says}' names {name} twice, above or below: give it once")
 
 
 def _check_place(at: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRul
 from fcorun.models.prediction_file import PERSONAL, SHARED
 from fcorun.models.predictions import Predictions
 
+_MODELS = {SHARED: "the shared model", PERSONAL: "the personal models"}
 _ROWS = {"validation": "validation rows", "out_of_fold": "rows out of fold"}
 
 
@@ -55,10 +56,12 @@ def choose_thresholds(
     rule = ThresholdRule.parse(text)
     values: dict[str, float] = {}
     warnings = []
+    has_personal = any(of_model.model == PERSONAL for of_model in predictions)
     for of_model in predictions:
         if of_model.split != split or of_model.probability is None:
             continue
-        values[of_model.model], warning = rule.choose(of_model.y, of_model.probability, _ROWS[split])
+        rows = _ROWS[split] + (f" by {_MODELS[of_model.model]}" if has_personal else "")
+        values[of_model.model], warning = rule.choose(of_model.y, of_model.probability, rows)
         if warning and warning not in warnings:
             warnings.append(warning)
     fallback = values.get(SHARED, DEFAULT_THRESHOLD) if rule.needs_rows else rule.value

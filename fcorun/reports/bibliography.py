@@ -5,7 +5,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 from yaml import YAMLError
@@ -16,6 +15,7 @@ from fcorun.inference.methods import INTERVALS_FILE, METHODS, MODEL_ERRORS, SOUR
 from fcorun.records.formats import read_summary, read_text
 from fcorun.records.record import Record, is_refit_of_stability
 from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
+from fcorun.system.version import fcorun_version
 from fcorun.trust import is_free_to_import
 
 STABILITY_SOURCE = "@meinshausen2010, with complementary pairs of halves of @shah2013"
@@ -150,7 +150,7 @@ def _read_config(record: Record) -> dict[str, Any]:
 
 def _fcorun_entry(records: Sequence[Record]) -> str:
     """Return the entry of fcorun, with the versions that made the records."""
-    versions = sorted(set(_read_versions(records))) or [f"version {version('fcorun')}"]
+    versions = sorted(set(_read_versions(records))) or [f"version {fcorun_version()}"]
     entry = load_catalogue()["fcorun"].text
     note = "; ".join(versions).capitalize()
     made = "this record" if len(records) == 1 else f"these {len(records)} records"

@@ -193,11 +193,14 @@ def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
 
 
 def _warn_ignored_regularizer(runs: RunTable) -> list[str]:
-    """Return a line on algorithms that ignore the regularizer, if others do not."""
+    """Return a line on algorithms that ignore the regularizer."""
     algos = sorted(set(runs.frame["algo"][runs.column("ignores_regularizer") == 1]))
-    if not algos or len(algos) == runs.frame["algo"].nunique():
+    if not algos:
         return []
-    return [f"algo={','.join(algos)} {IGNORES_PSI}: the other algorithms minimise F + psi"]
+    others = "the other algorithms minimise F + psi"
+    if len(algos) == runs.frame["algo"].nunique():
+        others = "no solution minimises F + psi"
+    return [f"algo={','.join(algos)} {IGNORES_PSI}: {others}"]
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:

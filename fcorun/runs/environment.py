@@ -10,14 +10,17 @@ from typing import Any
 
 import jax
 
+from fcorun.system.version import fcorun_version
+
 
 @cache
 def describe_environment() -> dict[str, Any]:
     """Return versions, the git commit of fcorun if it is known, and the device."""
-    packages = ("fcorun", "jax", "jaxlib", "numpy", "hydra-core")
+    packages = ("jax", "jaxlib", "numpy", "hydra-core")
+    versions = {"python": platform.python_version(), "fcorun": fcorun_version(), **{p: version(p) for p in packages}}
     device = jax.devices()[0]
     return {
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "versions": versions,
         "git": _commit(Path(__file__).parent.parent),
         "device": f"{device.platform}: {device.device_kind}",
         "platform": f"{sys.platform} {platform.machine()}",

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fcorun.config import build
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, read_json
@@ -19,7 +21,10 @@ from fcorun.sites.planned_table import read_planned_table
 from fcorun.sites.policy import Policy
 from fcorun.sites.site import Site
 from fcorun.sites.table_options import SiteOptions
+from fcorun.sites.table_rows import SiteTable
 from fcorun.system.files import write_atomically
+from fcorun.tables.columns import coerce_numbers
+from fcorun.tables.data_warnings import warn_suspicious_columns
 from fcorun.tables.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -50,7 +55,18 @@ def describe_site(site: Site) -> list[str]:
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
-    return lines + [f"warning: {warning}" for warning in table.rows.warnings]
+    warnings = [*table.rows.warnings, *_warn_columns(table)]
+    return lines + [f"warning: {warning}" for warning in warnings]
+
+
+def _warn_columns(table: SiteTable) -> list[str]:
+    """Return warnings about the site's columns of numbers, as a pooled table has them; they stay at the site."""
+    names = [name for name, kind in table.kinds.items() if kind == "number"]
+    if not names:
+        return []
+    x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
+    x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
+    return warn_suspicious_columns(x, table.client_rows.client_index, names)
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:

@@ -4,7 +4,6 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from fcorun.sites.planned_intervals import PlannedIntervals
 from fcorun.sites.planned_selection import PlannedSelection
 from fcorun.sites.quantities import Quantity, list_quantities
 from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
+from fcorun.system.version import fcorun_version
 
 FORMAT = 1
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}
@@ -93,7 +93,7 @@ class Plan:
             without -= {"threshold"}
         config = {key: value for key, value in experiment.config.items() if key not in without}
         intervals = None if infer is None else PlannedIntervals.of(infer, experiment)
-        plan = cls(json.loads(json.dumps(config)), version("fcorun"), None, select, intervals)
+        plan = cls(json.loads(json.dumps(config)), fcorun_version(), None, select, intervals)
         check_classes(plan.config, "a plan for sites")
         if bounds is not None:
             check_secure(experiment)
@@ -197,7 +197,7 @@ class Plan:
     def from_text(cls, text: str, where: str) -> "Plan":
         """Return the plan of ``to_text``. Raises UserError, which begins with ``where``, for anything else."""
         content = _parse(text, where)
-        own_version = version("fcorun")
+        own_version = fcorun_version()
         if content["fcorun"] != own_version:
             raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
                             "sites and the server need the same version")  # fmt: skip

@@ -21,8 +21,9 @@ from fcorun.errors import UserError
 from fcorun.system.cluster import SECRET_VARIABLE, HostOptions
 from fcorun.system.hosts import Hosts, set_hosts
 from fcorun.system.interruption import POLL_SECONDS
+from fcorun.system.version import fcorun_version
 
-_PACKAGES = ("fcorun", "jax", "jaxlib")  # of which all hosts must have the same version
+_PACKAGES = ("jax", "jaxlib")  # of which all hosts must have the same version, as of fcorun
 _BACKLOG = 1000  # hosts that may call at once
 _RETRY_SECONDS = 0.1  # between two calls of a leader that does not answer yet
 _HANDSHAKE_SECONDS = 5.0  # for a caller to name itself and to prove that it knows the secret
@@ -42,7 +43,7 @@ def join_hosts(options: HostOptions, command: Sequence[str] = ()) -> Hosts:
         "name": platform.node(),
         "count": options.count,
         "command": list(command),
-        "versions": {package: version(package) for package in _PACKAGES},
+        "versions": {"fcorun": fcorun_version(), **{package: version(package) for package in _PACKAGES}},
     }
     options.secret()  # refuses a missing secret before anything is waited for
     hosts, jax_address = (_call_leader if options.rank else _gather_followers)(options, greeting)

@@ -79,25 +79,33 @@ def describe_other_codes(kind: str, column: str, levels: Mapping[str, set[str]])
 
 
 def warn_client_differences(
-    x: Any, encoding: Encoding, frame: Any, client: Int[np.ndarray, " N"], client_names: Sequence[str]
+    x: Any, encoding: Encoding | None, frame: Any, client: Int[np.ndarray, " N"], client_names: Sequence[str]
 ) -> list[str]:
     """Return warnings about clients whose units of a column, or codes of levels, seem to differ from all others.
 
     Args:
         x: training rows sorted by client, (N, d). Rows on disk are not searched.
-        encoding: the encoding of the columns as features.
-        frame: a pandas.DataFrame with the same rows.
+        encoding: the encoding of the columns as features; None where columns have no names.
+        frame: a pandas.DataFrame with the same rows; None for arrays, whose columns are all numbers.
         client: the number of each row's client.
     """
     if len(client_names) < 2 or not isinstance(x, np.ndarray):
         return []
-    levels = [column.name for column in encoding.columns if column.kind == "levels"]
-    return _warn_units(x, encoding, client, client_names) + _warn_codes(frame[levels], client, client_names)
+    warnings = _warn_units(x, encoding, client, client_names)
+    if encoding is not None and frame is not None:
+        levels = [column.name for column in encoding.columns if column.kind == "levels"]
+        warnings += _warn_codes(frame[levels], client, client_names)
+    return warnings
 
 
-def _warn_units(x: np.ndarray, encoding: Encoding, client: np.ndarray, client_names: Sequence[str]) -> list[str]:
+def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, client_names: Sequence[str]) -> list[str]:
     """Return a warning about the columns of numbers with a client whose mean is far from that of all others."""
-    numbers = {column.name for column in encoding.columns if column.kind == "number"}
+    names: Sequence[str] = ()
+    numbers = set(range(x.shape[1]))
+    if encoding is not None:
+        names = encoding.feature_names
+        kinds = {column.name: column.kind for column in encoding.columns}
+        numbers = {j for j, name in enumerate(names) if kinds.get(name) == "number"}
     mean = sum_by_client(x, np.zeros(len(x), int))[0] / len(x)
     n_rows = np.bincount(client, minlength=len(client_names))
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
@@ -106,10 +114,10 @@ def _warn_units(x: np.ndarray, encoding: Encoding, client: np.ndarray, client_na
         )
     examples = []
     for j in np.flatnonzero((distances > FAR).any(axis=0)).tolist():
-        name = encoding.feature_names[j]
-        if name in numbers:
+        if j in numbers:
+            name = f"'{names[j]}'" if names else f"column {j} (from 0)"
             m = int(distances[:, j].argmax())
-            examples.append(f"'{name}' at client '{client_names[m]}' ({own[m, j]:.4g}, the others {others[m, j]:.4g})")
+            examples.append(f"{name} at client '{client_names[m]}' ({own[m, j]:.4g}, the others {others[m, j]:.4g})")
     if not examples:
         return []
     return [f"means more than {FAR} standard deviations from those of the other clients: {abbreviate(examples)}: check "

@@ -4,7 +4,7 @@ They are about similar names, identifiers and dates among the features, repeated
 target that looks like classes, constant features, and splits.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,14 +65,7 @@ def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
         with np.errstate(invalid="ignore"):  # infinite values are reported elsewhere
             widths = x.max(axis=0)[candidates].astype(float) - x.min(axis=0)[candidates]
         candidates = candidates[widths >= len(x) - 1]
-    # each step reads all rows, of as many columns as fit into memory
-    columns_at_once = max(1, int(free_host_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
-    names = []
-    for start in range(0, len(candidates), columns_at_once):
-        step = candidates[start : start + columns_at_once]
-        for column, values in zip(step, x[:, step].T, strict=True):
-            if _are_distinct_integers(values):
-                names.append(_column_name(column, features))
+    names = [_column_name(j, features) for j, values in _read_columns(x, candidates) if _are_distinct_integers(values)]
     if not names:
         return []
     return [f"every row has a different whole number in {abbreviate(names)}: if that numbers rows or persons, drop "
@@ -83,19 +76,20 @@ def warn_counters(x: Any, client: np.ndarray, features: Sequence[str]) -> list[s
     """Return a warning about the columns of x (N, d) that count persons or rows anew in each client.
 
     Such a column holds whole numbers that never fall from a row to the next one of the same client, of which a third
-    or more rise, and repeats some: ``warn_identifiers`` is about the others. Rows on disk, and fewer than 20 rows, are
-    not searched.
+    or more rise, and repeats some: ``warn_identifiers`` is about the others. The rows may stay on disk. Fewer than 20
+    rows are not searched.
     """
-    if not isinstance(x, np.ndarray) or len(x) < _FEW_ROWS:
+    if len(x) < _FEW_ROWS:
         return []
     rows = np.argsort(client, kind="stable")
     same_client = np.diff(client[rows]) == 0
-    first_rows = x[rows[:_FEW_ROWS]]
+    first_rows = np.asarray(x[rows[:_FEW_ROWS]])
     may_count = (first_rows == np.floor(first_rows)).all(axis=0)
     may_count &= ((np.diff(first_rows, axis=0) >= 0) | ~same_client[: _FEW_ROWS - 1, None]).all(axis=0)
+    may_count &= x.min(axis=0) < x.max(axis=0)
     names = []
-    for column in np.flatnonzero(may_count).tolist():
-        values = x[rows, column]
+    for column, in_file_order in _read_columns(x, np.flatnonzero(may_count)):
+        values = in_file_order[rows]
         steps = np.diff(values)[same_client]
         if not len(steps) or steps.min() < 0 or _MAX_VISITS * np.count_nonzero(steps) < len(steps):
             continue
@@ -110,13 +104,13 @@ def warn_counters(x: Any, client: np.ndarray, features: Sequence[str]) -> list[s
 def warn_dates(x: Any, features: Sequence[str]) -> list[str]:
     """Return a warning about the columns of x (N, d) that hold dates as whole numbers, such as 20240608.
 
-    Rows on disk, and fewer than 20 rows, are not searched. A filled gap need not be a date.
+    The rows may stay on disk. Fewer than 20 rows are not searched. A filled gap need not be a date.
     """
-    if not isinstance(x, np.ndarray) or len(x) < _FEW_ROWS:
+    if len(x) < _FEW_ROWS:
         return []
     examples = []
-    for column in np.flatnonzero((x.min(axis=0) >= _FIRST_DATE) & (x.max(axis=0) <= _LAST_DATE)).tolist():
-        values = x[:, column]
+    candidates = np.flatnonzero((x.min(axis=0) >= _FIRST_DATE) & (x.max(axis=0) <= _LAST_DATE))
+    for column, values in _read_columns(x, candidates):
         month, day = values // 100 % 100, values % 100
         is_date = (values == np.floor(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
         if is_date.mean() > 0.5:
@@ -143,6 +137,24 @@ def warn_repeated_rows(frame: Any) -> list[str]:
         return []
     return [f"{describe_rows(np.flatnonzero(is_repeated).tolist())} repeat an earlier row in all columns: if they are "
             "copies, drop them, for copies of training rows among held-out rows make scores too good"]  # fmt: skip
+
+
+def warn_suspicious_columns(x: Any, client: np.ndarray, features: Sequence[str] = ()) -> list[str]:
+    """Return warnings about columns of x (N, d) that seem to hold identifiers, counters, dates, or codes of gaps."""
+    return [
+        *warn_identifiers(x, features),
+        *warn_counters(x, client, features),
+        *warn_dates(x, features),
+        *warn_missing_codes(x, features),
+    ]
+
+
+def _read_columns(x: Any, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield columns of x (N, d) with their numbers. Rows on disk are read once for as many columns as fit in memory."""
+    at_once = max(1, int(free_host_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
+    for start in range(0, len(columns), at_once):
+        step = columns[start : start + at_once]
+        yield from zip(step.tolist(), x[:, step].T, strict=True)
 
 
 def _are_distinct_integers(values: np.ndarray) -> bool:
@@ -209,14 +221,13 @@ def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
     """Return a warning about the columns of x (N, d) with a code for missing values, such as -999.
 
     A number is taken for a code if many files use it as one, and if it lies farther from all other values than these
-    lie from each other. Rows on disk are not searched.
+    lie from each other. The rows may stay on disk.
     """
-    if not isinstance(x, np.ndarray) or len(x) < 2:
+    if len(x) < 2:
         return []
     descriptions = []
     has_extreme_code = np.isin(x.min(axis=0), _MISSING_CODES) | np.isin(x.max(axis=0), _MISSING_CODES)
-    for column in np.flatnonzero(has_extreme_code).tolist():
-        values = x[:, column]
+    for column, values in _read_columns(x, np.flatnonzero(has_extreme_code)):
         is_code = np.isin(values, _MISSING_CODES)
         others = values[~is_code].astype(float)
         if not len(others):

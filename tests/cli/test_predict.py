@@ -13,6 +13,7 @@ from helpers import fails
 
 from fcorun import compose, run
 from fcorun.cli.commands import main
+from fcorun.cli.commands.predict import _round_for_screen
 from fcorun.models.predict import predict
 
 SITES = np.repeat(["a", "b", "c"], 30)
@@ -40,6 +41,11 @@ def train(folder, *overrides, algo="centralized"):
     table = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.task=binary"]
     rounds = ["rounds=2"] if algo != "centralized" else []
     return run(compose([f"algo={algo}", *table, *rounds, "precision=float64", *overrides]), folder)
+
+
+def test_a_terminal_shows_six_digits_of_what_the_model_computed():
+    frame = pd.DataFrame({"row": [1], "dose": [0.123456789], "prediction": ["yes"], "probability_yes": [0.123456789]})
+    assert _round_for_screen(frame).loc[0].tolist() == [1, 0.123456789, "yes", 0.123457]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 from helpers import fails
 
-from fcorun.configuration.overrides import translate_folder
+from fcorun.configuration.overrides import normalize_overrides, translate_folder
 
 
 def test_out_is_the_folder_of_a_run_or_of_a_sweep():
@@ -16,3 +16,8 @@ def test_out_is_the_folder_of_a_run_or_of_a_sweep():
 def test_two_folders_and_none_are_refused(arguments):
     with fails("give one out=DIR" if len(arguments) > 1 else "out= names no folder"):
         translate_folder(arguments)
+
+
+def test_two_files_of_a_table_are_refused():
+    with fails("data.path=[a.csv,b.csv]: data.path is one file"):
+        normalize_overrides(["data.path=[a.csv,b.csv]"])

@@ -208,7 +208,15 @@ def test_claims_about_the_largest_rate_that_is_good():
     assert checked(claim(at={"largest": "server_lr"}))["holds"] == "not measured"
 
 
-NOTHING = [{"above": []}, {"at": "reach"}, {"target": 3.0}, {"at": "share"}, {"at": "worst", "target": 1.0}]
+NOTHING = [
+    {"above": []},
+    {"above": ["b"], "below": ["b"]},
+    {"above": ["a"]},
+    {"at": "reach"},
+    {"target": 3.0},
+    {"at": "share"},
+    {"at": "worst", "target": 1.0},
+]
 NOWHERE = [{"at": "best"}, {"at": {}}, {"at": {"bytes": -1}}, {"at": {"largest": None}}]
 
 

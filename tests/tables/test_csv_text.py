@@ -11,11 +11,18 @@ import pytest
 from helpers import fails
 from table_files import SORTED, X, Y, frame, price_table, save
 
+from fcorun import from_arrays
 from fcorun.cli.commands import main
 from fcorun.datasets.table import Table
 from fcorun.records.record import load_records
+from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.tables.columns import exact_float_options, infer_kind, require_numbers
-from fcorun.tables.data_warnings import warn_class_like_target, warn_identifiers, warn_similar_names
+from fcorun.tables.data_warnings import (
+    warn_class_like_target,
+    warn_identifiers,
+    warn_similar_names,
+    warn_suspicious_columns,
+)
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -167,6 +174,23 @@ def test_numbers_of_persons_dates_and_copies_of_rows_are_warned_about(tmp_path):
     coarse = shuffled.assign(y=shuffled["y"].round(), person=1, age=shuffled["age"] // 30)
     assert coarse.duplicated().any()
     assert not any("repeat an earlier row" in text for text in warnings_on(coarse))
+
+
+def test_arrays_and_rows_on_disk_have_the_warnings_of_tables():
+    rng = np.random.default_rng(0)
+    client = np.repeat(["a", "b"], 30)
+    x = rng.normal(size=(60, 4))
+    x[:, 0] = rng.choice([20240131, 20240608], 60)
+    x[:, 1] = np.tile(np.repeat(np.arange(15), 2), 2)
+    x[:30, 2] += 30
+    x[4, 3] = -999
+    expected = ["column 1 (from 0) rise from row to row", "look like dates in column 0", "column 3 (from 0) has -999"]
+    warnings = from_arrays(x, x[:, 2], client).load().warnings
+    for text in (*expected, "those of the other clients: column 2 (from 0) at client"):
+        assert any(text in warning for warning in warnings)
+    on_disk = warn_suspicious_columns(DiskMatrix.from_memmap(x), np.repeat([0, 1], 30))
+    assert on_disk == warn_suspicious_columns(x, np.repeat([0, 1], 30))
+    assert len(on_disk) == len(expected)
 
 
 @pytest.mark.slow

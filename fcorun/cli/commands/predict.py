@@ -15,7 +15,7 @@ from fcorun.system.files import write_atomically
 def run(argv: Sequence[str]) -> int:
     """Predict for the rows of a file by the model of a record: features by name, in any order, not standardized; the
     column of clients as the record's data have it, if the record has personal models. Without --out, the
-    predictions are printed as CSV."""
+    predictions are printed as CSV, with six digits in a terminal and all digits elsewhere."""
     parser = CommandParser("predict", run.__doc__, folders=False)
     parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done")
     parser.add_argument(
@@ -59,8 +59,10 @@ def run(argv: Sequence[str]) -> int:
             raise UserError(f"--keep {name}: {_explain_missing(name, client_column, frame, arguments.rows)}")
     predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep, at=arguments.at)
     if arguments.out is None:
-        text = frame_csv(predictions).decode()
-        sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)
+        if sys.stdout.isatty():
+            sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
+        else:
+            sys.stdout.write(frame_csv(predictions).decode())
     else:
         write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
         warnings.insert(0, f"{arguments.out}: {len(predictions)} predictions")
@@ -68,6 +70,13 @@ def run(argv: Sequence[str]) -> int:
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _round_for_screen(predictions: Any) -> Any:
+    """Return the predictions with six significant digits of each number that the model computed."""
+    computed = [name for name in predictions if str(name).startswith(("prediction", "probability_", "survival_at_"))]
+    numbers = predictions[computed].select_dtypes("floating")
+    return predictions.assign(**{name: [float(f"{value:.6g}") for value in numbers[name]] for name in numbers})
 
 
 def _describe_thresholds(folder: Path, record: Record) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import format_value, html_table, screen_or_paper
+from fcorun.system.version import fcorun_version
 
 _MAX_VALUES = 8  # of a key, in a cell
 
@@ -58,4 +59,4 @@ def describe_versions(records: Sequence[Record]) -> list[str]:
 
 def describe_generator() -> str:
     """Return the software that made the page."""
-    return f"fcorun {version('fcorun')}, charts by plotly.js of plotly {version('plotly')} (MIT)"
+    return f"fcorun {fcorun_version()}, charts by plotly.js of plotly {version('plotly')} (MIT)"

@@ -1,0 +1,15 @@
+"""The version of fcorun, installed or not."""
+
+import importlib.metadata
+
+from fcorun.system import version
+
+
+def test_sources_without_installation_have_a_version(monkeypatch):
+    assert version.fcorun_version() == importlib.metadata.version("fcorun")
+
+    def not_installed(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(version, "version", not_installed)
+    assert version.fcorun_version() == "0.0.0+source"
