@@ -80,6 +80,12 @@ class Graph(Topology):
         if self.edge_probability == 0:
             raise UserError("topology.edge_probability=0 sends nothing: give a positive probability, or null for all "
                             "edges in all rounds")  # fmt: skip
+        if self.mixing_step == 0:
+            raise UserError("topology.mixing_step=0 ignores all neighbours: give a positive number, or null")
+        if self.graph != "erdos_renyi" and (self.probability is not None or self.seed):
+            key = "seed" if self.probability is None else "probability"
+            raise UserError(f"topology.{key} is of topology.graph=erdos_renyi, and topology.graph={self.graph} has no "
+                            f"random edges: leave topology.{key} out")  # fmt: skip
 
     def check(self, plugins, names, settings):
         algo, algo_name, name = plugins["algo"], names["algo"], names["topology"]

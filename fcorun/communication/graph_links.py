@@ -74,14 +74,20 @@ def read_edges(path: str, clients: Sequence[str]) -> np.ndarray:
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            pairs = [(row["client"], row["neighbour"]) for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError) as error:
+            table = csv.DictReader(file)
+            pairs = [(row["client"], row["neighbour"]) for row in table]
+            absent = {"client", "neighbour"} - {*(table.fieldnames or ())}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"topology.graph={path} cannot be read ({error}): give ring, torus, complete, erdos_renyi, or "
                         "a CSV file of edges") from error  # fmt: skip
     except KeyError as error:
-        raise UserError(
-            f"topology.graph={path} has no column {error}: give the columns client and neighbour"
-        ) from error
+        absent, pairs = {error.args[0]}, []
+    if absent:
+        raise UserError(f"topology.graph={path} has no column '{min(absent)}': give the columns client and neighbour")
+    alone = next((one or other for one, other in pairs if not (one and other)), None)
+    if alone is not None:
+        raise UserError(f"topology.graph={path} has a row of client {alone} without a neighbour: give both, or leave "
+                        "the row out")  # fmt: skip
     number = {name: index for index, name in enumerate(clients)}
     unknown = next((name for pair in pairs for name in pair if name not in number), None)
     if unknown is not None:

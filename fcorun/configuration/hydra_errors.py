@@ -9,12 +9,14 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.config import SECTIONS, locate_user_class
+from fcorun.configuration.key_docs import read_choice
 from fcorun.configuration.overrides import quote_for_shell
-from fcorun.configuration.search_path import describe_yaml_error
+from fcorun.configuration.search_path import describe_yaml_error, find_choices
 from fcorun.errors import UserError, suggest_name
 
 # the error about an experiment whose keys Hydra has put below "experiment"
 NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"
+_COMMUNICATION = ("topology", "uplink", "downlink", "clock")
 _UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")
 _INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
@@ -43,6 +45,11 @@ def describe_hydra_error(error: BaseException) -> str:
     return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
 
 
+def _choices_with_key(group: str, key: str) -> list[str]:
+    """Return the choices of a group that have a key."""
+    return [name for name in find_choices(group) if key in read_choice(group, name).keys]
+
+
 def _describe_parse_error(error: OverrideParseException, first_line: str) -> str:
     if "LexerNoViableAlt" in str(error):
         return f"{error.override}: letters such as these need quotes within quotes: {quote_for_shell(error.override)}"
@@ -61,10 +68,12 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
         return f"unknown option '{key}'; fcorun --cfg job shows every key"
     if key == "out":
         return "out=DIR is of the commands: in Python, give the folder to run() or sweep(); fcorun plan has --out FILE"
-    if key in ("topology.edges", "topology.rounds", "topology.map"):
-        return f"{key} is of topology=tree: give that too"
-    if key in ("topology.graph", "topology.probability", "topology.seed"):
-        return f"{key} is of topology=graph: give that too"
+    section, current = key.partition(".")[0], parent.get("name")
+    owners = _choices_with_key(section, key) if section in _COMMUNICATION else []
+    if owners:
+        of_others = f"{key} is of {section}={' or '.join(owners)}"
+        is_default = current in ("star", "identity", "none")
+        return f"{of_others}: give that too" if is_default else f"{of_others}, not of {section}={current}: leave it out"
     if key == "data.labels" and parent.get("name") == "sites":
         return "data.labels is of data=table: a plan has no labels; give roles by data.target, data.group and the like"
     prefix, _, last_part = key.rpartition(".")

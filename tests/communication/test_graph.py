@@ -293,6 +293,8 @@ def test_advice_knows_that_gossip_does_not_reach_the_optimum(overrides, words, t
         (["topology.graph=parts.csv"], ["topology.graph=parts.csv is not connected", "0 and 2"]),
         (["topology.graph=names.csv"], ["topology.graph=names.csv names client 9", "such as 0"]),
         (["topology.graph=columns.csv"], ["topology.graph=columns.csv has no column 'client'"]),
+        (["topology.graph=alone.csv"], ["topology.graph=alone.csv has a row of client 0 without a neighbour"]),
+        (["topology.graph=empty.csv"], ["topology.graph=empty.csv has no column 'client'"]),
         (["topology.graph=erdos_renyi", "topology.probability=0"], ["erdos_renyi is not connected", "probability"]),
         (["algo=centralized"], ["algo=centralized", "topology"]),
         (
@@ -313,6 +315,8 @@ def test_what_a_graph_lacks_is_refused(overrides, words, tmp_path):
     Path("parts.csv").write_text("client,neighbour\n0,1\n2,3\n")
     Path("names.csv").write_text("client,neighbour\n0,9\n")
     Path("columns.csv").write_text("a,b\n0,1\n")
+    Path("alone.csv").write_text("client,neighbour\n0\n")
+    Path("empty.csv").write_text("")
     given = {override.partition("=")[0] for override in overrides}
     defaults = [each for each in ("algo=fedavg", GRAPH) if each.partition("=")[0] not in given]
     with fails(*words):
