@@ -15,6 +15,7 @@ from markdown_blocks import Block, alike, blocks, commands, missing
 
 from fcorun import compose
 from fcorun.cli.commands import COMMANDS
+from fcorun.configuration.overrides import translate_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), ROOT / "docs" / "guide" / "sites.md"]
@@ -87,7 +88,7 @@ def test_what_the_guide_tells_to_type_is_well_formed(page):
         for words in commands(block.text):
             assert words[0] == "fcorun"
             if words[1] not in (*COMMANDS, "-m"):
-                compose(words[1:])
+                compose(translate_folder(words[1:]))
 
 
 def test_every_page_is_found_with_its_blocks():
