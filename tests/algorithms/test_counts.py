@@ -160,6 +160,7 @@ def test_mirror_maps_without_effect_are_refused(name):
         prepare(small(f"algo={name}", "mirror=p_norm"))
 
 
+@pytest.mark.slow
 def test_algorithms_that_ignore_psi_say_so(capsys):
     with Console() as watch:
         record = run(small("algo=fedavg"), "fedavg", watch)

@@ -2,6 +2,7 @@
 
 import boxes
 import numpy as np
+import pytest
 from helpers import ragged
 from paper_boxes import drawn, soft
 from quadratics import SIZES, Quadratics, outputs_by_round
@@ -31,6 +32,7 @@ def fsvrg(x, y, rounds):
     return np.array(outputs)
 
 
+@pytest.mark.slow
 def test_fsvrg_agrees_with_its_box_and_comes_to_the_optimum(tmp_path):
     options = ("algo=fsvrg", f"algo.client_lr={RATE}", f"reg.strength={STRENGTH}", "batch_size=5", "rounds=400")
     config = ragged(tmp_path, *options, sizes=SIZES)

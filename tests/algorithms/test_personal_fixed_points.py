@@ -105,6 +105,7 @@ def test_pfedmac_s_ends_at_its_optimum(inner):
     assert max_difference(several[-1], several[-2]) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize(("steps", "edge_steps"), [(1, 1), (3, 1), (1, 4), (3, 4)])
 def test_pfedmac_sh_ends_at_its_closed_form(restart, steps, edge_steps):
@@ -120,6 +121,7 @@ def test_pfedmac_sh_ends_at_its_closed_form(restart, steps, edge_steps):
         assert max_difference(closed, personal_fixed_points.pfedmac_sh_optimum(H, C, P, EDGES, LAM, 0.1 * LAM)) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edge_steps", [1, 4])
 def test_pfedmac_sh_with_nested_steps_ends_at_its_optimum(edge_steps):
     lam_1, lam_2 = 0.5 * SMALLEST, 0.2 * SMALLEST

@@ -85,6 +85,7 @@ def test_names_of_features_are_those_of_coefficients_and_predictions(record):
     assert identity != record.status["identity"]  # the record has other names
 
 
+@pytest.mark.slow
 def test_a_record_takes_rows_as_arrays(record):
     path: Any = str(record.folder)
     assert record.encode(X[:2]).to_numpy() == pytest.approx(X[:2])

@@ -168,6 +168,7 @@ def test_frames_name_the_features_and_an_object_gives_its_own_numbers():
     assert model.strength_ == 0.3
 
 
+@pytest.mark.slow
 def test_refusals():
     x, y, clients = draw_rows(30)
     cases = {

@@ -38,6 +38,7 @@ def test_intervals_of_arrays(record, rows, tmp_path):
     pd.testing.assert_frame_equal(written, intervals.frame)
 
 
+@pytest.mark.slow
 def test_warnings_and_refusals_have_the_names_of_python(record, rows, x):
     with pytest.warns(ExperimentWarning, match="3 clusters are few"):
         record.infer(cluster="client", data=rows)

@@ -67,6 +67,7 @@ def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, ca
     assert (record / "inference.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [

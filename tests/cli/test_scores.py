@@ -50,6 +50,7 @@ def test_intervals_of_a_record(records, call, tmp_path):
     assert "give --force" in err
 
 
+@pytest.mark.slow
 def test_clients_with_few_events_are_named(records, call, tmp_path):
     predictions = pd.read_csv(records / "a" / "predictions.csv")
     predictions = predictions[predictions["set"] == "test"]

@@ -129,6 +129,7 @@ def test_one_client_and_no_buffer_are_a_star(tmp_path):
     np.testing.assert_allclose(alone.metrics["simulated_seconds"], star.metrics["simulated_seconds"], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", choice_names("algo"))
 def test_a_clock_counts_the_gradients_of_every_algorithm_that_it_accepts(algo, tmp_path):
     """Without latency and bytes' time, and with one client, a run takes its gradients times a constant."""

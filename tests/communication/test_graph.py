@@ -233,6 +233,7 @@ def test_only_the_step_of_pg_extra_depends_on_the_graph(tmp_path):
 # ---------------------------------------------------------------- records
 
 
+@pytest.mark.slow
 def test_a_record_has_the_nodes_and_the_graph(tmp_path):
     config = ragged(tmp_path, "algo=nids", GRAPH, *FULL, "rounds=3", "eval_every=1", sizes=SIZES)
     record = run(config, "ring")

@@ -70,6 +70,7 @@ def haxby(root, **options) -> Haxby:
     return Haxby(str(root), **{"subjects": [1, 5], **options})
 
 
+@pytest.mark.slow
 def test_haxby_clients_are_runs(brains):
     import nibabel
 

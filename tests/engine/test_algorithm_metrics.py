@@ -101,6 +101,7 @@ def test_tables_and_pictures_have_the_metrics(records):
     assert curves["axes"] == {"worked_seconds": "time of work (s)"}
 
 
+@pytest.mark.slow
 def test_runs_stop_at_targets_on_the_metrics(tmp_path):
     record = run(timed(x="worked_seconds", stop={"worked_seconds": 0.5}), tmp_path / "budget")
     assert record.rows[-1]["round"] == 2

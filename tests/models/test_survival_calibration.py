@@ -115,6 +115,7 @@ def test_scores_at_a_time(record, capsys):
     assert (record / "calibration.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -226,6 +226,7 @@ def test_bad_options_are_refused():
             StabilityOptions(**bad)
 
 
+@pytest.mark.slow
 def test_a_path_that_begins_too_late():
     result = select_stable_features(
         config("algo=centralized"), StabilityOptions(subsamples=4, points=3, range=[1e-3, 1e-2]), "out"
