@@ -37,9 +37,10 @@ class CompressedGradientAlgorithm(Algorithm):
 
 
 def ef21_step(constants: ProblemConstants) -> float:
-    """Return the step 1 / (L + L_max sqrt(beta / theta)) of EF21, with L the curvature of F and L_max of any client.
+    """Return the step 1 / (L + L_max sqrt(beta / theta)) of EF21.
 
-    theta = 1 - sqrt(1 - alpha) and beta = (1 - alpha) / theta, for C with E|C(v) - v|^2 <= (1 - alpha) |v|^2.
+    L bounds the curvature of F, and L_max that of any client's loss. theta = 1 - sqrt(1 - alpha) and
+    beta = (1 - alpha) / theta, for a compressor C with E|C(v) - v|^2 <= (1 - alpha) |v|^2.
     """
     root = math.sqrt(constants.upload_contraction_error)
     return 1 / (constants.cohort_smoothness + constants.client_smoothness * root / (1 - root))

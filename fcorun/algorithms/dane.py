@@ -36,7 +36,8 @@ class DANE(ShiftedAlgorithm):
     )
 
     def local(self, problem, server, client, data):
-        shift = client["gradient"] - self.eta * server
+        mean_gradient = server
+        shift = client["gradient"] - self.eta * mean_gradient
         return self.solve(problem, data, client["w"], shift, mu=self.mu, eta=self.eta), client
 
     def server(self, problem, server, mean):

@@ -18,9 +18,9 @@ class FedFrankWolfe(Algorithm):
     rounds and draws the clients together; there is no projection and no line search.
 
     The suboptimality falls as k^(-1/2) for convex losses, the rate of the paper, and there is no round in which the
-    optimum is reached. From public text we know the problem, the quadratic penalty, what
-    clients send, and the rate; that the step is 2 / (k + 1) and the penalty grows as sqrt(k + 1) in round k = 1, 2, ...
-    is what this rate needs, and our reconstruction. With the weights p_m of clients in F the penalty is
+    optimum is reached. From public text we know the problem, the quadratic penalty, what clients send, and the rate.
+    That the step is 2 / (k + 1) and the penalty grows as sqrt(k + 1) in round k = 1, 2, ... is what this rate needs,
+    and our reconstruction. With the weights p_m of clients in F the penalty is
     penalty * sqrt(k + 1) / 2 * sum_m p_m ||x_m - x||^2.
 
     Attributes:

@@ -13,9 +13,9 @@ from fcorun.config import AUTO, AutoPositive, Positive
 class FedCEF(Algorithm):
     """FedCEF: local steps that decouple gradient and prox, with compressed control variates.
 
-    We know the abstract of the paper and not its box. The abstract names the parts: a decoupled proximal update, error
-    feedback with control variates, and a downlink of the model before the prox, from which clients reconstruct the
-    global control variate. We put these parts together as in composite federated learning with heterogeneous data
+    We know the abstract of the paper and not its algorithm. The abstract names the parts: a decoupled proximal update,
+    error feedback with control variates, and a downlink of the model before the prox, from which clients reconstruct
+    the global control variate. We put these parts together as in composite federated learning with heterogeneous data
     (Zhang, Hu and Johansson 2024, ``algo=fedcomposite``), to which the method reduces with ``uplink=identity``:
     c_m is what the server knows of the client's mean gradient in a round, and moves by the compressed difference. So
     steps, the first round and constants may differ from the paper. All clients should take equally many steps.
@@ -44,18 +44,18 @@ class FedCEF(Algorithm):
         return server["x"]  # the model before the prox
 
     def local(self, problem, server, client, data):
-        total_step = client["length"]  # eta~ = eta eta_g K, 0 in the first round
-        start = problem.prox(server, total_step)  # P_r
+        total_step = client["length"]  # eta eta_g K of the last round, 0 in the first one
+        start = problem.prox(server, total_step)  # the model after the prox
         # the mean of all clients' control variates, 0 in the first round
         global_control = (client["prox"] - server) / jnp.where(total_step > 0, total_step, 1)
         correction = global_control - client["control"]
 
         def step(state, batch):
-            dual, z, gradients, elapsed = state  # z^, z, the sum of the gradients, k eta
+            before_prox, z, gradients, elapsed = state  # elapsed is k eta after k steps
             g = problem.gradient(z, batch)
-            dual = dual - self.client_lr * (g + correction)
+            before_prox = before_prox - self.client_lr * (g + correction)
             elapsed = elapsed + self.client_lr
-            return dual, problem.prox(dual, elapsed), gradients + g, elapsed
+            return before_prox, problem.prox(before_prox, elapsed), gradients + g, elapsed
 
         zero = jnp.zeros_like(total_step)
         _, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, zero))

@@ -11,12 +11,12 @@ from fcorun.config import AUTO, AutoPositive, Positive
 
 @dataclass(frozen=True)
 class FedNMap(Algorithm):
-    """FedNMap: local steps on the normal map of F + psi, corrected by the difference of the mean's and the client's.
+    """FedNMap: local steps on the normal map of F + psi, plus the mean normal map minus the client's own.
 
     The normal map at z is grad F(w) + (z - w) / lam with w = prox_{lam psi}(z), and vanishes where w is stationary.
-    Public text on the paper establishes the normal map, a local correction for heterogeneity, a weakly convex psi, and
-    a linear rate under the Polyak-Lojasiewicz condition. The form of the correction is ours: a client replaces its own
-    normal map by the mean one, each averaged over the steps of the last round.
+    From the paper: the normal map, a local correction for heterogeneity, a weakly convex psi, and a linear rate under
+    the Polyak-Lojasiewicz condition. Ours: the form of the correction. A client replaces its own normal map by the mean
+    one, each averaged over the steps of the last round.
 
     Attributes:
         client_lr: eta_c; "auto" is 1 / (eta_s K L).

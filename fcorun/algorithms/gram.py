@@ -52,6 +52,7 @@ class Gram(Algorithm):
         return 0  # a request without numbers
 
     def local(self, problem, server, client, data):
+        has_received = server
         zero = problem.zeros(data.dtype)
 
         def compute():
@@ -60,7 +61,7 @@ class Gram(Algorithm):
         def send_nothing():
             return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(compute))
 
-        return lax.cond(server, send_nothing, compute), client
+        return lax.cond(has_received, send_nothing, compute), client
 
     def server(self, problem, server, mean):
         sums = jax.tree.map(lambda kept, new: jnp.where(server["received"], kept, new), server["sums"], mean)

@@ -21,12 +21,13 @@ class MetaAnalysis(LocalFitAlgorithm):
     """Meta-analysis: clients send estimates and their precisions, and the server averages each coefficient by itself.
 
     The weights are these precisions, the inverse variances. Random effects add to each variance the variance tau^2
-    between clients, by DerSimonian and Laird. The metrics are the largest values of a coefficient, the intercept aside.
+    between clients, by DerSimonian and Laird. The metrics are the largest over the coefficients, the intercept aside.
 
     A variance is that of a generalised linear model: the inverse Hessian of the negative log-likelihood, times the
     dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
-    of Hessian plus ridge. Weights of rows count as relative ones. Of collinear columns, such as all levels of a text
-    column with the intercept, a client leaves out the last.
+    of Hessian plus ridge. A client with less than one row beyond its effective number of parameters has no estimate of
+    its dispersion, and no weight. Weights of rows count as relative ones. Of collinear columns, such as all levels of a
+    text column with the intercept, a client leaves out the last.
 
     Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
     suits tens of clients. Only this row counts in ``bytes_up``.
@@ -64,10 +65,10 @@ class MetaAnalysis(LocalFitAlgorithm):
         weight = jnp.where(mean["weight"] > 0, mean["weight"], 1)
         fits, precisions = (jax.vmap(lambda v, p: v / p)(mean[name], weight) for name in ("fit", "precision"))
 
-        def combine(fit, precision):
+        def combine_parameter(fit, precision):
             return jnp.stack(combine_estimates(fit, precision, self.effects == "random"))
 
-        results = fits.map(combine, precisions)
+        results = fits.map(combine_parameter, precisions)
         return {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
 
     def output(self, problem, server):
@@ -106,8 +107,9 @@ class MetaAnalysis(LocalFitAlgorithm):
 
         prediction = problem.predict(fit, batch.x, batch.offset)
         first, second = jax.jvp(slopes, (prediction,), (jnp.ones_like(prediction),))
-        residual_rows = n_rows - (inverse * matrix).sum()
-        return estimate, unravel(variance * n_rows * (batch.weight @ (first**2 / second)) / residual_rows)
+        residual_rows = n_rows - (inverse * matrix).sum()  # the sum is the effective number of parameters
+        dispersion = n_rows * (batch.weight @ (first**2 / second)) / residual_rows
+        return estimate, unravel(variance * jnp.where(residual_rows >= 1, dispersion, jnp.inf))
 
 
 def combine_estimates(
@@ -123,7 +125,8 @@ def combine_estimates(
     total = _positive(precisions.sum(axis=0))
     combined = (precisions * estimates).sum(axis=0) / total
     q = (precisions * (estimates - combined[None]) ** 2).sum(axis=0)
-    excess = jnp.maximum(q - jnp.maximum((precisions > 0).sum(axis=0) - 1, 0), 0)
+    count = (precisions > 0).sum(axis=0)
+    excess = jnp.where(count > 1, jnp.maximum(q - (count - 1), 0), 0)  # q of one client is rounding
     tau2 = excess / _positive(total - (precisions**2).sum(axis=0) / total)
     i2 = excess / _positive(q)
     if random:

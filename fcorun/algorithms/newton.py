@@ -22,8 +22,8 @@ class Newton(Algorithm):
     v, which arrives with the next messages, decides by Armijo's rule: the server accepts v, or halves t and keeps the
     direction.
 
-    The solution is the proposed point. For losses without a bound on their curvature, with which a proposal may be far
-    off, the solution is the last accepted point.
+    The solution is the proposed point. For losses without a bound on their curvature, where a proposal may be far off,
+    it is the last accepted point.
 
     Attributes:
         step: the first t of each direction; 1 is Newton's step.

@@ -11,12 +11,12 @@ from fcorun.problem import inner_solvers
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMacS(PFedMac):
-    """pFedMac-S: pFedMac with psi, gamma ||u||_1 in the paper, added to a client's problem.
+    """pFedMac-S: pFedMac with psi in each client's problem; in the paper psi is gamma ||u||_1.
 
     Attributes:
         sparsity: the treatment of psi. "prox" takes proximal gradient steps, accelerated with the solver "exact", for
-            any psi. For l1, "logcosh" replaces psi by rho sum log cosh(u / rho), and "huber" by u^2 / (2 rho) up to rho
-            and |u| - rho / 2 beyond.
+            any psi. For l1, "logcosh" replaces |u| in psi by rho log cosh(u / rho), and "huber" by u^2 / (2 rho) up to
+            rho and |u| - rho / 2 beyond.
         rho: the distance from 0 within which the smooth functions differ from |u|.
     """
 

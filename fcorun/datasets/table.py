@@ -24,10 +24,10 @@ from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_
 from fcorun.tables.columns import ColumnKind, infer_kinds
 from fcorun.tables.data_warnings import (
     abbreviate,
+    describe_positive_class,
     warn_constant_features,
     warn_missing_codes,
     warn_nothing_held_out,
-    warn_positive_class,
     warn_scaled_by_held_out_rows,
     warn_similar_names,
     warn_suspicious_columns,
@@ -347,7 +347,7 @@ class Table(Dataset):
         if self.target_task == "regression":
             warnings += warn_missing_codes(rows.y[:, None], ["the target"])
         elif self.task == "binary":
-            warnings += warn_positive_class(classes, self.positive)
+            warnings += describe_positive_class(classes, self.positive)
         if rows.client is None and self.clients > 1:
             clients = "no clients are given" if self.target is None else "no column of clients is given (data.client)"
             warnings.append(f"{clients}: data.partition={self.partition} divides the rows among {self.clients} clients")

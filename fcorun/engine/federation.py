@@ -55,7 +55,7 @@ class Federation:
     Attributes:
         topology, links: who receives whose messages, and the links of ``Topology.connect``, or None.
         uplink, downlink: the ways of uploads and of broadcasts; templates, too.
-        w0: the initial parameters; None: the objective's.
+        w0: the initial parameters, projected onto the domain of psi; None: the objective's.
         frozen: whether the server's model stays at ``w0``.
         debug: whether to run without tracing, one client at a time, and record clients in ``nonfinite_clients``.
         subset: the indices of the data's rows, if the data are a subset of rows on the device.
@@ -196,6 +196,8 @@ class Federation:
             (algorithm, problem), channels = self.bind(numbers), self.channels.with_numbers(numbers)
             w0 = {name: jnp.asarray(value, z0.dtype) for name, value in (self.w0 or {}).items()}
             start = Vector(w0) if w0 else problem.initial_point(z0)
+            if w0 and not self.frozen:
+                start = problem.nearest_in_domain(start)
             server, client = algorithm.init(replace(problem, key_bits=key), start)
             clients = (client, channels.client_memory(sent), *self.topology.client_memory(server))
             memory = channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)

@@ -22,7 +22,8 @@ def probability_at(objective: Objective, edge: float) -> float:
     return float(probabilities[0, 1])
 
 
-Placements = Int[np.ndarray, "2 b"]  # counts at the lowest and at the highest bins that rows may come from
+# Counts of rows in bins: first with each row in the lowest bin that it may be in, then in the highest.
+Placements = Int[np.ndarray, "2 b"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def choose_edge(rule: ThresholdRule, positive: Placements, negative: Placements,
     if not n_positive or not n_negative:
         return BinnedChoice(0.0, f"{begin} needs both classes among the {rows}: 0.5 is taken instead")
     true_positives, false_positives = _count_above(positive[0]), _count_above(negative[1])
-    sensitivity, specificity = true_positives / n_positive, 1 - false_positives / n_negative
+    sensitivity, specificity = true_positives / n_positive, (n_negative - false_positives) / n_negative
     if rule.kind == YOUDEN:
         sums = true_positives * n_negative - false_positives * n_positive  # of integers, for the sake of ties
         return BinnedChoice(float(EDGES[len(EDGES) - 1 - np.argmax(sums[::-1])]))
@@ -58,11 +59,9 @@ def choose_edge(rule: ThresholdRule, positive: Placements, negative: Placements,
         if len(reaching):
             return BinnedChoice(float(EDGES[reaching[-1]]))
     else:
-        flags_some = _count_above(positive[1]) + _count_above(negative[1]) > 0
-        reaching, best = (
-            np.flatnonzero((specificity >= rule.value) & flags_some),
-            specificity[flags_some].max(initial=0),
-        )
+        flags_some = _count_above(positive[0]) + _count_above(negative[0]) > 0
+        reaching = np.flatnonzero((specificity >= rule.value) & flags_some)
+        best = specificity[flags_some].max(initial=0)
         if len(reaching):
             return BinnedChoice(float(EDGES[reaching[0]]))
     return BinnedChoice(0.0, f"{begin} is reached with certainty at no edge of a bin of scores that flags one of the "

@@ -7,7 +7,7 @@ from fcorun.records.record import Record
 
 
 class FittedRecord(Record):
-    """A record whose model predicts."""
+    """A record that returns its model as a fitted estimator of scikit-learn, and encodes new rows for it."""
 
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
         """Return a fitted estimator of scikit-learn with this model, or that of a client.

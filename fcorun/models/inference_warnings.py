@@ -91,9 +91,12 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
             withheld.append(f"{names[parameter]} ({reason})")
     if not withheld:
         return ""
-    counted = "rows, events or rows without an event" if inference.indicators.has_two_classes else "rows"
-    if inference.indicators.counts_events and not inference.indicators.has_two_classes:
+    if inference.indicators.has_two_classes:
+        counted = "rows, events or rows without an event"
+    elif inference.indicators.counts_events:
         counted = "rows or events"
+    else:
+        counted = "rows"
     return (f"no interval of {abbreviate(withheld)}: below {MIN_COUNT} {counted}, standard errors are far too small; "
             "join rare levels")  # fmt: skip
 
@@ -126,8 +129,9 @@ def _warn_of_curvature(inference: Inference) -> str:
     if errors[worst] <= LARGE_LINEARIZATION_ERROR:
         return ""
     count = int((errors > LARGE_LINEARIZATION_ERROR).sum())
+    shrunk = "1 coefficient" if count == 1 else f"{count} coefficients"
     name = inference.problem.feature_names[parameters.kept[worst]]
-    return (f"the penalty shrinks {count} coefficients so much that one step does not correct it, that of {name} by "
+    return (f"the penalty shrinks {shrunk} so much that one step does not correct it, that of {name} by "
             f"{errors[worst]:.1f} standard errors: the intervals cover less than their level; a smaller reg.strength, "
             "method=split or a record with reg=none does better")  # fmt: skip
 

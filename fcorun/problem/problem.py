@@ -205,6 +205,12 @@ class Problem:
         """Return argmin_u t psi(u) + ||u - w||^2 / 2."""
         return self._count_prox(self._map(lambda p: self.regularizer.prox(p, t), w))
 
+    def nearest_in_domain(self, w: Vector) -> Vector:
+        """Return w if psi(w) is finite, else the nearest point where it is."""
+        nearest = self._map(lambda p: self.regularizer.prox(p, float(jnp.finfo(p.dtype).eps)), w)
+        is_inside = jnp.isfinite(self.psi(w))
+        return w.map(lambda p, q: jnp.where(is_inside, p, q), nearest)
+
     def linear_minimizer(self, gradient: Vector) -> Vector:
         """Return argmin_s <gradient, s> over the domain of psi, which must bound every parameter. Counts as no prox."""
         return self._map(self.regularizer.linear_minimizer, gradient)  # type: ignore[attr-defined]

@@ -66,12 +66,13 @@ class Quadratic(NamedTuple):
 
     def minimize(self, pull: Vector, weight: jax.Array | float) -> Vector:
         """Return argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must be strongly convex."""
+        assert self.basis is not None
         a = self.to_coordinates(pull)
         curvature = self.curvature + weight
         # If the basis spans all directions, nothing lies outside of the span but rounding, which a small weight would
         # magnify.
         size = sum(v.size for v in pull.values())
-        spans_all = sum(jnp.sum(v**2) for v in (self.basis or {}).values()) > size - 0.5
+        spans_all = sum(jnp.sum(v**2) for v in self.basis.values()) > size - 0.5
         has_outside = (weight > 0) & ~spans_all
         outside = jnp.where(has_outside, 1 / jnp.where(has_outside, weight, 1), 0)
         positive = curvature > 0
@@ -147,8 +148,8 @@ def curvature_bounds(objective: Objective, data: FederatedData, full_batch: bool
 def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_weighting: str) -> float:
     """Return an upper bound on the curvature of F, the mean of the clients' losses.
 
-    The bound is never more than the mean of the bounds of the clients. If all rows weigh the same, a loss is that of a
-    row alone, and the data are small enough, the bound is that of one client with all rows.
+    The bound is never more than the mean of the bounds of the clients. If clients weigh as their rows do, a loss is
+    that of a row alone, and the data are small enough, the bound is that of one client with all rows.
     """
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     is_small = data.train.x.size <= _MAX_NUMBERS / 8 and min(data.train.x.shape) <= _MAX_EIGENVALUES

@@ -21,7 +21,7 @@ from fcorun.reports.seed_bands import ROUNDING_TOLERANCE, SEED_KINDS, seed_band,
 SEED_KEYS = ("seed", "data.seed")
 OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # sections whose values define the objective
 REGULARIZED_METRICS = ("objective", *GAP_METRICS)  # depend on psi: two strengths do not share them
-# A pandas.DataFrame. With its type hints, a column is a Series or a truth value or a frame.
+# A pandas.DataFrame. By the type hints of pandas, a column may be a frame or a single value, too.
 DataFrame = Any
 
 
@@ -111,7 +111,10 @@ class RunTable:
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row by column, None for an empty cell."""
         columns = [column_values(self.frame[name]) for name in self.frame]
-        return [dict(zip(self.frame, values, strict=True)) for values in zip(*columns, strict=True)]
+        rows = []
+        for values in zip(*columns, strict=True):
+            rows.append(dict(zip(self.frame, values, strict=True)))
+        return rows
 
     def take(self, positions: Sequence[int]) -> "RunTable":
         """Return a table of the rows at these positions, with a new index."""
@@ -156,7 +159,9 @@ class RunTable:
             raise UserError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
         measured = [name for name in self.tail_metrics if self.metrics[name].higher is not None]
         if metric in self.tail_metrics and metric not in measured:
-            raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(measured)}")
+            raise UserError(
+                f"metric={metric} has no better direction, higher or lower; choose one of {', '.join(measured)}"
+            )
         choices = measured or self.metrics.comparable
         if metric not in choices:
             raise UserError(f"metric={metric} was not measured: {suggest_name(metric, choices)}")
@@ -246,7 +251,13 @@ class RunTable:
         same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.regularizer_keys())
         if "objective" not in self.tail_metrics or not same_objective:
             objective = np.zeros(len(self))
-        return sorted(tied.index, key=lambda point: float(np.median(objective[tied["rows"][point]])))
+        is_done = (self.frame["status"] == "done").to_numpy()
+
+        def median_objective(point: Any) -> float:
+            runs = [run for run in tied["rows"][point] if is_done[run]]
+            return float(np.median(objective[runs]))
+
+        return sorted(tied.index, key=median_objective)
 
 
 def column_values(column: Any) -> list:

@@ -65,7 +65,7 @@ class FoldPredictions:
 
         Args:
             own: the site's rows by themselves; those that the fold holds out are the validation rows.
-            batch: the runs.
+            batch: the site's state of the runs.
             evaluated: the last request to evaluate.
         """
         n_rows = len(own.train) + len(own.validation or ())
@@ -102,7 +102,7 @@ class FoldPredictions:
         Args:
             folds: the folds of the site's rows.
             refit: the numbers of the refit, which have the chosen value of the path.
-            first: the request that began the first runs.
+            first: the request that began the first runs, which has the numbers of the path.
         """
         parameter = find_path_parameter(self.plan.experiment)
         chosen = [run["reg"][parameter] for run in first.about["numbers"]].index(refit["reg"][parameter])

@@ -1,7 +1,8 @@
 """The sums over a site's rows from which intervals of coefficients follow, and which of them a site withholds.
 
-A server that cheats asks at models where one row outweighs all others, and a sum over the rows is that row. So a site
-withholds sums that the weights of fewer rows than ``min_cell`` make up, and counts below ``min_cell`` are none.
+A server that cheats can ask at a model where one row outweighs all others, so that a sum over the rows is that row.
+Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and sends counts below
+``min_cell`` as 0. Sums of features still tell how many rows of a column of 0 and 1 are 1.
 """
 
 from collections.abc import Mapping
@@ -50,7 +51,8 @@ class IntervalSums:
         gaps: the number of training rows with a gap in each column.
         min_cell: the least count, and the least number of rows that make up a sum.
         least_clusters: the least number of clusters.
-        masked: whether the sums are masked. Counts are then those of all sites, and no sum is left out, but refused.
+        masked: whether the sums are masked. Then no count is sent as 0, and a sum that would be withheld is refused by
+            UserError.
     """
 
     objective: LinearModel
@@ -79,11 +81,11 @@ class IntervalSums:
         batch = gather_site_rows(data, experiment.settings.client_weighting)
         rows = make_model_rows(build_problem(experiment, data), batch)
         cluster = np.unique(data.train.group, return_inverse=True)[1] if by_group else None  # type: ignore[arg-type]
-        standardized, scaling = data.features.standardized, feature_scaling(data)
+        scaling = feature_scaling(data)
         zero, one = np.zeros(data.train.x.shape[1]), np.ones(data.train.x.shape[1])
         if scaling is not None:
             zero, one = ((value - scaling.mean) * scaling.factor for value in (zero, one))
-        elif standardized:
+        elif data.features.standardized:
             zero = one = np.full(len(zero), np.nan)
         return cls(
             objective=replace(experiment.objective, ridge=0.0),  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from fcorun.system.machine import use_precision
 if TYPE_CHECKING:
     from fcorun.sites.masking import MaskedSite
 
-_END_MARK = "sites_ended"  # a file of a record all of whose sites have been told the end of the run
+_END_MARK = "sites_ended"  # a file in the folder of a run: all sites have been told its end
 
 
 def run_plan(
@@ -72,7 +72,8 @@ def run_plan(
         experiment = planned.apply(selection)
         for line in describe_selection(selection):
             log(line)
-    if was_finished and not mark.exists():  # after a kill before the mark: the requests of the run come before "end"
+    if was_finished and not mark.exists():
+        # Killed between the end of the run and the mark: the sites expect the requests of the run again before "end".
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
     (record,) = run_experiments([experiment], [record_folder], watch)
@@ -111,7 +112,8 @@ class Comparison:
 
     Attributes:
         equal: whether all parameters are equal to the bit, those of personal models, too.
-        difference: the largest difference of a parameter, relative to the largest parameter.
+        difference: the largest difference of a parameter, relative to the largest parameter; NaN where one is
+            not finite.
         bytes_sent: the bytes that each site sent.
         gap: the duality gap at the end of the run; None if the plan measures none.
         intervals: the largest difference of an estimate or of a standard error, in standard errors; None without
@@ -126,7 +128,11 @@ class Comparison:
 
     def describe(self) -> list[str]:
         """Return the comparison as sentences."""
-        result = "equal to the bit" if self.equal else f"equal but for {self.difference:.1g} of the largest coefficient"
+        result = f"equal but for {self.difference:.1g} of the largest coefficient"
+        if self.equal:
+            result = "equal to the bit"
+        elif not np.isfinite(self.difference):
+            result = "not comparable, since a coefficient is not finite"
         sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
         lines = [f"compared with the run on all rows in one place: {result}", f"sent by each site: {sent}"]
         if self.intervals is not None:
@@ -152,7 +158,8 @@ def try_plan(
         raise UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
     data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
     engine = build_engine(resolve_numbers(plan.experiment, first.points[0]), data)
-    if engine.federation.problem.curvature is not None:  # of the inner steps at the sites, rounded as the numbers are
+    if engine.federation.problem.curvature is not None:
+        # The sites took these rounded bounds for their inner steps.
         bounds = record.summary["curvature"]
         problem = replace(engine.federation.problem, curvature=(bounds["least"], bounds["most"]))
         engine = replace(engine, federation=replace(engine.federation, problem=problem))
@@ -164,13 +171,12 @@ def try_plan(
     pairs = [(values[0], record.solution[name]) for name, values in last.solution.items()]
     for site in sites.values():
         pairs += _pair_personal_models(last, site, data.clients)
-    largest, difference = 1e-300, 0.0
-    for pooled, of_sites in pairs:
-        largest = max(largest, float(np.abs(pooled).max(initial=0)))
-        difference = max(difference, float(np.abs(pooled - of_sites).max(initial=0)))
+    equal = all(np.array_equal(pooled, of_sites, equal_nan=True) for pooled, of_sites in pairs)
+    pooled, of_sites = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
+    difference = float(np.abs(pooled - of_sites).max() / np.abs(pooled).max(initial=1e-300))
     gap = record.rows[-1].get("gap")
     intervals = compare_intervals(plan, record, data)
-    return record, Comparison(difference == 0, difference / largest, connections.bytes_sent, gap, intervals)
+    return record, Comparison(equal, difference, connections.bytes_sent, gap, intervals)
 
 
 def _pair_personal_models(last: Snapshot, site: Site, clients: tuple[str, ...]) -> list[tuple[np.ndarray, np.ndarray]]:

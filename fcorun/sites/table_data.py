@@ -84,7 +84,8 @@ def _targets(table: SiteTable, agreement: Agreement) -> np.ndarray:
     if (y < 0).any():
         label = table.rows.y[int((y < 0).argmax())]
         with for_owner_alone("a held-out row has a label that no training row of any site has"):
-            raise UserError(f"a held-out row has the label '{label}', which no training row of any site has: mend it")
+            raise UserError(f"a held-out row has the label '{label}', which no training row of any site has: correct "
+                            "it or drop the row")  # fmt: skip
     return y
 
 

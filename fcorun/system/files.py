@@ -23,7 +23,7 @@ _RETRY_SECONDS = 0.05
 
 
 def write_atomically(path: Path, content: bytes | str, durable: bool = False) -> None:
-    """Write a new file of a random name in the same folder, then rename it. Raises WriteError.
+    """Write a file so that readers see its old content or the new one, never a part. Raises WriteError.
 
     With ``durable`` the file is on the disk when the function returns, and outlasts a power cut.
     """

@@ -25,7 +25,7 @@ def continue_in_child() -> None:
         os.close(error_writer)
         os.close(parent_alive_reader)
         _report_child(child, error_reader, parent_alive_writer)
-    signal.set_wakeup_fd(-1)  # the parent ends at a second signal, and this process with it
+    signal.set_wakeup_fd(-1)  # that of the parent, which alone reacts to signals and ends this process
     os.setpgrp()  # a terminal's Ctrl-C and Ctrl-Z go to the parent, which passes them on
     os.close(error_reader)
     os.close(parent_alive_writer)

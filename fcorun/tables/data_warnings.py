@@ -14,7 +14,7 @@ from fcorun.system.machine import free_host_memory
 _SHOWN = 3  # names or rows that a warning lists
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
 _MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes
-# numbers that stand for missing values in many files: -9, and 77 to 999999 with both signs
+# numbers that stand for missing values in many files: -9, and with both signs 77, 777, ... 999999, one digit repeated
 _MISSING_CODES = np.array(
     [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
 )
@@ -245,7 +245,7 @@ def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
     return [f"{abbreviate(descriptions)}: if that stands for a missing value, leave the cells empty"]
 
 
-def warn_positive_class(classes: Sequence, positive: object) -> list[str]:
+def describe_positive_class(classes: Sequence, positive: object) -> list[str]:
     """Return a sentence that names the positive class, the second of two.
 
     Returns no sentence where the option ``positive`` names the class, or where the class is 1 of 0 and 1, or True.
@@ -272,8 +272,9 @@ def warn_constant_features(
     if not features:
         advice = "; leave it out"
     elif columns:
-        names = list(dict.fromkeys(columns[features[j]] for j in constant))
-        advice = f"; data.ignore=[{','.join(names[:_SHOWN])}] leaves it out"
+        varying = {columns[name] for j, name in enumerate(features) if j not in constant}
+        names = [name for name in dict.fromkeys(columns[features[j]] for j in constant) if name not in varying]
+        advice = f"; data.ignore=[{','.join(names)}] leaves {'it' if len(names) == 1 else 'them'} out" if names else ""
     else:
         advice = ""
     listed = abbreviate([_column_name(j, features) for j in constant])

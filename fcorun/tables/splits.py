@@ -184,7 +184,7 @@ def split_masks(
 
     Raises UserError, which begins with ``option``, for other names, and where the file already has ``marked`` rows.
     """
-    if marked != (None, None):
+    if any(mask is not None for mask in marked):
         raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave data.split out")
     unknown = ~np.isin(split, SPLITS)
     if unknown.any():
@@ -293,7 +293,8 @@ def suggest_group_columns(frame: Any, columns: Sequence[str], client: str | None
     """Return a hint about columns, none of them a feature, that may name groups of rows, such as patients of visits.
 
     Such a column holds repeated text other than dates, or repeated whole numbers. Either each value belongs to one
-    client, or the values are text and more than 100 or than half of the rows.
+    client and there are more than two values for each client, or the values are text and more than 100 or than half of
+    the rows.
     """
     candidates = []
     for name in columns:

@@ -107,6 +107,10 @@ def test_clients_without_information_have_no_weight():
     for random in (False, True):
         combined, tau2, q, _ = combine_estimates(estimates, precisions, random)
         np.testing.assert_allclose([combined, q, tau2], [1.25, 0.25, 0], atol=1e-6)
+    alone = np.random.default_rng(0).uniform(0.1, 9, (2, 100))
+    _, tau2, _, i2 = combine_estimates(jnp.array([alone[0], 0 * alone[0]]), jnp.array([alone[1], 0 * alone[1]]))
+    assert not tau2.any()
+    assert not i2.any()
 
 
 @pytest.mark.slow

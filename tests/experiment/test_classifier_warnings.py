@@ -7,7 +7,7 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
-from fcorun.tables.data_warnings import warn_positive_class
+from fcorun.tables.data_warnings import describe_positive_class
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((60, 3))
@@ -61,6 +61,6 @@ def test_perfect_separation(tmp_path, complete):
     ],
 )
 def test_the_class_that_coefficients_speak_for(classes, positive, expected):
-    warnings = warn_positive_class(classes, positive)
+    warnings = describe_positive_class(classes, positive)
     assert bool(warnings) == bool(expected)
     assert all(f"speak for {expected}" in line for line in warnings)

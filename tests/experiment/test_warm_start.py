@@ -22,6 +22,18 @@ def trained(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["newton", "fedcef"])
+def test_a_start_outside_of_a_constraint_is_projected(name, trained, tmp_path):
+    options = ("reg=l1_ball", "reg.radius=0.1", "clients_per_round=null", "rounds=8")
+    record = run(ragged(tmp_path, f"algo={name}", *options, f"start={trained.folder}"), name)
+    assert np.abs(trained.solution["weights"]).sum() > 0.2
+    assert np.isfinite(record.metrics["objective"]).all()
+    expected = run(ragged(tmp_path / "zero", "algo=newton", *options), f"{name}_from_zero")
+    atol = {"newton": 1e-8, "fedcef": 0.05}[name]
+    np.testing.assert_allclose(record.solution["weights"], expected.solution["weights"], atol=atol)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONAL)
 def test_new_clients_start_from_a_record(name, trained, tmp_path):
     """The server's model stays as it is, nothing is sent, and new clients train personal models."""

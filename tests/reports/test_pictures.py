@@ -11,7 +11,7 @@ from fcorun import load_records
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import curve_styles_of
-from fcorun.reports.pictures.sweep_pictures import draw_sweep
+from fcorun.reports.pictures.sweep_pictures import draw_sweep, group_by_problem
 from fcorun.reports.run_table import RunTable
 
 # ---------------------------------------------------------------- files
@@ -34,6 +34,12 @@ def test_each_data_set_has_its_own():
     records = load_records("s")
     names = {path.name for path in draw_sweep(Path("s"), records, build_table(records))}
     assert names == {f"{kind}-{data}.png" for kind in ("rates", "best", "structure") for data in ("lasso", "lasso_8")}
+
+
+def test_numbers_that_differ_in_a_late_digit_are_two_problems():
+    for scale in (1.0000001, 1.0000002):
+        fake_record(f"s/{scale}", fake_config(data__scale=scale))
+    assert list(group_by_problem(build_table(load_records("s")), "objective")) == ["scale=1.0000001", "scale=1.0000002"]
 
 
 @pytest.mark.slow

@@ -220,6 +220,16 @@ def test_a_point_that_diverged_with_a_seed_is_not_best():
     assert best["status"].tolist() == ["done"]
 
 
+def test_of_tied_points_the_lowest_objective_wins_whatever_seeds_have_failed():
+    for rate, level in ((0.1, 2.0), (0.5, 1.0)):
+        for seed in (0, 1):
+            rows = [row | {"support_f1": 0.5} for row in fake_rows(level)]
+            fake_record(f"{rate}-{seed}", fake_config(seed=seed, algo__client_lr=rate), rows)
+    fake_record("failed", fake_config(seed=2, algo__client_lr=0.1), [], status="failed")
+    best = build_table(load_records(".")).best_points("support_f1")
+    assert best["algo.client_lr"].tolist() == [0.5]
+
+
 def test_an_algorithm_that_only_diverged_says_so():
     fake_record("a", fake_config("fedavg"), status="diverged")
     fake_record("b", fake_config("fedmid"), status="failed", reason="no")
@@ -243,7 +253,9 @@ def test_metrics_that_cannot_be_judged_by():
     runs = build_table(fake_grid("s"))
     with pytest.raises(UserError, match=r"metric=objektive was not measured: did you mean 'objective'\?"):
         runs.best_points("objektive")
-    with pytest.raises(UserError, match=r"metric=density is better in no direction; choose one of objective"):
+    with pytest.raises(
+        UserError, match=r"metric=density has no better direction, higher or lower; choose one of objective"
+    ):
         runs.best_points("density")
     with pytest.raises(UserError, match="val_accuracy was not measured"):
         runs.best_points("val_accuracy")
@@ -252,7 +264,7 @@ def test_metrics_that_cannot_be_judged_by():
 def test_figures_of_a_users_own_are_columns():
     runs = build_table([fake_record("a", table=fake_rows(groups=3.0))])
     assert runs.frame["tail_groups"][0] == 3.0
-    with pytest.raises(UserError, match="no direction"):
+    with pytest.raises(UserError, match="no better direction"):
         runs.best_points("groups")
 
 

@@ -82,6 +82,11 @@ def test_an_edge_is_the_best_that_counts_make_certain():
         reached = {"sensitivity": sensitivity, "specificity": specificity}.get(rule.kind)
         if reached is not None:
             assert reached[edge == EDGES] >= rule.value
+    seven_flagged = np.zeros_like(negative)
+    seven_flagged[:, [0, -1]] = 93, 7  # 1 - 7 / 100 is less than 0.93 in floating point
+    assert choose_edge(ThresholdRule.parse("specificity:0.93"), positive, seven_flagged, "rows") == BinnedChoice(
+        EDGES[0]
+    )
     above = np.zeros_like(negative)
     above[:, -1] = 400
     warned = choose_edge(ThresholdRule.parse("specificity:1.0"), positive, above, "rows")

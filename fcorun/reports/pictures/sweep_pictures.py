@@ -37,8 +37,8 @@ def begin_sweep_pictures(
 ) -> Callable[[], list[Path]]:
     """Begin to draw the pictures of a sweep.
 
-    Returns a function that waits for the pictures, writes them into ``folder``, deletes those that no longer apply, and
-    returns the files.
+    Returns a function that waits for the pictures, writes them into ``folder``, deletes those of the same names that no
+    longer apply, and returns the files.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
@@ -69,6 +69,8 @@ def begin_sweep_pictures(
         )
         for name in PICTURES:
             path = folder / f"{'-'.join([name, *re.findall(_FILE_NAME_PARTS, problem)])}.{format}"
+            if path in pictures:  # names that differ in other characters alone
+                path = path.with_stem(f"{path.stem}-{len(pictures)}")
             pictures[path] = begin_call(helper, draw_picture, name, view, format=format, style=style)
 
     def write_pictures() -> list[Path]:
@@ -126,5 +128,5 @@ def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
 
 def _format_setting(key: str, value: Any) -> str:
     """Return a value that tells problems apart, after its key unless the value is the name of a section."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:.15g}" if isinstance(value, float) else str(value)
     return text if "." not in key else f"{key.rpartition('.')[2]}={text}"

@@ -100,7 +100,7 @@ def draw_nested_folds(
 
 
 def _take_without_features(data: FederatedData, rows: np.ndarray) -> FederatedData:
-    """Return the data with the rows of a mask, (N,), without features."""
+    """Return the rows of a mask, (N,), without features, which folds do not need and which would take memory."""
     rows_alone = replace(data.train, x=data.train.x[:, :0])
     without_features = replace(data, train=rows_alone, features=replace(data.features, cells=None))
     return take_subset(without_features, rows, ~rows, restandardize=False).data
@@ -168,7 +168,7 @@ def judge_choices(
     """Choose a value without each outer fold by its inner folds, as ``choose`` does, and judge it on the outer fold.
 
     Raises:
-        UserError: each value has an inner fold of one outer fold whose score is not finite.
+        UserError: without some outer fold, every value of the path lacks a finite score on an inner fold.
     """
     choices = [
         choose(
@@ -209,7 +209,7 @@ def warn_about_nested(nested: NestedScore, path: RegularizationPath) -> list[str
     n_at_end = sum(index == path.slice_of(index).stop - 1 for index in best)
     if n_at_end:
         warnings.append(
-            f"nested: without {n_at_end} of {len(best)} outer folds the best value is at the end of the path: the best "
+            f"nested: for {n_at_end} of {len(best)} outer folds, the best value is at the end of the path: the best "
             "may be beyond; give range=[LOW,HIGH]"
         )
     advice = "the objective was still falling at the end; " + MORE_ROUNDS_ADVICE
