@@ -19,14 +19,14 @@ def fsvrg(x, y, rounds):
     w, outputs = np.zeros(x.shape[1]), [np.zeros(x.shape[1])]
     everything = np.arange(len(x))
     for cohort in rounds:
-        anchor, mean = w, 0.0
+        anchor, mean = w, np.zeros_like(w)
         full = gradient(anchor, everything)  # the clients weigh as their rows do
         for weight, batches in cohort:
             local = anchor
             for rows in batches:
                 corrected = gradient(local, rows) - gradient(anchor, rows) + full
                 local = soft(local - RATE * corrected, RATE * STRENGTH)
-            mean += weight * local
+            mean = mean + weight * local
         w = mean
         outputs.append(w)
     return np.array(outputs)
