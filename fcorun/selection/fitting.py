@@ -1,8 +1,8 @@
 """Runs of a path of strengths on subsets of the rows: one program, a batch for each subset, which shares the rows.
 
-To the engine a subset (a fold, a subsample, all rows) is like a seed: it has its own schedule, which draws from the
-rows of the subset, and its own weights in the evaluation. All subsets share one array of features x, unless features
-were standardized, or the rows of a subset teach other fills or levels: then the subset has an array of its own.
+To the engine a subset (a fold, a subsample, all rows) is like a seed: it has its own schedule, which draws from its
+rows, and its own weights in the evaluation. All subsets share one array of features x, unless features were
+standardized, or a subset's rows teach other fills or levels: then the subset has its own array.
 """
 
 import threading
@@ -25,7 +25,7 @@ from fcorun.engine.arrays import SubsetView, targets_to_device, to_device
 from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot
 from fcorun.engine.estimates import counted_broadcast_bytes, estimate_traffic, message_bytes, program_key, subset_bytes
 from fcorun.engine.evaluate import objective_weights
-from fcorun.engine.federation import Numbers
+from fcorun.engine.federation import Federation, Numbers
 from fcorun.experiment import build
 from fcorun.experiment.convergence import measure_remaining_descent
 from fcorun.experiment.experiment import PreparedExperiment
@@ -71,7 +71,7 @@ class PathFitter:
     """A runner of one path on many subsets; programs and rows on the device are shared between subsets.
 
     Attributes:
-        data: all rows, which the subsets are taken from.
+        data: all rows, from which subsets are taken.
         param_name, values: the field of the regularizer that varies, and its P values, from the sparsest solution on.
         second: a second number, with its value in each of the P runs; None: the first one alone varies.
         adaptive: the factors of features' penalties, which the rows of each subset give; None: those of ``reg``.
@@ -170,6 +170,7 @@ class PathFitter:
         with self._guard:
             key = program_key(engine.federation)
             engine = replace(engine, programs=self.programs.setdefault(key, CompiledPrograms()))
+            self._share_shapes(engine.federation, key)
         length = len(self.values) // len(experiments)
         points = [self._point(experiments[p // length], data, value) for p, value in enumerate(self.values)]
         threads = available_cores() if compute_policy().threaded_batches else 1
@@ -183,6 +184,13 @@ class PathFitter:
             batch = points[start : start + width]
             results += _run_batch(experiment, engine, batch, width, stop_requested=self.stop_requested, predict=predict)
         return results
+
+    def _share_shapes(self, federation: Federation, key: str) -> None:
+        """Have a subset take the shapes of messages from the first one with its program, which traces them."""
+        key = f"shapes of messages about {federation.problem.shapes}, {key}"
+        if key not in self._shared:
+            self._shared[key] = federation.shapes
+        vars(federation)["shapes"] = self._shared[key]
 
     def _held_out_predictor(self, experiment: PreparedExperiment, data: FederatedData) -> _PredictHeldOut:
         """Return a function of a run's parameters and personal models that predicts the validation rows."""
@@ -279,9 +287,8 @@ class PathFitter:
             measured = self._shared["measure"](numeric_fields(reg), iterate.w, view.x, view.y, arrays)
             metrics = {name: float(value) for name, value in evaluation.add_ranking(measured).items()}
             solution = {name: np.asarray(array) for name, array in iterate.w.items()}
-            if not np.isfinite(iterate.objective):
-                end_state = "diverged"
-            else:
+            end_state = "diverged"
+            if np.isfinite(iterate.objective):
                 end_state = "done" if iterate.certified else "not certified"
                 start = iterate.w
             results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))

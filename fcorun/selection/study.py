@@ -11,6 +11,7 @@
 """
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from fcorun.selection.path_fit import PathFit, keeps_held_out
 from fcorun.system.files import write_atomically
 
 FITS = "fits"
+_SHORT = 15  # seconds: a shorter remaining time is not announced
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
 
@@ -222,14 +224,16 @@ class Study:
         if fits:
             log(f"{len(fits)} of {n_fits} fits exist: reused (force=true recomputes)")
         missing = [name for name in self.subsets if name not in fits]
+        began = time.monotonic()
 
         def on_fit(i: int, fit: PathFit) -> None:
             name = missing[i]
             fits[name] = reduce_fit(name, fit)
             fits[name].save(self.fit_file(name))
-            if len(missing) <= 10 or (i + 1) % (len(missing) // 10) == 0:
+            if len(missing) <= 10 or i == 0 or (i + 1) % (len(missing) // 10) == 0:
                 n_runs = len(self.path.runs.values)
-                log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each")
+                left = _describe_time_left(time.monotonic() - began, i + 1, len(missing))
+                log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{left}")
 
         if missing:
             try:
@@ -277,6 +281,14 @@ class Study:
     def fit_file(self, name: str) -> Path:
         """Return the file of the fit of a subset."""
         return self.folder / FITS / f"{name}.npz"
+
+
+def _describe_time_left(seconds: float, n_done: int, n_all: int) -> str:
+    """Return a clause on the time that the remaining fits take at the pace so far; "" for seconds."""
+    left = seconds / n_done * (n_all - n_done)
+    if left < _SHORT:
+        return ""
+    return f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
 
 
 def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterable[str]) -> list[str]:

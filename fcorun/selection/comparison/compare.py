@@ -64,7 +64,8 @@ class ComparisonPlan:
         rows: dict[str, HeldOutRows] = {}
         warnings = list(self.left_out)
         selections: dict[str, Selection] = {}
-        for name, plan in self.plans.items():
+        for i, (name, plan) in enumerate(self.plans.items(), 1):
+            log(f"{name}, candidate {i} of {len(self.plans)}: {len(plan.study.subsets)} fits")
             try:
                 selections[name] = _run_candidate(plan, lambda line, name=name: log(f"{name}: {line}"))
                 rows[name] = _read_rows(plan)
