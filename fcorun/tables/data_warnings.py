@@ -109,7 +109,8 @@ def warn_dates(x: Any, features: Sequence[str]) -> list[str]:
     if len(x) < _FEW_ROWS:
         return []
     examples = []
-    candidates = np.flatnonzero((x.min(axis=0) >= _FIRST_DATE) & (x.max(axis=0) <= _LAST_DATE))
+    least, largest = (np.asarray(limit, float) for limit in (x.min(axis=0), x.max(axis=0)))  # float16 has no dates
+    candidates = np.flatnonzero((least >= _FIRST_DATE) & (largest <= _LAST_DATE))
     for column, values in _read_columns(x, candidates):
         month, day = values // 100 % 100, values % 100
         is_date = (values == np.floor(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
