@@ -57,17 +57,23 @@ class ThresholdRule:
         if n_positive in (0, len(y)):
             return DEFAULT_THRESHOLD, f"{begin} needs both classes among the {rows}: 0.5 is taken instead"
         thresholds, true_positives, false_positives = count_flagged(y, probability)
+        n_negative = len(y) - n_positive
         sensitivity = true_positives / n_positive
-        specificity = 1 - false_positives / (len(y) - n_positive)
-        if self.kind == YOUDEN:  # of equal sums the largest threshold
-            return float(thresholds[np.argmax(sensitivity + specificity)]), ""
+        specificity = (n_negative - false_positives) / n_negative
+        if self.kind == YOUDEN:  # integers tie exactly; of equal sums the largest threshold
+            return _flagging(thresholds[np.argmax(true_positives * n_negative - false_positives * n_positive)]), ""
         if self.kind == SENSITIVITY:  # all rows are flagged at the last threshold
-            return float(thresholds[np.argmax(sensitivity >= self.value)]), ""
+            return _flagging(thresholds[np.argmax(sensitivity >= self.value)]), ""
         reaching = np.flatnonzero(specificity >= self.value)
         if len(reaching):
-            return float(thresholds[reaching[-1]]), ""
+            return _flagging(thresholds[reaching[-1]]), ""
         return DEFAULT_THRESHOLD, (f"{begin} is reached at no threshold that flags one of the {rows}, at most "
                                    f"{specificity.max():.3g}: 0.5 is taken instead")  # fmt: skip
+
+
+def _flagging(threshold: Float[np.ndarray, ""]) -> float:
+    """Return a threshold that flags the rows of this probability: for 0.5, which does not, the number below it."""
+    return float(np.nextafter(threshold, 0) if threshold == DEFAULT_THRESHOLD else threshold)
 
 
 def count_flagged(

@@ -268,7 +268,7 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
     best_config = {}
     for row in inputs.grid_view.best_rows():
         best_config[row["algo"]] = inputs.grid_records[row["rows"][0]].config["algo"]
-    problem_keys = [key for key in tuned.problem_keys(inputs.metric) if tuned.frame[key].nunique() > 1]
+    problem_keys = [key for key in tuned.problem_keys(inputs.metric) if tuned.frame[key].nunique(dropna=False) > 1]
     rows: list[dict[str, Any]] = []
     for (algo, *values), runs in tuned.frame.groupby(["algo", *problem_keys], sort=False, dropna=False):
         row: dict[str, Any] = {"algo": algo, **dict(zip(problem_keys, values, strict=True))}

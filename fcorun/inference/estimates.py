@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fcorun.errors import UserError
 from fcorun.inference.model_rows import DerivativeSums
 from fcorun.inference.nodewise import approximate_inverse
 from fcorun.inference.solution import check_regular
@@ -105,8 +106,12 @@ def small_sample(rows: float, parameters: int, clusters: int | None) -> tuple[fl
 
     The factor is N / (N - p), with S clusters (S / (S - 1)) ((N - 1) / (N - p)), as in Stata and in R's sandwich. The
     degrees are N - p, with clusters S - 1. ``rows`` is N, or inf for errors that N does not correct, which are those of
-    a partial likelihood and of a model: then the factor is 1, or S / (S - 1), and without clusters t is normal.
+    a partial likelihood and of a model: then the factor is 1, or S / (S - 1), and without clusters t is normal. Raises
+    UserError for a single cluster.
     """
+    if clusters is not None and clusters < 2:
+        raise UserError("the rows that the estimates are of have one cluster, so that nothing measures how clusters "
+                        "differ: give cluster=none, or method=debiased")  # fmt: skip
     if math.isinf(rows):
         return (1.0, math.inf) if clusters is None else (clusters / (clusters - 1), float(clusters - 1))
     free = max(rows - parameters, 1)

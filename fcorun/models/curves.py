@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.experiment.decision_threshold import count_flagged
+from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, count_flagged
 from fcorun.models.prediction_file import OUT_OF_FOLD
 from fcorun.models.predictions import Predictions
 from fcorun.records.formats import csv_text
@@ -208,14 +208,15 @@ def trace_decision(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"
     """
     n, n_positive = len(y), int(y.sum())
     thresholds = np.unique(np.append(_THRESHOLDS, threshold))
+    sides = np.where(thresholds == DEFAULT_THRESHOLD, "right", "left")  # 0.5 itself is not flagged
     sorted_all, sorted_positive = np.sort(probability), np.sort(probability[y == 1])
     rows = []
-    for t in thresholds.tolist():
-        n_flagged = n - int(np.searchsorted(sorted_all, t))
-        true_positives = n_positive - int(np.searchsorted(sorted_positive, t))
+    for t, side in zip(thresholds.tolist(), sides.tolist(), strict=True):
+        n_flagged = n - int(np.searchsorted(sorted_all, t, side))
+        true_positives = n_positive - int(np.searchsorted(sorted_positive, t, side))
         false_positives = n_flagged - true_positives
         true_negatives = n - n_positive - false_positives
-        odds = t / (1 - t)
+        odds = t / (1 - t) if t < 1 else np.nan  # no net benefit at 1
         rows.append(
             {
                 "threshold": t,

@@ -110,7 +110,8 @@ def _read_optimum(summary: dict[str, Any]) -> float:
     if last is None:
         return float("nan")
     if certificate.get("near") is not None and certificate.get("above") is not None:
-        return last / (1 + certificate["above"])
+        above = certificate["above"]  # a share of the optimum without its sign
+        return last / (1 + above if last >= 0 else 1 - above)
     return last if _is_certified(certificate) else float("nan")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fcorun.errors import UserError
-from fcorun.inference.estimates import adjust_by_holm, debiased_estimates, intervals, wald_estimates
+from fcorun.inference.estimates import adjust_by_holm, debiased_estimates, intervals, small_sample, wald_estimates
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.nodewise import approximate_inverse
 from fcorun.inference.penalized_columns import minimize_columns
@@ -196,3 +196,8 @@ def test_separated_classes_are_refused():
 
 def test_holms_correction():
     np.testing.assert_allclose(adjust_by_holm(np.array([0.01, 0.04, 0.03, 0.005])), [0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_single_cluster_measures_nothing():
+    with pytest.raises(UserError, match="have one cluster"):
+        small_sample(40.0, 3, 1)

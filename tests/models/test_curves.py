@@ -65,6 +65,9 @@ def test_net_benefit_by_hand():
     assert rows[0.25]["net_benefit_all"] == pytest.approx((2 - 3 * 0.25 / 0.75) / 5)
     assert [rows[0.25][name] for name in ("sensitivity", "specificity", "ppv", "npv")] == [1, 2 / 3, 2 / 3, 1]
     assert rows[0.95]["net_benefit"] == 0
+    half = {row["threshold"]: row for row in trace_decision(y, np.full(len(y), 0.5), 0.5)}
+    assert half[0.5]["n_flagged"] == 0  # as the accuracy of a run has it
+    assert np.isnan(trace_decision(y, p, 1.0)[-1]["net_benefit"])
     assert np.isnan(rows[0.95]["ppv"])
 
 

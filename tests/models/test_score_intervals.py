@@ -368,5 +368,7 @@ def test_options_that_are_wrong():
         ScoreOptions(level=95)
     with fails("samples=10 must be between 100 and 100,000"):
         ScoreOptions(samples=10)
+    with fails("samples=333 are too few for level=0.97: give samples=334"):
+        ScoreOptions(samples=333, level=0.97)
     with fails("samples=1000 are too few for level=0.999: give samples=10000"):
         ScoreOptions(level=0.999)

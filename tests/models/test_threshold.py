@@ -42,6 +42,20 @@ def test_the_least_sensitivity_and_specificity_hold_and_no_other_threshold_is_be
         assert choose(f"specificity:{least}")[0] == reaching.min()
 
 
+def test_rates_that_are_reached_exactly_count():
+    y, p = np.repeat([1, 0], [4, 25]), np.append(np.repeat(0.3, 4), np.linspace(0.6, 0.12, 25))
+    passed = [int((p[y == 0] < t).sum()) for t in np.unique(p)]
+    for count in range(1, 25):
+        reaching = np.unique(p)[np.array(passed) >= count]
+        assert choose(f"specificity:{count / 25}", y, p)[0] == pytest.approx(reaching.min(), rel=1e-15), count
+
+
+def test_a_rule_that_takes_a_half_flags_the_rows_at_a_half():
+    threshold, warning = choose("sensitivity:0.9", np.array([0, 1]), np.array([0.5, 0.5]))
+    assert (threshold < 0.5, warning) == (True, "")
+    assert threshold == pytest.approx(0.5, abs=1e-15)
+
+
 def test_thresholds_that_nobody_reaches():
     assert choose(0.97, p=P.clip(0, 0.9)) == (
         0.97,

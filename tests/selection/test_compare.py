@@ -147,6 +147,8 @@ def test_means_are_those_of_the_other_folds():
     expected += [of_all[0]] * 4  # client c has all its rows in fold 1
     np.testing.assert_allclose(not_none(means.probability), expected)
     assert means.prediction.tolist() == [0] * 12
+    without = replace(rows_of(np.full(12, 0.5), target, client, fold=fold), probability=None)
+    assert predict_means(without).probability is None
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +37,7 @@ class ScoreOptions:
         if not _MIN_SAMPLES <= self.samples <= _MAX_SAMPLES:
             raise UserError(f"samples={self.samples} must be between {_MIN_SAMPLES} and {_MAX_SAMPLES:,}")
         if self.samples * self.tail < _MIN_TAIL - 1e-9:
-            least = int(_MIN_TAIL / self.tail + 0.5)
+            least = math.ceil(_MIN_TAIL / self.tail - 1e-6)
             raise UserError(f"samples={self.samples} are too few for level={self.level:g}: give samples={least}")
 
     @property

@@ -29,4 +29,6 @@ def predict_means(rows: HeldOutRows) -> HeldOutRows:
     if not rows.classes:
         return replace(rows, model=MEAN, prediction=means[:, 0])
     probability = means[:, 1] if rows.task == "binary" else means
+    if rows.probability is None:  # the other models have no scores of probabilities
+        probability = None
     return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)

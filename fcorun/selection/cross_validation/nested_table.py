@@ -1,5 +1,6 @@
 """The table of the outer folds of a nested cross-validation, as nested.csv, as a summary, and as printed lines."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,8 @@ def describe_nested(selection: Selection, nested: NestedScore) -> Iterator[str]:
     numbers = [*selection.path.numbers_at(0)]
     yield "  outer fold     rows" + "".join(f"{name:>12}" for name in (*numbers, "inner", "outer"))
     for row in rows[:_MAX_LINES]:
-        cells = "".join(f"{row[name]:12.4g}" for name in (*numbers, f"{metric}_inner_mean", metric))
+        values = [row.get(name, "") for name in (*numbers, f"{metric}_inner_mean", metric)]
+        cells = "".join(f"{math.nan if value == '' else value:12.4g}" for value in values)
         held_out = row["held_out"]
         if len(held_out) > _MAX_LETTERS:
             held_out = f"{held_out[: _MAX_LETTERS - 2]}.."
