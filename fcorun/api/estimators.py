@@ -81,6 +81,8 @@ class FederatedLinearModel(BaseEstimator):
         task: Task,
     ) -> None:
         """Set the attributes of the solution. Raises InvalidInput."""
+        if not len(X):
+            raise InvalidInput("sample_weight: all weights are 0; give a row a positive weight")
         means = np.average(X, axis=0, weights=sample_weight)
         try:
             check_value(self.tol, float, "tol")

@@ -25,6 +25,7 @@ from fcorun.records.record import Record
 from fcorun.reports.page.build import build_page
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.system.files import write_atomically
+from fcorun.tables.columns import names_as_text, to_plain_array
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +54,8 @@ class RunRecord(FittedRecord):
             raise UserError(f"{self.folder} has no coefficients.csv, for {reason}: see status and solution")
         frame = pd.read_csv(file, dtype=str, keep_default_na=False)
         for name in frame.columns:
+            if name in ("parameter", "feature", "class"):  # names, which may be numbers
+                continue
             with suppress(ValueError):  # a column of text
                 frame[name] = frame[name].replace("", "nan").astype(float)
         return frame
@@ -204,7 +207,11 @@ class RunRecord(FittedRecord):
         calibration = calibrate_record(self.folder, at)
         for sentence in names_of_record(self).translate_each(calibration.warnings):
             warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
-        return pd.read_csv(io.StringIO(calibration.to_csv())).fillna({"client": ""})
+        frame = pd.read_csv(io.StringIO(calibration.to_csv()), dtype=str, keep_default_na=False)
+        for name in frame.columns.drop("client"):
+            with suppress(ValueError):  # a column of text
+                frame[name] = frame[name].replace("", "nan").astype(float)
+        return frame
 
     @property
     def warnings(self) -> list[str]:
@@ -282,11 +289,16 @@ def _to_frame(rows: Any) -> "pd.DataFrame":
 def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
     """Return the values of an argument as an array (n_rows,). Raises UserError for another shape."""
     import numpy as np
+    import pandas as pd
 
     column = np.asarray(values)
     if column.shape != (n_rows,):
         raise UserError(f"{argument} has shape {column.shape}, and there are {n_rows} rows: give one value for each")
-    return column.astype(object) if argument == "clients" else column
+    if argument != "clients":
+        return column
+    names, present = np.full(n_rows, None, object), pd.notna(column)
+    names[present] = names_as_text(to_plain_array(pd.Series(column[present]).infer_objects())).astype(object)
+    return names
 
 
 @python_errors(names_of_configuration)

@@ -61,7 +61,11 @@ class MemoryRows:
             for name in self.values.columns:
                 column = self.values[name]
                 digest.update(f"{name} {column.dtype} {len(column)}".encode())
-                digest.update(hash_pandas_object(column, index=False).to_numpy().tobytes())
+                try:
+                    hashes = hash_pandas_object(column, index=False)
+                except TypeError:  # lists, for example
+                    hashes = hash_pandas_object(column.astype(str), index=False)
+                digest.update(hashes.to_numpy().tobytes())
         return digest.hexdigest()[:16]
 
 

@@ -147,7 +147,7 @@ class Nifti(Dataset):
         return replace(data, features=features, warnings=tuple(warnings))
 
     def sources(self) -> Any:
-        """Return digests of the table, of both ends of each image, and of both ends of the mask."""
+        """Return digests of the table, of each image, and of the mask."""
         names = dict.fromkeys(self._read_columns()[self.image])
         images = {name: file_digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
         mask = None if self.mask is None else file_digest(self._mask())

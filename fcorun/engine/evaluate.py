@@ -300,8 +300,10 @@ class Evaluation:
         rows, bounds = self.data.validation, self.data.validation_offsets
         assert rows is not None
         assert bounds is not None
-        if rows.weight is None or rows.stays_at_sites:
+        if rows.stays_at_sites:
             return rows.client_weights
+        if rows.weight is None:
+            return np.diff(bounds)
         return np.diff(np.append(0, np.cumsum(rows.weight))[bounds])
 
     def _average_over_clients(self, client_metrics: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:

@@ -63,7 +63,7 @@ def describe_unresolved_gap(targets: Mapping[str, float], row: Mapping[str, floa
     More rounds would show no smaller gap, and the target can be neither met nor missed. ``resolution`` is the smallest
     gap that the run's precision resolves.
     """
-    if targets.get("gap", np.inf) >= resolution or row.get("gap", np.inf) > resolution:
+    if targets.get("gap", np.inf) >= resolution or not row.get("gap", np.inf) <= resolution:  # NaN while a site is away
         return ""
     return (f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and stop.gap={targets['gap']:g} is "
             f"below the rounding of the objective, {resolution:.1g}; give a larger target, or "

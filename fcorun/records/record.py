@@ -145,7 +145,10 @@ class Record:
         """The evaluations, one a row: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
-        text = pd.read_csv(io.StringIO(formats.read_text(self.folder / "metrics.csv")), dtype=str)
+        content = formats.read_text(self.folder / "metrics.csv")
+        if not content.strip():  # a run that was not finite at its start
+            return pd.DataFrame()
+        text = pd.read_csv(io.StringIO(content), dtype=str)
         # Python's float() is exact in any version of pandas
         return text.astype({name: int if name in INTEGER_COUNTERS else float for name in text})
 
@@ -186,7 +189,11 @@ class Record:
         for name in predictions:
             if name == "row":
                 predictions[name] = predictions[name].astype(int)
-            elif name.startswith("probability") or (is_regression and name in ("target", "prediction")):
+            elif (
+                name == "probability"
+                or name.startswith("probability_")
+                or (is_regression and name in ("target", "prediction"))
+            ):
                 predictions[name] = predictions[name].astype(float)  # Python's float() is exact in any version
         return predictions
 

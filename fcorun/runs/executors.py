@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.config import import_classes
-from fcorun.errors import HostLost, RemoteError, UserError, describe_error
+from fcorun.errors import HostLost, RemoteError, UserError, describe_error, first_line
 from fcorun.records.folder import RunFolder
 from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import Job, SweepWatcher
@@ -117,7 +117,15 @@ def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWa
         os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
     with _without_current_folder(), executor.batch():
         jobs = [executor.submit(run_job, _pack(group), n_cores) for group in groups]
-    _collect_results(groups, (job.task(0).result() for job in jobs), options, watch)
+    _collect_results(groups, (_wait(job, group) for job, group in zip(jobs, groups, strict=True)), options, watch)
+
+
+def _wait(job: Any, group: Sequence[SweepPoint]) -> list[tuple[str, str]]:
+    """Return the end status and the error of each point of a job; those of a job that was killed have failed."""
+    try:
+        return job.task(0).result()
+    except Exception as error:  # of submitit: out of memory or of time, for example
+        return [("failed", f"its job ended without a result: {first_line(error)}")] * len(group)
 
 
 EXECUTORS = {"inline": run_inline, "joblib": run_with_joblib, "submitit": run_with_submitit}

@@ -227,6 +227,10 @@ def check_arrays(arrays: dict[str, Any], path: str) -> dict[str, Any]:
             raise UserError(f"data.path={path}: {name} marks every row as held out; leave some to train on")
     if "client" in checked:
         checked["client"] = names_as_text(checked["client"])
+        has_no_client = np.isin(checked["client"], ["", "nan", "NaT"])
+        if has_no_client.any():
+            raise UserError(f"data.path={path}: row {int(has_no_client.argmax()) + 1} has no client; give each row the "
+                            "name of its client")  # fmt: skip
     return {"x": x.view(np.int8) if x.dtype == bool else x, **checked}
 
 

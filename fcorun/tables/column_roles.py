@@ -60,9 +60,9 @@ class ColumnRoles:
     @property
     def text_columns(self) -> list[str]:
         """The columns whose text is read as it is written: a client or a patient "007" keeps its name."""
-        others = (self.target, self.client, *self.metadata.values())
-        kept = [name for name in self.keep or () if name not in others]
-        return kept if self.client is None else [self.client, *kept]
+        names = [name for name in (self.client, self.group, self.split, self.fold) if name is not None]
+        others = (self.target, *names, *self.metadata.values())
+        return [*names, *(name for name in self.keep or () if name not in others)]
 
     def check(self) -> None:
         """Raise UserError for a column with two roles."""

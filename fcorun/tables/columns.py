@@ -300,7 +300,7 @@ def _holds_names(series: Any, is_target: bool) -> bool:
 
 def names_as_text(values: np.ndarray) -> np.ndarray:
     """Return names as text. The name 3.0 is "3", since a column of whole numbers may have become real."""
-    if values.dtype.kind == "f" and (values == np.floor(values)).all():
+    if values.dtype.kind == "f" and (values == np.floor(values)).all() and (np.abs(values) < 2**63).all():
         values = values.astype(np.int64)
     return values.astype(str)
 

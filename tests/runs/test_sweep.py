@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.sweep_settings import load_settings
 from fcorun.runs import batch
 from fcorun.runs import run as run_module
+from fcorun.runs.executors import _wait
 from fcorun.runs.job import Watcher
 
 
@@ -331,3 +333,12 @@ def test_algorithms_that_ignore_psi_are_named_in_comparisons(capsys):
     assert "algo=scaffold ignores the regularizer psi" in capsys.readouterr().out
     assert run_sweep_command("algo=scaffold,fedavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=t") == 0
     assert "another problem" not in capsys.readouterr().out
+
+
+def test_a_job_that_was_killed_fails_its_points_alone():
+    def result():
+        raise RuntimeError("Job 7 was killed: out of memory\nlogs")
+
+    job = SimpleNamespace(task=lambda number: SimpleNamespace(result=result))
+    ended = _wait(job, [None, None])  # type: ignore[list-item]
+    assert ended == [("failed", "its job ended without a result: Job 7 was killed: out of memory")] * 2

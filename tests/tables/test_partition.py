@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import not_none
+from helpers import fails, not_none
 from table_files import frame, price_table, save
 
 from fcorun.datasets.table import Table
+from fcorun.tables.columns import names_as_text
 from fcorun.tables.partition import assign_rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -21,6 +22,23 @@ def test_numeric_clients_are_in_natural_order(tmp_path, ids):
 def test_names_of_clients_keep_leading_zeros(tmp_path):
     data = price_table(save(tmp_path, "t.csv", frame(site=["007", "01", "x"] * 2))).load()
     assert data.clients == ("007", "01", "x")
+
+
+def test_names_of_groups_keep_their_digits(tmp_path):
+    groups = ["007", "7", "3.1", "3.10", "8", "9"]
+    data = price_table(save(tmp_path, "t.csv", frame(patient=groups)), group="patient").load()
+    assert sorted(not_none(data.train.group).tolist()) == sorted(groups)
+
+
+@pytest.mark.parametrize("client", [[1.0, np.nan] * 3, ["a", ""] * 3])
+def test_rows_of_arrays_without_a_client_are_refused(tmp_path, client):
+    np.savez(tmp_path / "t.npz", X=np.ones((6, 2)), y=np.arange(6.0), client=client)
+    with fails("row 2 has no client"):
+        Table(str(tmp_path / "t.npz")).load()
+
+
+def test_large_numbers_stay_different_names():
+    assert len(set(names_as_text(np.array([1e19, 2e19, np.inf])))) == 3
 
 
 LABELS = np.repeat([0, 1, 2], [50, 30, 20])
