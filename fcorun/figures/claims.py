@@ -129,14 +129,17 @@ def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
 def _describe_several_best(claim: Claim, measurements: Measurements) -> str:
     """Return a note if an algorithm of a claim has several best points, "" if each has one.
 
-    That is so where the metric that chooses the best points does not compare them, as the objectives of two strengths.
+    That is so where the metric that chooses the best points does not compare them, as the objectives of two strengths,
+    and with several data sets.
     """
-    tuned = measurements.tuned
-    if _is_of_grid(claim) or "data" not in tuned.frame:
+    of_grid = _is_of_grid(claim)
+    table = measurements.grid if of_grid else measurements.tuned
+    if claim.at == "share" or "data" not in table.frame:
         return ""
+    candidates = table.data_keys if of_grid else [*table.data_keys, *table.regularizer_keys()]
     for algo in _list_algorithms(claim):
-        runs = tuned.frame[tuned.frame["algo"] == algo]
-        keys = [key for key in (*tuned.data_keys, *tuned.regularizer_keys()) if runs[key].nunique(dropna=False) > 1]
+        runs = table.frame[table.frame["algo"] == algo]
+        keys = [key for key in candidates if runs[key].nunique(dropna=False) > 1]
         if keys:
             return (f"{algo} has a best point for each {' and '.join(keys)}, among which a claim cannot choose: give "
                     "all runs one value, or another metric=")  # fmt: skip
