@@ -32,7 +32,7 @@ def no_refit(monkeypatch):
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_selects(algo):
     """Every algorithm tells three classes apart on held-out folds, unless it is for squared losses alone."""
-    squared = traits_of(algo).hessian == "constant"
+    squared = traits_of(algo).hessian == "constant" or traits_of(algo).quadratic_losses
     settings = small_for(algo) if squared else composed(*classify(algo), "data.validation=0")
     values = [3.0, 6.0] if traits_of(algo).needs_bounded_domain else [0.03, 0.1]  # radii or strengths
     selection = select(settings, SelectOptions(folds=2, points=2, range=values), "out")
