@@ -61,17 +61,19 @@ class ThresholdRule:
         sensitivity = true_positives / n_positive
         specificity = (n_negative - false_positives) / n_negative
         if self.kind == YOUDEN:  # integers tie exactly; of equal sums the largest threshold
-            return _flagging(thresholds[np.argmax(true_positives * n_negative - false_positives * n_positive)]), ""
+            return _threshold_that_flags(
+                thresholds[np.argmax(true_positives * n_negative - false_positives * n_positive)]
+            ), ""
         if self.kind == SENSITIVITY:  # all rows are flagged at the last threshold
-            return _flagging(thresholds[np.argmax(sensitivity >= self.value)]), ""
+            return _threshold_that_flags(thresholds[np.argmax(sensitivity >= self.value)]), ""
         reaching = np.flatnonzero(specificity >= self.value)
         if len(reaching):
-            return _flagging(thresholds[reaching[-1]]), ""
+            return _threshold_that_flags(thresholds[reaching[-1]]), ""
         return DEFAULT_THRESHOLD, (f"{begin} is reached at no threshold that flags one of the {rows}, at most "
                                    f"{specificity.max():.3g}: 0.5 is taken instead")  # fmt: skip
 
 
-def _flagging(threshold: Float[np.ndarray, ""]) -> float:
+def _threshold_that_flags(threshold: Float[np.ndarray, ""]) -> float:
     """Return a threshold that flags the rows of this probability: for 0.5, which does not, the number below it."""
     return float(np.nextafter(threshold, 0) if threshold == DEFAULT_THRESHOLD else threshold)
 

@@ -67,9 +67,10 @@ class UnpenalizedRefits:
 
     @classmethod
     def of_data(cls, experiment: PreparedExperiment, data: FederatedData) -> "UnpenalizedRefits":
-        """Return the refits on the training rows of ``data``. Call under enable_x64."""
-        problem = build_problem(experiment, data)
-        rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting))
+        """Return the refits on the training rows of ``data``, in float64 whatever the precision of the run."""
+        with jax.enable_x64(True):
+            problem = build_problem(experiment, data)
+            rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting))
         n_features, n_parameters = data.train.x.shape[1], rows.x.shape[1]
         is_free = np.ones(n_parameters, bool)
         is_free[:n_features] = np.asarray(problem.regularizer.feature_factors(n_features)) == 0

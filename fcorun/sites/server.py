@@ -154,6 +154,6 @@ def _check_splits(agreement: Agreement, why: str, of_personal: bool = False) -> 
         missing = used & (n_rows[owner == site].sum(axis=0) == 0)
         if missing.any():
             split = SPLITS[int(missing.argmax())]
-            rows = f"{split} rows" + " of a client with training rows" * of_personal
+            rows = f"{split} rows of a client with training rows" if of_personal else f"{split} rows"
             raise UserError(f"site '{site}' has no {rows}, and {why}: hold out a fraction of the rows, "
                             "data.validation=0.2")  # fmt: skip

@@ -14,7 +14,9 @@ from sklearn.metrics import log_loss, mean_poisson_deviance
 
 from fcorun.api.record import RunRecord
 from fcorun.cli.commands.study import split_options
-from fcorun.models.relaxed import COLLINEAR, NO_OPTIMUM
+from fcorun.experiment.build import load_data
+from fcorun.experiment.prepare import prepare
+from fcorun.models.relaxed import COLLINEAR, NO_OPTIMUM, UnpenalizedRefits
 from fcorun.records.record import load_records
 from fcorun.reports.page.build import build_page
 from fcorun.selection.cross_validation.options import SelectOptions
@@ -156,6 +158,12 @@ def test_nested_folds_and_a_federated_algorithm():
         at = nested.chosen[j]
         assert nested.scores[j] == nested.fits[outer.name].metrics["val_loss"][at]
     assert federated.cost["rounds"] == 8 * 4 * len(federated.computed_fits)
+
+
+def test_the_rows_of_a_run_in_float32_are_refitted_in_float64():
+    experiment = prepare(settings_of("regression", "algo=newton", "precision=float32"))
+    refits = UnpenalizedRefits.of_data(experiment, load_data(experiment))
+    assert {np.asarray(values).dtype for values in (refits.rows.x, refits.rows.y)} == {np.dtype(np.float64)}
 
 
 @pytest.mark.slow
