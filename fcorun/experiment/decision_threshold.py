@@ -61,9 +61,8 @@ class ThresholdRule:
         sensitivity = true_positives / n_positive
         specificity = (n_negative - false_positives) / n_negative
         if self.kind == YOUDEN:  # integers tie exactly; of equal sums the largest threshold
-            return _threshold_that_flags(
-                thresholds[np.argmax(true_positives * n_negative - false_positives * n_positive)]
-            ), ""
+            best = np.argmax(true_positives * n_negative - false_positives * n_positive)
+            return _threshold_that_flags(thresholds[best]), ""
         if self.kind == SENSITIVITY:  # all rows are flagged at the last threshold
             return _threshold_that_flags(thresholds[np.argmax(sensitivity >= self.value)]), ""
         reaching = np.flatnonzero(specificity >= self.value)
