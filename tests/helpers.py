@@ -5,17 +5,18 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from fcorun import Watcher
 from fcorun.algorithms import Algorithm, Traits
 from fcorun.checks import problems
 from fcorun.checks.algorithms import AlgorithmCase
 from fcorun.checks.problems import SMALL, engine_of, flat, snapshots
-from fcorun.config import locate
+from fcorun.config import build_plugin, locate
 from fcorun.configuration.compose import packaged_config_dir
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
@@ -51,6 +52,13 @@ def plugin_class(group: str, name: str) -> type:
     return locate(yaml.safe_load(file.read_text())["class"], group)
 
 
+def plugin_of(group: str, name: str, task: str = "regression", **changes: Any) -> Any:
+    """Return the plug-in of a choice of a config group, with changed fields. It composes nothing, which is faster."""
+    values = OmegaConf.load(Path(packaged_config_dir()) / group / f"{name}.yaml")
+    whole = OmegaConf.create({group: values, "data": {"task": task, "natural": {"strength": 0.1}}})
+    return build_plugin(group, OmegaConf.to_container(whole[group], resolve=True) | changes)
+
+
 def identity(*overrides, **changes):
     """Return the identity of a run of ``small`` with some changes."""
     return prepare(small(*overrides) | changes).identity
@@ -65,7 +73,7 @@ def traits_of(algo: str) -> Traits:
 
 def matrices_only(reg: str) -> bool:
     """Return whether a regularizer refuses a vector of 20 and accepts a matrix."""
-    check = getattr(prepare(small(f"reg={reg}")).reg, "check", lambda shape: None)
+    check = getattr(plugin_of("reg", reg), "check", lambda shape: None)
     try:
         check((20,))
     except ValueError:

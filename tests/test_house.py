@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,19 @@ from fcorun.configuration.search_path import find_choices
 
 HOUSE = Path(fcorun.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "conf" not in path.parts)
-TREES = {path.relative_to(HOUSE): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 # To these, plug-ins are added: one file each.
 SHELVES = {"algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "communication", "trackers"}
 SHELVES |= {"commands", "pictures"}
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the parsed files of the package. Parsing takes a second, so it waits for the first test."""
+    return {path.relative_to(HOUSE): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
 def functions():
-    for place, tree in TREES.items():
+    for place, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 yield place, node
@@ -29,8 +35,8 @@ def test_the_ground_floor_has_at_most_ten_files():
 
 
 def test_a_file_holds_one_idea():
-    lengths = {place: len((HOUSE / place).read_text(encoding="utf-8").splitlines()) for place in TREES}
-    assert {place: n for place, n in lengths.items() if n > 400} == {}
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {path: n for path, n in lengths.items() if n > 400} == {}
 
 
 @pytest.mark.slow
@@ -43,7 +49,7 @@ def test_a_function_tells_one_thing():
 def test_no_call_has_more_than_five_arguments_without_names():
     found = [
         f"{place}:{node.lineno}"
-        for place, tree in TREES.items()
+        for place, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and sum(not isinstance(a, ast.Starred) for a in node.args) > 5
     ]
@@ -74,21 +80,25 @@ def test_text_files_are_read_and_written_in_a_named_encoding():
         root / "hatch_build.py",
         *(p for name in ("docs", "hydra_plugins", "scripts") for p in root.glob(f"{name}/**/*.py")),
     ]
-    trees = TREES | {file.relative_to(root): ast.parse(file.read_text(encoding="utf-8")) for file in files}
-    calls = ((place, node) for place, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Call))
+    parsed = trees() | {file.relative_to(root): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    calls = ((place, node) for place, tree in parsed.items() for node in ast.walk(tree) if isinstance(node, ast.Call))
     assert [f"{place}:{node.lineno}" for place, node in calls if names_no_encoding(node)] == []
-    parsed = [ast.parse(text, mode="eval").body for text in ("open(a)", "a.open('w')", "a.read_text()")]
-    assert all(names_no_encoding(call) for call in parsed if isinstance(call, ast.Call))
+    examples = [ast.parse(text, mode="eval").body for text in ("open(a)", "a.open('w')", "a.read_text()")]
+    assert all(names_no_encoding(call) for call in examples if isinstance(call, ast.Call))
 
 
 def test_nothing_is_carried_in_attrs():
-    assert [place for place in TREES if ".attrs" in (HOUSE / place).read_text(encoding="utf-8")] == []
+    assert [path for path in FILES if ".attrs" in path.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("room", sorted({path.parent.name for path in FILES} - SHELVES - {"fcorun"}))
 def test_a_rooms_init_imports_nothing_heavy(room):
-    init = next(place for place in TREES if place.name == "__init__.py" and place.parent.name == room)
-    imported = [node for node in ast.walk(TREES[init]) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    init = next(path for path in FILES if path.name == "__init__.py" and path.parent.name == room)
+    imported = [
+        node
+        for node in ast.walk(ast.parse(init.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
     heavy = ("jax", "numpy", "pandas", "matplotlib", "hydra", "omegaconf")
     names = [name for node in imported for name in ([a.name for a in node.names] + [getattr(node, "module", "") or ""])]
     assert not [name for name in names if name.split(".")[0] in heavy]
@@ -104,9 +114,9 @@ def is_property(function: ast.FunctionDef) -> bool:
     return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
-def documented(trees=TREES):
+def documented(files: dict[Path, ast.Module]):
     """Yield the place, the node and the first word of every docstring of the package, or of other files."""
-    for place, tree in trees.items():
+    for place, tree in files.items():
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
                 yield f"{place}: {getattr(node, 'name', 'module')}", node, re.split(r"\W", text, maxsplit=1)[0]
@@ -116,20 +126,20 @@ def documented(trees=TREES):
 def test_no_docstring_begins_with_a_pronoun():
     root = Path(__file__).resolve().parents[1]
     others = [path for name in ("docs", "hydra_plugins", "scripts", "tests") for path in root.glob(f"{name}/**/*.py")]
-    trees = TREES | {path.relative_to(root): ast.parse(path.read_text(encoding="utf-8")) for path in others}
-    assert [place for place, _, word in documented(trees) if word in BANNED_OPENINGS] == []
+    parsed = trees() | {path.relative_to(root): ast.parse(path.read_text(encoding="utf-8")) for path in others}
+    assert [place for place, _, word in documented(parsed) if word in BANNED_OPENINGS] == []
 
 
 @pytest.mark.slow
 def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():
-    functions = [(place, word) for place, node, word in documented()
+    functions = [(place, word) for place, node, word in documented(trees())
                  if isinstance(node, ast.FunctionDef) and not is_property(node)]  # fmt: skip
     assert [place for place, word in functions if word in NOT_VERBS] == []
     assert [place for place, word in functions if word.endswith("s") and not word.endswith("ss")] == []
 
 
 def test_no_two_classes_have_the_same_name():
-    classes = [(node.name, str(place)) for place, tree in TREES.items() for node in tree.body
+    classes = [(node.name, str(place)) for place, tree in trees().items() for node in tree.body
                if isinstance(node, ast.ClassDef)]  # fmt: skip
     names = [name for name, _ in classes]
     twice = {(name, place) for name, place in classes if names.count(name) > 1}
@@ -147,7 +157,7 @@ def test_only_algorithms_name_algorithms():
         "ef21",
     }  # other words
     named = []
-    for place, tree in TREES.items():
+    for place, tree in trees().items():
         if place.parts[0] in ("algorithms", "checks", "figures"):
             continue
         docstrings = {ast.get_docstring(node, clean=False) for _, node, _ in documented({place: tree})}
@@ -162,7 +172,7 @@ def test_no_room_is_imported_by_name_at_run_time():
     """Only classes of a configuration are, by ``config.locate``, and public names."""
     dynamic = [
         f"{place}:{node.lineno}"
-        for place, tree in TREES.items()
+        for place, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith("import_module")

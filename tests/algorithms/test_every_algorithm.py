@@ -64,6 +64,7 @@ def test_an_algorithm_restores_the_domain_of_psi_if_and_only_if_it_says_so(name)
             check_restores_domain(AlgorithmCase(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_baseline_lowers_the_objective(name):
     record = run(small_for(name), "one")

@@ -130,6 +130,7 @@ def test_texts_and_constants_are_axes():
     assert len(sweep.records) == 2
 
 
+@pytest.mark.slow
 def test_texts_of_objects_are_short(record):
     y = X[:, 0]
     frame = pd.DataFrame(X, columns=["p", "q", "r"]).assign(y=y, site=CLIENTS)

@@ -113,6 +113,7 @@ def test_errors_name_arguments_wherever_they_leave(tmp_path):
             call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["arrays", "frame", "file"])
 def test_a_target_of_few_whole_numbers_warns(source):
     rng = np.random.default_rng(0)

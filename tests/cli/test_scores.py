@@ -63,6 +63,7 @@ def test_clients_with_few_events_are_named(records, call, tmp_path):
     assert "scores from fewer than 5 events say little: [a] (3)\n" in out
 
 
+@pytest.mark.slow
 def test_groups_of_predictions_are_numbers(records):
     table = pd.read_csv(records / "rows.csv")
     predictions = pd.read_csv(records / "a" / "predictions.csv")

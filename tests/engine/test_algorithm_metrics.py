@@ -153,6 +153,7 @@ def test_names_that_are_taken_are_refused(name, monkeypatch):
         prepare(timed())
 
 
+@pytest.mark.slow
 def test_figures_and_plots_take_monotone_metrics_alone(records):
     catalogue = prepare(timed()).metrics
     claim = {"says": "s", "algo": "timed", "metric": "objective", "above": [0]}

@@ -13,6 +13,7 @@ ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("
 CLASSES = ("data=heterogeneous", "algo.client_lr=0.03", "data.features=8", "data.clients=4", "data.samples=20")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_who_tosses_coins(algo):
     """With all clients and whole data, those whose clients ask for chances are taken to depend on the seed (FedPD does

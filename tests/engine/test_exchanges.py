@@ -115,6 +115,7 @@ def test_one_client_of_edsl_communicates_in_the_second_exchange():
     assert (dane.bytes_up(6), dane.bytes_down(6)) == (12 * size, 12 * size)
 
 
+@pytest.mark.slow
 def test_refusals(tmp_path):
     with fails("algo.client=6 must be less than the number of clients, 6"):
         engine_of(small_for("edsl", "clients_per_round=null", "algo.client=6"))

@@ -58,6 +58,7 @@ def test_a_gradient_that_nothing_counts_is_named(user_module):
     assert "no gradient of it is counted" in sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["feddualavg", "ditto", "pfedme", "mixture", "local"])
 def test_nothing_is_doubtful_of_ours(algo):
     assert inspect_local(engine_of(small(f"algo={algo}", "clients_per_round=null")).federation) == []

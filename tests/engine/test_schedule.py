@@ -19,6 +19,7 @@ def valid_rows(rows):
     return rows[rows >= 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_cohorts_are_uniform_without_replacement(size):
     cohorts = Schedule(np.arange(9), 0, clients_per_round=size).draw_rounds(0, 4000).cohort
@@ -89,6 +90,7 @@ def test_without_a_batch_size_the_whole_data_are_taken():
     assert schedule.draw_rounds(0, 1).rows.size == 0  # nothing to draw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", ["null", "2"])
 @pytest.mark.parametrize("sizes", [(3, 7, 10), (5, 5, 5)])
 def test_the_whole_data_of_a_client_are_its_rows(sizes, cohort, tmp_path):

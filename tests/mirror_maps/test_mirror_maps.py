@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, small, snapshots
+from helpers import choice_names, plugin_of, small, snapshots
 
 from fcorun import UserError
 from fcorun.checks.mirror_maps import CHECKS, PAIR_CHECKS, PairCase, check_retrieve_minimizes, domain_points
@@ -18,13 +18,9 @@ WEIGHTS = [0.2, 0.5, 1.0, 1.0, 1.5, 2.0, 3.0, 0.7, 4.0, 9.0]
 OTHERS = {"diagonal": {"weights": WEIGHTS}, "p_norm": {"p": 1.5}, "hypentropy": {"beta": 0.1}}
 
 
-def plugin(section, name):
-    overrides = [f"reg={name}"] if section == "reg" else ["reg=none", f"mirror={name}"]
-    return getattr(prepare(small(*overrides)), section)
-
-
-REGULARIZERS = {name: plugin("reg", name) for name in choice_names("reg")}
-MIRRORS = {name: plugin("mirror", name) for name in choice_names("mirror")}
+NEEDED = {"graph_net": {"graph": "chain"}}
+REGULARIZERS = {name: plugin_of("reg", name, **NEEDED.get(name, {})) for name in choice_names("reg")}
+MIRRORS = {name: plugin_of("mirror", name) for name in choice_names("mirror")}
 VARIANTS = MIRRORS | {f"{name}*": replace(MIRRORS[name], **changes) for name, changes in OTHERS.items()}
 MAPS = [pytest.param(mirror, id=name) for name, mirror in VARIANTS.items()]
 PAIRS = [

@@ -128,6 +128,7 @@ def test_refusals(record, capsys, options, sentence):
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_calibration_in_python(record):
     loaded = fcorun.load_records(record)[0]
     with pytest.warns(fcorun.ExperimentWarning, match="fewer than 10 rows are at risk at 0.4 in 3 of 16 groups"):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, small
+from helpers import choice_names, plugin_of, small
 from scipy.special import log_expit, log_softmax
 
 from fcorun import compose
@@ -30,8 +30,7 @@ def objective_cases():
     """Yield each objective with each of its tasks, as composed for a table."""
     for name in choice_names("objective"):
         for task in TASKS:
-            config = compose([f"objective={name}", "data=table", "data.path=x", f"data.task={task}"])
-            objective = build_plugin("objective", config["objective"])
+            objective = plugin_of("objective", name, task)
             if task in objective.tasks:
                 yield pytest.param(objective, task, id=f"{name}-{task}")
 

@@ -52,6 +52,7 @@ def test_a_declared_metric_is_measured_summarised_and_ranks_points(config, capsy
     assert main(["plot", "s", "--metric", "val_absolute_error"]) == 0
 
 
+@pytest.mark.slow
 def test_a_declared_metric_is_in_the_picture_of_a_run(config):
     record = run(config, "here")
     (picture,) = [

@@ -202,6 +202,7 @@ def test_load_records():
 # ---------------------------------------------------------------- hard cases
 
 
+@pytest.mark.slow
 def test_a_baseline_is_judged_by_its_solution(tmp_path):
     record = run(small("algo=centralized"))
     assert record.summary["tail"] == record.summary["final"]
@@ -242,6 +243,7 @@ def test_a_record_whose_lock_is_held_is_running():
     assert Record(Path("here")).status["status"] == "done"
 
 
+@pytest.mark.slow
 def test_an_inspection_does_not_lock_a_folder_for_long(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
     killed = running("a")

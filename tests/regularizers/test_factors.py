@@ -6,14 +6,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, fails, flat, ragged, small
+from helpers import choice_names, fails, flat, plugin_class, plugin_of, ragged, small
 from sklearn.linear_model import Lasso, LinearRegression
 
 from fcorun import compose, run
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 
-SEPARABLE = [name for name in choice_names("reg") if vars(type(prepare(small(f"reg={name}")).reg)).get("separable")]
+SEPARABLE = [name for name in choice_names("reg") if vars(plugin_class("reg", name)).get("separable")]
 FACTORS = {"0": 0.0, "1": 0.0, "2": 3.0, "3": 3.0, "6": 0.5, "7": 0.5}  # pairs, for groups of two
 SHAPES = [(8,), (8, 3)]
 
@@ -23,7 +23,7 @@ def test_these_regularizers_are_separable():
 
 
 def regularizer(name, factors=FACTORS) -> Any:
-    return replace(prepare(small(f"reg={name}")).reg, strength=0.7, factors=factors)
+    return replace(plugin_of("reg", name), strength=0.7, factors=factors)
 
 
 def rows_with_factor(shape):

@@ -60,6 +60,7 @@ def test_ratios_are_on_a_logarithmic_axis_around_1():
     assert 1.0 in ax.get_xticks()
 
 
+@pytest.mark.slow
 def test_long_names_and_formulas_are_names():
     names = ("$age_i$", "W" * 60, "systolic blood pressure at admission, mmHg")
     numbers = table(3, names=names)

@@ -50,6 +50,7 @@ def test_tables_say_whose_best_point_is_not_finished(capsys):
     assert ",falling," in Path("runs.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_grew_without_bounds_has_diverged(capsys):
     """Although all of its numbers are finite; the command says so again of the record."""
     for _ in range(2):
@@ -151,6 +152,7 @@ def test_of_one_client_nothing_is_said_of_rates():
     assert "rates" not in run(small("algo=one_client")).status["reason"]
 
 
+@pytest.mark.slow
 def test_a_run_that_misses_its_targets_says_by_how_much():
     record = run(with_target(suboptimality=1e-9, support_f1=2.0) | {"rounds": 5})
     last = record.metrics.iloc[-1]

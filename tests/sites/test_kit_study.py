@@ -55,6 +55,7 @@ def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_p
         np.testing.assert_array_equal(record.solution[name], values)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 def test_the_site_of_a_job_reads_no_plan_without_its_owners_yes_and_logs_its_refusals(tmp_path, monkeypatch):
     from fcorun.sites.kit_study import StudySite

@@ -4,9 +4,7 @@ import json
 import threading
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any
 
-import lazy_loader
 import numpy as np
 import pytest
 from toy_site import ToySite, toy_rows, toy_study
@@ -16,7 +14,6 @@ from fcorun.rows.away_sites import AwayRule
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import SiteLost, SiteRefusal
 
-module: Any = lazy_loader.load("fcorun.sites.nvflare", suppress_warning=True)  # importing NVFLARE takes seconds
 pytestmark = pytest.mark.skipif(
     find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"
 )
@@ -61,12 +58,20 @@ class FakeCollab:
 
 
 @pytest.fixture
+def module():
+    """Return the tested module. It is not imported when tests are collected: importing NVFLARE takes seconds."""
+    from fcorun.sites import nvflare
+
+    return nvflare
+
+
+@pytest.fixture
 def toys():
     return {name: ToySite(toy_rows(number)) for number, name in enumerate(SITES, start=1)}
 
 
 @pytest.fixture
-def collab(tmp_path, toys, monkeypatch):
+def collab(module, tmp_path, toys, monkeypatch):
     collab = FakeCollab(tmp_path, toys)
     monkeypatch.setattr(module, "collab", collab)
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
@@ -82,21 +87,21 @@ def expected_model(rounds, features=3):
     return toy_study(InProcessConnections(toys), rounds, features)
 
 
-def test_lost_answers_are_asked_again_and_computed_once(collab, toys):
+def test_lost_answers_are_asked_again_and_computed_once(module, collab, toys):
     collab.lost = {"site-1": [1, 2, 4], "site-3": [3]}
     np.testing.assert_array_equal(toy_study(module.CollabConnections("a", 10.0), 3), expected_model(3))
     assert [toy.computed for toy in toys.values()] == [5, 5, 5]
     assert collab.calls == {"site-1": 8, "site-2": 5, "site-3": 6}
 
 
-def test_a_silent_site_is_named(collab, monkeypatch):
+def test_a_silent_site_is_named(module, collab, monkeypatch):
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.05)
     collab.silent = {"site-2"}
     with pytest.raises(SiteLost, match=r"request 0 \(describe\) from 'site-2' within 0\.05"):
         module.CollabConnections("a", 10.0).ask("describe")
 
 
-def test_a_silent_site_is_left_out_by_the_rule_of_the_plan(collab, monkeypatch):
+def test_a_silent_site_is_left_out_by_the_rule_of_the_plan(module, collab, monkeypatch):
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.2)
     connections = module.CollabConnections("a", 10.0)
     connections.ask("describe")
@@ -110,7 +115,7 @@ def test_a_silent_site_is_left_out_by_the_rule_of_the_plan(collab, monkeypatch):
         connections.ask("describe", away=AwayRule(0.05, 2))
 
 
-def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(collab, toys, monkeypatch):
+def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(module, collab, toys, monkeypatch):
     monkeypatch.setattr(module, "_BUSY_SECONDS", 0.001)
     collab.objects["site-2"]._lock.acquire()
     timer = threading.Timer(0.2, collab.objects["site-2"]._lock.release)
@@ -121,7 +126,7 @@ def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(collab
         module.CollabConnections("b", 0.1).ask("describe", of=["site-2"])
 
 
-def test_long_messages_are_arrays(tmp_path, monkeypatch):
+def test_long_messages_are_arrays(module, tmp_path, monkeypatch):
     features = 200_000
     toys = {name: ToySite(toy_rows(number, features)) for number, name in enumerate(SITES, start=1)}
     collab = FakeCollab(tmp_path, toys)
@@ -134,7 +139,7 @@ def test_long_messages_are_arrays(tmp_path, monkeypatch):
         module._unpack(np.zeros(3))
 
 
-def test_a_refusal_names_the_site_and_only_the_server_is_answered(collab):
+def test_a_refusal_names_the_site_and_only_the_server_is_answered(module, collab):
     with pytest.raises(SiteRefusal, match="'site-1': the owner has not accepted this plan"):
         module.CollabConnections("a", 10.0).ask("load")
     collab.caller = "site-3"

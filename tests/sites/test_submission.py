@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,9 @@ from fcorun.errors import UserError
 from fcorun.sites import submission
 from fcorun.sites.messages import SiteLost
 
-pytest.importorskip("nvflare", reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"
+)
 
 
 class FakeServer:

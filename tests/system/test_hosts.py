@@ -140,6 +140,7 @@ def test_hosts_meet_by_ipv6():
     assert first_address.startswith("[::1]:")
 
 
+@pytest.mark.slow
 def test_a_caller_that_stops_within_its_handshake_is_dropped(monkeypatch):
     monkeypatch.setattr(rendezvous, "_HANDSHAKE_SECONDS", 0.3)
     (options,) = options_of(2, timeout=1.0, ranks=(0,))
@@ -159,6 +160,7 @@ def test_a_caller_that_stops_within_its_handshake_is_dropped(monkeypatch):
     assert "host 1 of 2 did not come within hosts.timeout=1 seconds" in str(error)
 
 
+@pytest.mark.slow
 def test_missing_hosts_are_named():
     first, second = meet(*options_of(4, timeout=0.7, ranks=(0, 2)))
     assert isinstance(first, UserError)
@@ -239,6 +241,7 @@ def test_an_address_that_others_reach_needs_a_secret(monkeypatch, tmp_path):
         HostOptions("127.0.0.1:4321", 2, 0).secret()
 
 
+@pytest.mark.slow
 def test_a_caller_without_the_secret_is_turned_away_and_others_are_awaited(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).write_text(f"{SECRET} of {name}")
@@ -312,6 +315,7 @@ def hang_up(host: Hosts) -> None:
         duplicate.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow
 def test_a_follower_executes_its_own_commands_alone(two):
     first, second = two
     _Follower(second).execute({"do": "__init__", "hosts": 1})

@@ -220,6 +220,7 @@ def test_groups_change_the_fingerprint_of_a_folder_only_where_they_are_named(tmp
     assert not {"group", "group_across", "split", "fold"} & identity_fields(plain).keys()
 
 
+@pytest.mark.slow
 def test_images_of_one_patient_stay_together(tmp_path):
     listed = write_maps(tmp_path)
     frame = pd.read_csv(listed)

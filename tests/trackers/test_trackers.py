@@ -76,6 +76,7 @@ def test_every_run_of_a_grid_is_logged(configure):
     assert [line.split()[0] for line in logged_lines()] == ["done", "diverged"]
 
 
+@pytest.mark.slow
 def test_a_failing_tracker_damages_no_record(configure, capsys):
     from fcorun.trackers.base import _warn_once
 
