@@ -36,12 +36,21 @@ def answer_bytes(site: AnsweringSite, name: str, content: bytes, log: AuditLog |
 
     The refusal for a mistake of a user is its sentence, or its public sentence where the whole one is for the site's
     owner. The refusal for any other error names the kind of the error alone, because the text of such an error may
-    quote rows; the program's own log has the text.
+    quote rows; the program's own log has the text. A site that cannot write its log sends no more than that sentence.
     """
     answer = _answer_or_refuse(site, name, content)
-    if log is not None:
+    return (answer if log is None else _logged(answer, log)).to_bytes()
+
+
+def _logged(answer: Message, log: AuditLog) -> Message:
+    """Return an answer after a line in the log on it; without the line, a refusal."""
+    try:
         log.write(answer)
-    return answer.to_bytes()
+    except OSError as error:
+        _log.error("%s cannot be written: %s", log.path, error)
+        sentence = f"the site cannot write its log ({error.strerror}): its owner makes room, or mends the folder"
+        return Message(_REFUSAL, {"sentence": sentence}, envelope=answer.envelope)
+    return answer
 
 
 def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message:
@@ -68,8 +77,7 @@ def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message
 def refusal_bytes(error: UserError, log: AuditLog) -> bytes:
     """Return the refusal of all requests by a site that cannot be opened, after a line in the log."""
     refusal = Message(_REFUSAL, {"sentence": error.public if isinstance(error, OwnerError) else str(error)})
-    log.write(refusal)
-    return refusal.to_bytes()
+    return _logged(refusal, log).to_bytes()
 
 
 def read_answer(content: bytes, name: str, request: Message) -> Message:

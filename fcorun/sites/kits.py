@@ -15,12 +15,17 @@ COLLAB_CLASSES = (
 )
 OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # of the result of a job
 _ALLOWED, _PACKAGE = "class_allow_list", "fcorun."
+_ALL_RIGHTS = "*"  # NVFLARE's name of all rights together
+_KEPT_RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
+# Code of jobs, and commands that read files of a site, such as "cat", are nobody's right.
+_REFUSED_RIGHTS = ("byoc", "server-predeployed-flwr", "shell_commands")
+_SHELL_COMMANDS = ("pwd", "ls", "cat", "head", "tail", "grep")  # which a role may have one by one
 
 
 def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
     """Write the settings of the kit of a server or a site: jobs bring no code, and name allowed classes alone.
 
-    The allowed classes of fcorun replace those that the kit allowed before.
+    The allowed classes of fcorun replace those that the kit allowed before. No user may read files by commands.
 
     Args:
         kit: the folder of the kit.
@@ -32,11 +37,26 @@ def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
     listed = [path for path in resources.get(_ALLOWED, []) if not path.startswith(_PACKAGE)]
     resources[_ALLOWED] = [*listed, *(path for path in added if path not in listed)]
     resources["allow_log_streaming"] = False  # a site's log may quote rows
-    for rights in authorization["permissions"].values():
-        if isinstance(rights, dict) and "byoc" in rights:
-            rights["byoc"] = "none"
+    permissions = authorization["permissions"]
+    authorization["permissions"] = {role: _restrict_rights(rights) for role, rights in permissions.items()}
     write_atomically(local / "resources.json", json_text(resources))
     write_atomically(local / "authorization.json", json_text(authorization))
+
+
+def _restrict_rights(rights: str | list | dict) -> dict:
+    """Return the rights of a role without those to bring code and to read files.
+
+    One value stands for all rights. The returned rights are written out, because NVFLARE lets such a value win over
+    single rights.
+    """
+    if isinstance(rights, dict):
+        rights = {" ".join(name.lower().split()): value for name, value in rights.items()}  # as NVFLARE reads them
+    else:
+        rights = {_ALL_RIGHTS: rights}
+    if _ALL_RIGHTS in rights:
+        rights = dict.fromkeys(_KEPT_RIGHTS, rights[_ALL_RIGHTS])
+    kept = {name: value for name, value in rights.items() if name not in _SHELL_COMMANDS}
+    return {**kept, **dict.fromkeys(_REFUSED_RIGHTS, "none")}
 
 
 def user_of_kit(kit: Path) -> str:

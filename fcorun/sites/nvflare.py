@@ -23,7 +23,7 @@ from fcorun.records.formats import json_text
 from fcorun.rows.away_sites import AwayRule
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
-from fcorun.sites.delivery import answer_bytes, number_request, read_answer
+from fcorun.sites.delivery import answer_bytes, digest_of, number_request, read_answer
 from fcorun.sites.journal import JournaledConnections
 from fcorun.sites.kits import OUTCOME_FILE, RESULT_FOLDER
 from fcorun.sites.messages import Message, SiteLost
@@ -44,6 +44,7 @@ class CollabSite:
 
     def __init__(self) -> None:
         self._site: AnsweringSite | None = None
+        self._refusal: tuple[str, Exception] | None = None  # with the digest of the last refused request
         self._lock = threading.Lock()
 
     def open_site(self, name: str, root: Path) -> AnsweringSite:
@@ -64,7 +65,7 @@ class CollabSite:
         """Return the answer of this site to a request, both as bytes or as an array of bytes.
 
         The server repeats a request whose answer takes long. A repeated call returns no bytes while the first computes,
-        so that the server knows that the site is alive.
+        so that the server knows that the site is alive. A refusal is computed once, too.
         """
         _silence_log_of_calls()
         if collab.caller != _SERVER:
@@ -81,16 +82,27 @@ class CollabSite:
 
 @dataclass(frozen=True)
 class _OpenedAtFirstRequest:
-    """The site behind a ``CollabSite``. An error of opening the site becomes a refusal of the request."""
+    """The site behind a ``CollabSite``. An error of opening the site becomes a refusal of the request.
+
+    A repeated request that was refused is refused for the same reason, without computing: the server may not have
+    waited for the reason, and a site refuses few requests.
+    """
 
     opener: CollabSite
     name: str
     root: Path
 
     def answer(self, request: Message) -> Message:
-        if self.opener._site is None:
-            self.opener._site = self.opener.open_site(self.name, self.root)
-        return self.opener._site.answer(request)
+        opener, digest = self.opener, digest_of(request.to_bytes())
+        if opener._refusal is not None and opener._refusal[0] == digest:
+            raise opener._refusal[1]
+        try:
+            if opener._site is None:
+                opener._site = opener.open_site(self.name, self.root)
+            return opener._site.answer(request)
+        except Exception as error:
+            opener._refusal = digest, error
+            raise
 
 
 class CollabServer:
@@ -184,25 +196,36 @@ class CollabConnections:
             if away and away.suffices(len(answers), len(asked)) and _is_away(missing, heard, started + away.seconds):
                 break
             if missing:
-                self._check_sites(request, missing, heard, started)
+                self._check_sites(request, missing, heard, started, away)
                 time.sleep(_RETRY_SECONDS)
         self.next_number += 1
         return {site: answers[site] for site in asked if site in answers}
 
     def _check_sites(
-        self, request: Message, missing: Sequence[str], heard: Mapping[str, float], started: float
+        self,
+        request: Message,
+        missing: Sequence[str],
+        heard: Mapping[str, float],
+        started: float,
+        away: AwayRule | None,
     ) -> None:
         """Raise SiteLost for a site that is silent, or has not answered within the time limit.
 
-        The process of a site that died does not come back within the same job.
+        The process of a site that died does not come back within the same job. A silent site is waited for, like all
+        others, if the rule ``away`` can go on without the silent ones.
         """
         if collab.is_aborted:
             raise RunAborted("the job has ended")
-        now = time.monotonic()
-        silent = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
-        if silent or now - started > self.wait_seconds:
-            names = ", ".join(f"'{site}'" for site in silent or missing)
-            seconds = _SILENT_SECONDS if silent else self.wait_seconds
+        assert request.envelope is not None
+        now, asked = time.monotonic(), request.envelope.of
+        lost = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
+        limit = self.wait_seconds
+        if away is not None:
+            limit = max(limit, away.seconds)
+            lost = [] if away.suffices(len(asked) - len(lost), len(asked)) else lost
+        if lost or now - started > limit:
+            names = ", ".join(f"'{site}'" for site in lost or missing)
+            seconds = _SILENT_SECONDS if lost else limit
             raise SiteLost(
                 f"no answer to request {self.next_number} ({request.name}) from {names} within {seconds:g} seconds: "
                 "see that the site runs, then give the same command again, which goes on"

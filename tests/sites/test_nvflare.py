@@ -27,6 +27,7 @@ class FakeCollab:
     Attributes:
         lost: the numbers of calls whose answer is lost, by site.
         silent: the sites that never answer.
+        busy: the number of calls for which a site still computes, by site.
     """
 
     is_aborted = False
@@ -38,7 +39,8 @@ class FakeCollab:
         self.objects = {name: OpenedSite(toy) for name, toy in toys.items()}
         self.clients = [SimpleNamespace(name=name) for name in self.objects]
         self.workspace = SimpleNamespace(get_root_dir=lambda: str(root))
-        self.lost, self.silent, self.calls, self.kinds = {}, set(), dict.fromkeys(toys, 0), set()
+        self.lost, self.silent, self.busy, self.kinds = {}, set(), {}, set()
+        self.calls = dict.fromkeys(toys, 0)
 
     def get_clients(self, names):
         return lambda timeout: SimpleNamespace(answer=lambda request: self.answer(names, request))
@@ -49,6 +51,9 @@ class FakeCollab:
             self.calls[name] += 1
             self.site_name = name
             if name in self.silent:
+                continue
+            if self.calls[name] <= self.busy.get(name, 0):
+                results.append((name, b""))
                 continue
             answer = self.objects[name].answer(request)
             self.kinds |= {type(request), type(answer)}
@@ -115,6 +120,19 @@ def test_a_silent_site_is_left_out_by_the_rule_of_the_plan(module, collab, monke
         connections.ask("describe", away=AwayRule(0.05, 2))
 
 
+def test_a_silent_site_is_left_out_also_while_the_others_compute_for_longer_than_a_site_may_be_silent(
+    module, collab, monkeypatch
+):
+    monkeypatch.setattr(module, "_SILENT_SECONDS", 0.02)
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.01)
+    collab.silent, collab.busy = {"site-2"}, {"site-1": 8, "site-3": 8}
+    connections = module.CollabConnections("a", 0.01)  # the rule's time is the limit where it is longer
+    assert set(connections.ask("describe", away=AwayRule(0.5, 2))) == {"site-1", "site-3"}
+    collab.busy = {}
+    with pytest.raises(SiteLost, match=r"request 1 \(describe\) from 'site-2' within 0\.02"):
+        connections.ask("describe", away=AwayRule(0.5, 3))
+
+
 def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(module, collab, toys, monkeypatch):
     monkeypatch.setattr(module, "_BUSY_SECONDS", 0.001)
     collab.objects["site-2"]._lock.acquire()
@@ -139,9 +157,12 @@ def test_long_messages_are_arrays(module, tmp_path, monkeypatch):
         module._unpack(np.zeros(3))
 
 
-def test_a_refusal_names_the_site_and_only_the_server_is_answered(module, collab):
+def test_a_refusal_names_the_site_and_only_the_server_is_answered(module, collab, tmp_path):
+    collab.lost = {"site-1": [1, 2]}  # such as calls for which the server has waited long enough
     with pytest.raises(SiteRefusal, match="'site-1': the owner has not accepted this plan"):
-        module.CollabConnections("a", 10.0).ask("load")
+        module.CollabConnections("a", 10.0).ask("load", of=["site-1"])
+    assert collab.calls["site-1"] == 3
+    assert (tmp_path / "site-1" / "refusals").read_text(encoding="utf-8") == "1\n"  # computed once
     collab.caller = "site-3"
     with pytest.raises(UserError, match="site-3 is not the server"):
         collab.objects["site-1"].answer(b"")
