@@ -216,7 +216,7 @@ def main() -> None:
     if options.submit:
         started = time.monotonic()
         result = submit_job(
-            options.submit, options.kit, RUN_SECONDS, max_jobs=1000, on_status=
+            options.submit, options.kit, folder / "results", RUN_SECONDS, max_jobs=1000, on_status=
             lambda status: print(f"{time.monotonic() - started:7.1f} s  {status}", flush=True),
         )  # fmt: skip
         (folder / "result.txt").write_text(str(result), encoding="utf-8")

@@ -106,7 +106,7 @@ class Acceptance:
             note = read_json(_note_path(folder, digest))
             if note["digest"] != digest:
                 raise ValueError("another digest")
-            options, policy = build(SiteOptions, note["options"], "data."), build(Policy, note["policy"], "policy.")
+            options, policy = build(SiteOptions, note["options"], "data"), build(Policy, note["policy"], "policy")
             return cls(note["data"], options, policy, note["fingerprints"])
         except (*READ_ERRORS, TypeError) as error:
             raise UserError(f"the owner of this site has not accepted the plan {digest[:16]}..: fcorun site accept "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fcorun.errors import UserError
 from fcorun.models.fitted_record import FittedRecord
+from fcorun.records.record import RECORD_FILES
 from fcorun.sites.acceptance import Acceptance, open_durable_site, open_log, site_folder
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
@@ -14,8 +15,9 @@ from fcorun.sites.delivery import check_site_names
 from fcorun.sites.journal import JournaledConnections
 from fcorun.sites.nvflare import CollabServer, CollabSite
 from fcorun.sites.plan import Plan, digest_of_text
-from fcorun.sites.study import record_folder_of, run_plan
+from fcorun.sites.study import END_MARK, record_folder_of, run_plan
 from fcorun.sites.submission import export_job, submit_job
+from fcorun.system.files import remove_path, write_atomically
 from fcorun.system.machine import set_up_jax
 
 _RECORD, _WHERE = "record", "the plan of the job"
@@ -70,13 +72,28 @@ def submit_plan(
 ) -> FittedRecord:
     """Have the server and the sites of a kit compute a plan, and return the record, fetched to ``folder``.
 
-    Raises UserError for a failure of the study, and SiteLost if no job runs for ``wait_seconds``.
+    A record of the same plan in the folder is replaced. Raises UserError for a folder that holds anything else, and for
+    a failure of the study, and SiteLost if no job runs for ``wait_seconds``.
     """
+    _check_folder(plan, folder)
     run, text = plan.digest[:16], plan.to_text()
     with tempfile.TemporaryDirectory() as scratch:
         server = StudyServer(text, run, wait_seconds)
         job = export_job(Path(scratch), server, StudySite(text), check_site_names(sites))
-        result = submit_job(job, kit, wait_seconds, on_status)
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        result = submit_job(job, kit, Path(scratch) / "results", wait_seconds, on_status)
+        record = record_folder_of(plan, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / END_MARK, plan.digest)  # first, so that a torn copy is replaced
+        for name in RECORD_FILES:
+            remove_path(record / name)
         shutil.copytree(result / _RECORD, folder, dirs_exist_ok=True)
-    return FittedRecord(record_folder_of(plan, folder))
+    return FittedRecord(record)
+
+
+def _check_folder(plan: Plan, folder: Path) -> None:
+    """Raise UserError for a folder that is not empty, unless it has a record of the plan."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    mark = folder / END_MARK
+    if not mark.exists() or mark.read_text(encoding="utf-8") != plan.digest:
+        raise UserError(f"out={folder} holds files that are not of this plan; choose another folder")

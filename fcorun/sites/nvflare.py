@@ -140,7 +140,7 @@ class CollabServer:
         except RunAborted:  # the user's command submits the job again
             raise
         except SiteLost as error:
-            outcome = {"status": "lost", "sentence": str(error)}
+            outcome = {"status": "lost", "sentence": str(error), "request": connections.next_number}
         except UserError as error:
             outcome = {"status": "failed", "sentence": str(error)}
         except Exception as error:
@@ -225,10 +225,10 @@ class CollabConnections:
             lost = [] if away.suffices(len(asked) - len(lost), len(asked)) else lost
         if lost or now - started > limit:
             names = ", ".join(f"'{site}'" for site in lost or missing)
-            seconds = _SILENT_SECONDS if lost else limit
+            seconds, cure = (_SILENT_SECONDS, "runs") if lost else (limit, "runs, or wait longer (--wait)")
             raise SiteLost(
                 f"no answer to request {self.next_number} ({request.name}) from {names} within {seconds:g} seconds: "
-                "see that the site runs, then give the same command again, which goes on"
+                f"see that the site {cure}, then give the same command again, which goes on"
             )
 
 

@@ -205,12 +205,12 @@ class Plan:
         if select is not None:
             if not isinstance(select, dict):
                 raise UserError(f"{where} is no plan of fcorun: 'select' lists no options")
-            select = build(PlannedSelection, select, "select.")
+            select = build(PlannedSelection, select, "select")
         infer = content.get(_INFER)
         if infer is not None:
             if not isinstance(infer, dict):
                 raise UserError(f"{where} is no plan of fcorun: '{_INFER}' lists no options")
-            infer = build(PlannedIntervals, infer, f"{_INFER}.")
+            infer = build(PlannedIntervals, infer, _INFER)
         plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select, infer)
         check_classes(plan.config, where)
         check_experiment(plan.experiment)

@@ -57,7 +57,7 @@ class Policy:
             raise UserError(
                 f"policy={path} cannot be read ({error}): give a YAML file of the rules to change"
             ) from error
-        return build(cls, values or {}, "policy.")
+        return build(cls, values or {}, "policy")
 
     def check_plan(self, plan: Plan) -> None:
         """Raise UserError for a plan that the policy forbids, ObstaclesError where it forbids several things."""

@@ -13,6 +13,7 @@ from fcorun.engine.segments.run_loop import Snapshot
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine
 from fcorun.models.fitted_record import FittedRecord
+from fcorun.records.folder import RunFolder
 from fcorun.records.record import REFIT_FOLDER
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
@@ -30,12 +31,13 @@ from fcorun.sites.selection import plan_site_selection
 from fcorun.sites.server import Server
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site import Site
+from fcorun.system.files import write_atomically
 from fcorun.system.machine import use_precision
 
 if TYPE_CHECKING:
     from fcorun.sites.masking import MaskedSite
 
-_END_MARK = "sites_ended"  # a file in the folder of a run: all sites have been told its end
+END_MARK = "sites_ended"  # a file with the digest of the plan in the folder of a run whose end all sites know
 
 
 def run_plan(
@@ -60,10 +62,6 @@ def run_plan(
     data = server.load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
     experiment = replace(plan.experiment, data=dataset)
-    mark, record_folder = Path(folder) / _END_MARK, record_folder_of(plan, folder)
-    was_finished = (record_folder / "status.json").exists() and FittedRecord(record_folder).finished
-    if not was_finished:
-        mark.unlink(missing_ok=True)
     if plan.select is not None:
         planned = plan_site_selection(plan.select, experiment, connections, Path(folder))
         for line in planned.messages:
@@ -72,7 +70,11 @@ def run_plan(
         experiment = planned.apply(selection)
         for line in describe_selection(selection):
             log(line)
-    if was_finished and not mark.exists():
+    mark, record_folder = Path(folder) / END_MARK, record_folder_of(plan, folder)
+    state = RunFolder(record_folder, experiment.identity).inspect(experiment.settings.force)
+    if state != "finished":
+        mark.unlink(missing_ok=True)
+    elif not mark.exists():
         # Killed between the end of the run and the mark: the sites expect the requests of the run again before "end".
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
@@ -82,7 +84,7 @@ def run_plan(
             for line in infer_over_sites(plan.infer, experiment, data, record):
                 log(line)
         _end_run(connections, data, record)
-        mark.touch()
+        write_atomically(mark, plan.digest)
     return record
 
 

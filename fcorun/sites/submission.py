@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,18 @@ if TYPE_CHECKING:
 
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
 _LOGIN_SECONDS, _POLL_SECONDS = 20.0, 1.0
+
+
+class _AnswerMissing(SiteLost):
+    """The end of a run whose server has no answer of a site to a request.
+
+    Attributes:
+        request: the number of the request.
+    """
+
+    def __init__(self, sentence: str, request: Any):
+        super().__init__(sentence)
+        self.request = request
 
 
 def export_job(folder: Path, server: "CollabServer", site: "CollabSite", sites: Sequence[str]) -> Path:
@@ -96,25 +107,31 @@ def _kill(process: subprocess.Popen) -> None:
 
 
 def submit_job(
-    job: Path, kit: Path, wait_seconds: float, on_status: Callable[[str], None] = lambda _: None, max_jobs: int = 20
+    job: Path,
+    kit: Path,
+    folder: Path,
+    wait_seconds: float,
+    on_status: Callable[[str], None] = lambda _: None,
+    max_jobs: int = 20,
 ) -> Path:
     """Submit a job with the kit of a user, wait for its end, and return the folder of its result.
 
     A job ends when its server or one of its sites is lost. The job is then submitted again, and goes on, because server
-    and sites have stored their states.
+    and sites have stored their states. A run whose server twice misses an answer to the same request is at its end.
 
     Args:
         job: the folder of the job.
         kit: the folder of the kit.
+        folder: the folder into which results of jobs are fetched.
         wait_seconds: the longest time without a running job.
         on_status: called with a sentence for each change.
         max_jobs: the largest number of jobs that are submitted.
 
-    Raises SiteLost after ``wait_seconds`` or ``max_jobs``, and UserError if the run fails.
+    Raises SiteLost after ``wait_seconds`` or ``max_jobs`` or for a missing answer, and UserError if the run fails.
     """
     user, jobs, problem = user_of_kit(kit), 0, ""
     sites = json.loads((job / "meta.json").read_text(encoding="utf-8"))["mandatory_clients"]
-    away_since = None
+    away_since, lost_request = None, -1
     while jobs < max_jobs and (away_since is None or time.monotonic() - away_since < wait_seconds):
         try:
             with _session(kit, user) as session:
@@ -129,8 +146,12 @@ def submit_job(
                     if status == "RUNNING":
                         away_since = None
                 if status == "FINISHED:COMPLETED":
-                    return _download(session, job_id)
+                    return _download(session, job_id, folder)
                 problem = f"the job ended as {status.removeprefix('FINISHED:').lower()}"
+        except _AnswerMissing as error:
+            if error.request == lost_request:
+                raise
+            problem, lost_request = str(error), error.request
         except SiteLost as error:
             problem = str(error)
         except _temporary_errors() as error:
@@ -201,8 +222,8 @@ def _statuses(session: "Session", job_id: str, wait_seconds: float) -> Iterator[
             raise SiteLost(f"the server has not started the job within {wait_seconds:g} seconds")
 
 
-def _download(session: "Session", job_id: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="fcorun-"))
+def _download(session: "Session", job_id: str, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     return _result_within(Path(session.download_job_result(job_id, str(folder))), "its job left no result")
 
 
@@ -212,7 +233,9 @@ def _result_within(folder: Path, why: str) -> Path:
     if not found:
         raise UserError(f"the run has no result: {why}")
     outcome = read_json(found[0])
+    sentence = escape_controls(str(outcome.get("sentence", "the run failed")))
+    if outcome.get("status") == "lost":
+        raise _AnswerMissing(sentence, outcome.get("request"))
     if outcome.get("status") != "done":
-        error = SiteLost if outcome.get("status") == "lost" else UserError
-        raise error(escape_controls(str(outcome.get("sentence", "the run failed"))))
+        raise UserError(sentence)
     return found[0].parent

@@ -3,6 +3,8 @@
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,6 +55,37 @@ def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_p
     assert record.metrics.drop(columns="seconds").equals(whole.metrics.drop(columns="seconds"))
     for name, values in whole.solution.items():
         np.testing.assert_array_equal(record.solution[name], values)
+
+
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+def test_a_fetched_record_replaces_one_of_its_plan_alone(tmp_path, monkeypatch):
+    from fcorun.sites import kit_study
+
+    submitted = []
+
+    def submit(job, kit, folder, wait_seconds, on_status):
+        """Return the result of a job whose record differs from the one before."""
+        submitted.append(job)
+        record = folder / "record"
+        record.mkdir(parents=True)
+        names = ["status.json", "inference.csv"] if len(submitted) == 1 else ["status.json", "coefficients.csv"]
+        for name in names:
+            (record / name).write_text("{}", encoding="utf-8")
+        return folder
+
+    monkeypatch.setattr(kit_study, "export_job", lambda *_: "job")
+    monkeypatch.setattr(kit_study, "submit_job", submit)
+
+    def run(digest):
+        plan: Any = SimpleNamespace(digest=digest, select=None, to_text=lambda: digest)
+        kit_study.submit_plan(plan, tmp_path, ["north"], tmp_path / "out", 1.0, print)
+        return sorted(path.name for path in (tmp_path / "out").iterdir())
+
+    assert run("1" * 64) == ["inference.csv", "sites_ended", "status.json"]
+    assert run("1" * 64) == ["coefficients.csv", "sites_ended", "status.json"]
+    with pytest.raises(UserError, match="out holds files that are not of this plan; choose another folder"):
+        run("2" * 64)
+    assert len(submitted) == 2
 
 
 @pytest.mark.slow

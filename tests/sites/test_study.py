@@ -222,6 +222,18 @@ def test_the_same_command_again_asks_no_round_and_changes_nothing(tmp_path):
     try_plan(plan, sites_of(plan), tmp_path / "trial")
     with fails("holds this trial already"):
         try_plan(plan, sites_of(plan), tmp_path / "trial")
+    asked = []
+
+    class Connections(InProcessConnections):
+        def ask(self, name, *arguments, **options):
+            asked.append(name)
+            return super().ask(name, *arguments, **options)
+
+    (tmp_path / "record" / "sites_ended").unlink()  # as in the record of a run on pooled rows
+    other = plan_of("seed=1")
+    with fails("holds another run", "choose another folder"):
+        run_plan(other, Connections(sites_of(other)), tmp_path / "record")
+    assert "round" not in asked
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,8 +24,8 @@ class FakeServer:
         jobs: each job's end: a status, an outcome of the run, or an error of the connection.
     """
 
-    def __init__(self, folder, jobs):
-        self.folder, self.jobs = folder, jobs
+    def __init__(self, jobs):
+        self.jobs = jobs
         self.listed, self.aborted = [], []
         self.connected = [["north"], ["north", "south"]]  # at the first question, and at the others
 
@@ -53,10 +54,10 @@ class FakeServer:
         return meta
 
     def download_job_result(self, job_id, destination):
-        folder = self.folder / job_id / "workspace" / "fcorun"
+        folder = Path(destination) / job_id / "workspace" / "fcorun"
         folder.mkdir(parents=True)
         (folder / "outcome.json").write_text(json.dumps(self.jobs[int(job_id)]), encoding="utf-8")
-        return str(self.folder / job_id)
+        return str(Path(destination) / job_id)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def submit(tmp_path, monkeypatch):
     (kit / "fed_admin.json").write_text('{"admin": {"username": "lead@here.org"}}', encoding="utf-8")
 
     def run(*ends, others=(), connected=None, wait_seconds=60.0, **options):
-        server = FakeServer(tmp_path, ends)
+        server = FakeServer(ends)
         server.listed += others
         if connected:
             server.connected = [connected]
@@ -83,7 +84,12 @@ def submit(tmp_path, monkeypatch):
         told = []
         try:
             result = submission.submit_job(
-                tmp_path / "fcorun-a", kit.parent, wait_seconds, on_status=told.append, **options
+                tmp_path / "fcorun-a",
+                kit.parent,
+                tmp_path / "results",
+                wait_seconds,
+                on_status=told.append,
+                **options,
             )
         except UserError as error:
             result = error
@@ -104,7 +110,7 @@ def test_a_lost_job_is_repeated_and_earlier_jobs_of_the_run_are_aborted(submit, 
         {"status": "done"},
     )
     result, server, told = submit(*ends, others=others)
-    assert result == tmp_path / "3" / "workspace" / "fcorun"
+    assert result == tmp_path / "results" / "3" / "workspace" / "fcorun"
     assert server.aborted == ["1"]  # the only one that was left as running
     assert [sentence for sentence in told if sentence.startswith("submitted")] == [
         f"submitted as {i}" for i in range(4)
@@ -131,6 +137,14 @@ def test_jobs_that_end_early_are_repeated_up_to_a_limit(submit):
     assert "the run is not done after 3 jobs: the job ended as execution_exception" in str(result)
     assert "same command again" in str(result)
     assert len(server.listed) == 3
+
+
+def test_a_run_ends_when_an_answer_to_the_same_request_is_missing_twice(submit):
+    lost = [{"status": "lost", "request": number, "sentence": f"no answer to request {number}"} for number in (4, 5)]
+    result, server, _ = submit(lost[0], lost[1], "FINISHED:ABNORMAL", lost[1], {"status": "done"})
+    assert isinstance(result, SiteLost)
+    assert str(result) == "no answer to request 5"
+    assert len(server.listed) == 4
 
 
 def test_a_site_that_stays_away_is_named_after_the_time_limit(submit):

@@ -15,8 +15,8 @@ from fcorun.cli.commands.common import CommandParser, make_console
 from fcorun.config import build
 from fcorun.errors import UserError, escape_controls, suggest_name
 
-_NOTICE_SECONDS = 10.0
-_FINGERPRINTS = "fingerprints="
+_NOTICE_SECONDS, _WAIT_SECONDS = 10.0, 600.0
+_FINGERPRINTS, _OUT = "fingerprints=", "out="
 _SERVER_CLASS, _SITE_CLASS = "fcorun.sites.kit_study.StudyServer", "fcorun.sites.kit_study.StudySite"  # of jobs
 _OPTIONS_HELP = (
     "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] policy=FILE"
@@ -32,7 +32,10 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("step", metavar="STEP", help=", ".join(_STEPS))
     parser.add_argument("plan", type=Path, metavar="PLAN", help="the plan that fcorun plan has written")
     parser.add_argument(
-        "rest", nargs="*", metavar="KEY=VALUE|FILE", help=f"{_OPTIONS_HELP}; with try: the sites' files"
+        "rest",
+        nargs="*",
+        metavar="KEY=VALUE|FILE",
+        help=f"{_OPTIONS_HELP}; with try: the sites' files; with try and run: out=DIR, the folder of the record",
     )
     parser.add_argument("--at", type=Path, metavar="DIR", help="the folder of the site: what was accepted, log, states")
     parser.add_argument(
@@ -41,10 +44,15 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="a shared folder through which messages go")
     parser.add_argument("--sites", metavar="A,B,C", help="with run: the names of the sites")
     parser.add_argument("--name", metavar="SITE", help="with serve: the name of this site")
-    parser.add_argument("--wait", type=float, default=600.0, metavar="SECONDS", help="how long to wait for the others")
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help=f"how long to wait for the others: {_WAIT_SECONDS:g}"
+    )
     arguments = parser.parse_intermixed_args(argv)
     if arguments.step not in _STEPS:
         raise UserError(f"fcorun site {arguments.step}: there is no such step; {suggest_name(arguments.step, _STEPS)}")
+    for option in ("at", "kit", "folder", "sites", "name", "wait"):
+        if getattr(arguments, option) is not None and option not in _OPTIONS_OF_STEP[arguments.step]:
+            raise UserError(f"fcorun site {arguments.step} takes no --{option}: leave it out")
     from fcorun.sites.plan import Plan
     from fcorun.system.machine import set_up_jax
 
@@ -60,7 +68,8 @@ def _check(plan: Any, arguments: Any, console: Console) -> int:
     for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
     console.print(escape("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):"))
-    console.print(escape(f"  fcorun site accept {arguments.plan} --at DIR {shlex.join(arguments.rest)}"))
+    path, keys = shlex.quote(str(arguments.plan)), shlex.join(arguments.rest)
+    console.print(escape(f"  fcorun site accept {path} --at DIR {keys}"))
     return 0
 
 
@@ -110,7 +119,7 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
     from fcorun.sites.study import try_plan
 
     files = [text for text in arguments.rest if "=" not in text]
-    keys = [text for text in arguments.rest if "=" in text and not text.startswith("out=")]
+    keys = [text for text in arguments.rest if "=" in text and not text.startswith(_OUT)]
     if not files:
         raise UserError("fcorun site try needs the files of the sites: fcorun site try PLAN a.csv b.csv c.csv")
     names = [Path(file).name.partition(".")[0] for file in files]
@@ -140,6 +149,9 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
     from fcorun.sites.acceptance import open_durable_site, open_log, state_folder
     from fcorun.sites.folder import FolderSite, refuse_all
 
+    if arguments.rest:
+        raise UserError(f"fcorun site serve takes no {' '.join(arguments.rest)}: give the keys of the site to fcorun "
+                        "site accept, and then start this site again")  # fmt: skip
     folder, at = _required(arguments, "folder"), _required(arguments, "at")
     if not folder.is_dir():
         raise UserError(f"--folder {folder} is no folder: see that the shared drive is there, or make the folder")
@@ -151,7 +163,7 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
         refuse_all(folder, name, error, state_folder(at, plan), log)
         raise
     console.print(escape(f"site '{name}' answers the requests in {folder}"))
-    FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}")), log).serve(arguments.wait)
+    FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}")), log).serve(_wait_seconds(arguments))
     console.print("the run has ended")
     return 0
 
@@ -162,7 +174,10 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
     if (arguments.kit is None) == (arguments.folder is None) or not names:
         raise UserError("fcorun site run needs the names of the sites, --sites A,B,C, and the way to them: --kit KIT "
                         "or --folder DIR")  # fmt: skip
-    folder = _output_folder(plan, arguments)
+    if unknown := [text for text in arguments.rest if not text.startswith(_OUT)]:
+        raise UserError(f"fcorun site run takes no {' '.join(unknown)}: it has one key, out=DIR, the folder of the "
+                        "record; all others are in the plan")  # fmt: skip
+    folder, wait_seconds = _output_folder(plan, arguments), _wait_seconds(arguments)
     if arguments.kit is not None:
         from fcorun.sites.kit_study import submit_plan
 
@@ -171,13 +186,13 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Potential secret")  # the digest of the plan
-            submit_plan(plan, arguments.kit, names, folder, wait_seconds=arguments.wait, on_status=show)
+            submit_plan(plan, arguments.kit, names, folder, wait_seconds, on_status=show)
     else:
         from fcorun.sites.folder import FolderConnections
         from fcorun.sites.study import run_plan
 
         show_missing = _WaitingNotice(console)
-        connections = FolderConnections(arguments.folder, names, plan.digest[:16], arguments.wait, show_missing)
+        connections = FolderConnections(arguments.folder, names, plan.digest[:16], wait_seconds, show_missing)
         with connections.telling_sites():
             run_plan(plan, connections, folder, log=lambda line: console.print(escape(line)))
     console.print(escape(str(folder)))
@@ -198,9 +213,14 @@ class _WaitingNotice:
 
 
 def _output_folder(plan: Any, arguments: Any) -> Path:
-    """Return the folder of the record: ``out=DIR``, or one of the plan's own."""
-    outs = [text.partition("=")[2] for text in arguments.rest if text.startswith("out=")]
-    return Path(outs[-1]) if outs else Path("outputs") / "sites" / f"{arguments.plan.stem}-{plan.digest[:8]}"
+    """Return the folder of the record: ``out=DIR``, or one of the plan's own, or of its trial."""
+    outs = [text.removeprefix(_OUT) for text in arguments.rest if text.startswith(_OUT)]
+    trial = "-trial" if arguments.step == "try" else ""
+    return Path(outs[-1] if outs else f"outputs/sites/{arguments.plan.stem}-{plan.digest[:8]}{trial}")
+
+
+def _wait_seconds(arguments: Any) -> float:
+    return _WAIT_SECONDS if arguments.wait is None else arguments.wait
 
 
 _STEPS: dict[str, Callable[[Any, Any, Console], int]] = {
@@ -209,6 +229,13 @@ _STEPS: dict[str, Callable[[Any, Any, Console], int]] = {
     "try": _try,
     "serve": _serve,
     "run": _run,
+}
+_OPTIONS_OF_STEP = {
+    "check": (),
+    "accept": ("at", "kit"),
+    "try": (),
+    "serve": ("at", "folder", "name", "wait"),
+    "run": ("kit", "folder", "sites", "wait"),
 }
 
 
@@ -279,7 +306,7 @@ def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
         values[name] = value if name == "path" else _parse_value(text)
     if "path" not in values:
         raise UserError("data.path is missing: give the file of the site, data.path=FILE")
-    return build(SiteOptions, values, "data."), Policy.read(policy)
+    return build(SiteOptions, values, "data"), Policy.read(policy)
 
 
 def _parse_value(text: str) -> Any:
