@@ -63,7 +63,7 @@ def scores_of(plan, folder, policy=None):
                 kept["data"] = pool_splits(sites)
             return super().ask(name, *arguments, **options)
 
-    record = run_plan(plan, Connections(connections.by_name), folder)
+    record = run_plan(plan, Connections(connections.site_by_name), folder)
     experiment, models = plan.experiment, [site.personal or {} for site in sites.values()]
     personal = {name: np.concatenate([own[name] for own in models]) for name in models[0] if name != "client"}
     shared = record.solution if experiment.has_shared_model else None

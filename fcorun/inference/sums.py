@@ -75,10 +75,14 @@ class RowSums(Protocol):
 
     Attributes:
         loss_error: the largest error of a loss.
+        hides_few: whether the counts of ``two_values`` leave out sites with few rows.
     """
 
     @property
     def loss_error(self) -> float: ...
+
+    @property
+    def hides_few(self) -> bool: ...
 
     def derivatives(self, theta: np.ndarray) -> DerivativeSums: ...
 
@@ -109,6 +113,11 @@ class PooledSums:
     def loss_error(self) -> float:
         """The error of a loss, that of floats alone."""
         return 0.0
+
+    @property
+    def hides_few(self) -> bool:
+        """False: all rows are counted."""
+        return False
 
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss, its gradient and its Hessian at ``theta``."""

@@ -22,22 +22,29 @@ class IndicatorCounts:
         counts: the counts at the lower value, without the level, and at the higher one, with the level.
         counts_events: whether the target is events: of two classes, numbers of events, or times to events.
         has_two_classes: whether a target of two classes needs rows without an event, too.
+        hides_few: whether a site with fewer rows than its policy's min_cell counts as none.
     """
 
     is_indicator: np.ndarray
     counts: ValueCounts
     counts_events: bool
     has_two_classes: bool
+    hides_few: bool = False
 
     @property
     def rows(self) -> np.ndarray:
-        """The number of rows at the higher value, (d,); NaN of other features."""
-        return np.where(self.is_indicator, self.counts.at_high, np.nan)
+        """The number of rows at the higher value, (d,); NaN of other features, and where few may be hidden."""
+        return np.where(self.is_indicator & self._is_known(self.counts.at_high), self.counts.at_high, np.nan)
 
     @property
     def events(self) -> np.ndarray:
-        """The number of events of these rows, (d,); NaN of other features, and for a target without events."""
-        return np.where(self.is_indicator & self.counts_events, self.counts.target_at_high, np.nan)
+        """The number of events of these rows, (d,); NaN like ``rows``, and for a target without events."""
+        is_known = self._is_known(self.counts.target_at_high)
+        return np.where(self.is_indicator & self.counts_events & is_known, self.counts.target_at_high, np.nan)
+
+    def _is_known(self, counts: np.ndarray) -> np.ndarray:
+        """Return whether counts are numbers of rows, and not 0 in place of a few at each site."""
+        return (counts > 0) | (not self.hides_few)
 
     def explain_few(self, feature: int, reference: int | None, names: tuple[str, ...]) -> str:
         """Return why a feature has too few rows or events for an interval, "" if it has enough.
@@ -59,7 +66,8 @@ class IndicatorCounts:
 
     def _describe_few(self, n_rows: int, events: float) -> str:
         """Return the rows, or the events or the rows without one, if these are too few, else ""."""
-        return describe_few(n_rows, int(events) if self.counts_events else None, self.has_two_classes)
+        few = describe_few(n_rows, int(events) if self.counts_events else None, self.has_two_classes)
+        return f"{few} (a site with fewer than min_cell counts as none)" if few and self.hides_few else few
 
 
 def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:
@@ -67,7 +75,13 @@ def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> 
     is_indicator, counts = sums.two_values()
     has_two_classes = isinstance(objective, Logistic)
     counts_events = has_two_classes or isinstance(objective, (Poisson, Cox))
-    return IndicatorCounts(is_indicator[:n_features], _of_features(counts, n_features), counts_events, has_two_classes)
+    return IndicatorCounts(
+        is_indicator[:n_features],
+        _of_features(counts, n_features),
+        counts_events,
+        has_two_classes,
+        hides_few=sums.hides_few,
+    )
 
 
 def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> str:

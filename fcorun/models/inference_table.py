@@ -246,7 +246,8 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
         lines.append(f"{chosen} of {len(names)} features were selected on the first half")
     references = dict.fromkeys(inference.parameters.references.values())
     if references:
-        named = [f"{names[feature]} ({int(table.n[feature]):,} rows)" for feature in references]
+        rows = {feature: table.n[feature] for feature in references}
+        named = [f"{names[k]} ({int(n):,} rows)" if n > 0 else names[k] for k, n in rows.items()]
         lines.append(f"reference: {', '.join(named)}")
     if sources := _describe_sources(inference):
         lines.append(f"source: {sources}")

@@ -38,7 +38,8 @@ class Connections(Protocol):
 
     def ask(
         self,
-        name: str,
+        message_name: str,
+        /,
         arrays: Mapping[str, np.ndarray] | None = None,
         about: Mapping[str, Any] | None = None,
         of: Sequence[str] | None = None,

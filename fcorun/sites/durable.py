@@ -58,7 +58,6 @@ class DurableSite:
         folder: the site's own folder, which holds its last answer and its state.
         rows: a text that stands for the rows from which the site answers. A state of other rows is refused.
         max_runs: the largest number of runs that the site begins; None: any number.
-        restart: whether a new run may begin before the last one has ended.
         lock_seconds: the longest wait for the end of another process that answers from the folder.
     """
 
@@ -66,7 +65,6 @@ class DurableSite:
     folder: Path
     rows: str = ""
     max_runs: int | None = None
-    restart: bool = False
     lock_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -176,10 +174,11 @@ class DurableSite:
             problem = f"the server asks request {envelope.number} of a run that this site has not begun"
             raise OwnerError(f"{problem}: restore {self.folder}, or begin a new run",
                              f"{problem}: its owner restores the folder of the site, or begin a new run")  # fmt: skip
-        if self._last is not None and self._last.name != LAST_REQUEST and not self.restart:
-            raise UserError(f"this site has answered request {self._last.envelope.number} of a run that has not ended, "
-                            "and the server begins a new run: allow the restart at this site if its owner "
-                            "agrees")  # fmt: skip
+        if self._last is not None and self._last.name != LAST_REQUEST:
+            problem = (f"this site has answered request {self._last.envelope.number} of a run that has not ended, and "
+                       "the server begins a new run: make a changed plan (another seed), or ")  # fmt: skip
+            raise OwnerError(f"{problem}remove {self.folder} to give that run up",
+                             f"{problem}its owner gives that run up")  # fmt: skip
         if self.max_runs is not None and self._runs >= self.max_runs:
             raise UserError(f"this site has begun {self._runs} runs of the plan, and policy.max_runs allows "
                             f"{self.max_runs}")  # fmt: skip

@@ -74,14 +74,14 @@ class FolderConnections:
 
     def ask(
         self,
-        name: str,
+        message_name: str,
         arrays: Mapping[str, np.ndarray] | None = None,
         about: Mapping[str, Any] | None = None,
         of: Sequence[str] | None = None,
         away: AwayRule | None = None,
     ) -> dict[str, Message]:
         asked = self.sites if of is None else tuple(sorted(of))
-        message = Message(name, dict(about or {}), dict(arrays or {}))
+        message = Message(message_name, dict(about or {}), dict(arrays or {}))
         request = number_request(message, self.run, self.next_number, asked)
         self._write_request(request)
         answers = self._collect(request, asked, away)

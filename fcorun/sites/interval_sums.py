@@ -1,8 +1,9 @@
 """The sums over a site's rows from which intervals of coefficients follow, and which of them a site withholds.
 
 A server that cheats can ask at a model where one row outweighs all others, so that a sum over the rows is that row.
-Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and sends counts below
-``min_cell`` as 0. Sums of features still tell how many rows of a column of 0 and 1 are 1.
+Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and names no count below
+``min_cell``. Such a count is no secret: all rows less those where a column is 0 are those where it is 1, as the sum of
+the column says, and the gradient at 0 tells their events.
 """
 
 from collections.abc import Mapping

@@ -52,6 +52,11 @@ class SiteSums:
         """The largest error of a loss, of secure sums."""
         return self.rows.sum_errors.get("derivatives", 0.0)
 
+    @property
+    def hides_few(self) -> bool:
+        """True where counts leave out sites with few rows, which secure sums need not do."""
+        return self.rows.sum_name is None
+
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss, its gradient and its Hessian at ``theta``; an infinite loss where a site withholds them."""
         p = self.n_parameters
@@ -82,14 +87,15 @@ class SiteSums:
         )
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        """Return whether each feature is 0 or 1 in the table (p,), and the counts of its rows at 0 and at 1."""
+        """Return whether each feature is 0 or 1 in the table (p,), and the counts of its rows at 0 and at 1.
+
+        A count of 0 may stand for a few rows of each site.
+        """
         total = self._count_values()
         columns = {"others": total["others"]} | {name: total[name] for name in ValueCounts._fields[2:]}
         others, *counts = (np.append(values, np.zeros(self.n_parameters - self.n_features, values.dtype))
                            for values in columns.values())  # fmt: skip
-        at_low, at_high = counts[:2]
-        is_indicator = (others == 0) & (at_high > 0) & (at_low > 0)
-        return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
+        return others == 0, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
 
     def two_other_values(self) -> np.ndarray:
         """Return the numbers of the features that have two values at each site, which are not 0 and 1."""
@@ -163,6 +169,11 @@ class RestrictedSums:
     def loss_error(self) -> float:
         """The largest error of a loss."""
         return self.sums.loss_error
+
+    @property
+    def hides_few(self) -> bool:
+        """True where counts leave out sites with few rows."""
+        return self.sums.hides_few
 
     def _expand(self, theta: np.ndarray) -> np.ndarray:
         full = np.zeros(self.sums.n_parameters)

@@ -49,21 +49,21 @@ class JournaledConnections(WrappedConnections):
 
     def ask(
         self,
-        name: str,
+        message_name: str,
         arrays: Mapping[str, np.ndarray] | None = None,
         about: Mapping[str, Any] | None = None,
         of: Sequence[str] | None = None,
         away: AwayRule | None = None,
     ) -> dict[str, Message]:
         number = self.connections.next_number
-        message = Message(name, dict(about or {}), dict(arrays or {}))
+        message = Message(message_name, dict(about or {}), dict(arrays or {}))
         request = number_request(message, self.connections.run, number, self.sites if of is None else of)
         path = self.folder / f"{number:06d}.npz"
         answers = self._read(path, digest_of(request.to_bytes()))
         if answers is not None:
             self.connections.next_number += 1
             return answers
-        answers = self.connections.ask(name, arrays, about, of, away)
+        answers = self.connections.ask(message_name, arrays, about, of, away)
         contents = {_SITE + site: np.frombuffer(answer.to_bytes(), np.uint8) for site, answer in answers.items()}
         digest = np.frombuffer(digest_of(request.to_bytes()).encode(), np.uint8)
         write_atomically(path, npz_bytes({_DIGEST: digest, **contents}), durable=True)

@@ -197,7 +197,7 @@ class MaskedConnections(WrappedConnections):
 
     def ask(
         self,
-        name: str,
+        message_name: str,
         arrays: Mapping[str, np.ndarray] | None = None,
         about: Mapping[str, Any] | None = None,
         of: Sequence[str] | None = None,
@@ -206,8 +206,10 @@ class MaskedConnections(WrappedConnections):
         """Send a request to all sites. Returns their answers, or the sum of masked answers by ``ALL_SITES``."""
         assert of is None or list(of) == [ALL_SITES], "with secure sums all requests go to all sites"
         assert away is None, "with secure sums all sites answer"
-        answers = self.connections.ask(name, arrays, about)
-        return {ALL_SITES: _add_answers(answers, self.bounds[name])} if name in self.bounds else answers
+        answers = self.connections.ask(message_name, arrays, about)
+        if message_name not in self.bounds:
+            return answers
+        return {ALL_SITES: _add_answers(answers, self.bounds[message_name])}
 
 
 def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:

@@ -85,13 +85,16 @@ class Policy:
                             f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
 
     def check_rows(self, plan: Plan, rows: int, features: int, where: str = "") -> None:
-        """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may."""
+        """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may.
+
+        A site without training rows sends none.
+        """
         algo = plan.experiment.algo
         assert isinstance(algo, Algorithm)
         sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian else ""
         if plan.infer is not None and not where:  # of all training rows
             sender = sender or "--infer"
-        if not sender or self.alone == "allow" or plan.secure is not None:
+        if not sender or not rows or self.alone == "allow" or plan.secure is not None:
             return
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:

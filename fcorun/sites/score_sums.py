@@ -44,9 +44,9 @@ class ScoreSums:
 
     @cached_property
     def _sets(self) -> dict[str, Predictions]:
-        """The predictions of each model for each set of rows."""
+        """The predictions of each model for each set of rows that the site has."""
         predictions = predict_rows(self.objective, self.data, self.model, self.personal)
-        return {key_of_set(p.split, p.model): replace(p, threshold=self.threshold) for p in predictions}
+        return {key_of_set(p.split, p.model): replace(p, threshold=self.threshold) for p in predictions if len(p)}
 
     def sum_scores(self) -> dict[str, np.ndarray]:
         """Return the sums of losses and scores over the rows of each set, as SET_NAME."""
@@ -102,7 +102,7 @@ class ScoreSums:
     def count_scores(self) -> dict[str, np.ndarray]:
         """Return the counts of the shared model's scores of the validation rows in bins, by class."""
         predictions = self._sets.get(key_of_set("validation", SHARED))
-        return {} if predictions is None or not len(predictions) else self._count_classes(predictions)
+        return {} if predictions is None else self._count_classes(predictions)
 
     def _count_classes(self, predictions: Predictions) -> dict[str, np.ndarray]:
         of_class = {name: predictions.output[predictions.y == k] for k, name in ((1, BINS[0]), (0, BINS[1]))}

@@ -78,17 +78,17 @@ def try_selection(
 class RecordedStarts(InProcessConnections):
     """Connections that keep the numbers of the runs that the server began on each subset."""
 
-    def __init__(self, by_name: Mapping[str, Any]):
-        super().__init__(by_name)
+    def __init__(self, site_by_name: Mapping[str, Any]):
+        super().__init__(site_by_name)
         self.points: dict[str, list[dict]] = {}
         self._subset = ""
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        if name == "subset":
+    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
+        if message_name == "subset":
             self._subset = (about or {})["subset"]
-        if name == "start":
+        if message_name == "start":
             self.points[self._subset] = (about or {})["numbers"]
-        return super().ask(name, arrays, about, of, away)
+        return super().ask(message_name, arrays, about, of, away)
 
 
 def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, folder: Path) -> SelectionComparison:

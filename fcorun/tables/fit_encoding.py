@@ -38,7 +38,7 @@ class ClientRows:
         rows = np.flatnonzero(self.is_training)
         rows = rows[np.argsort(self.client_index[rows], kind="stable")]
         rows_by_client = np.split(rows, np.flatnonzero(np.diff(self.client_index[rows])) + 1)
-        return {self.client_names[int(self.client_index[rows[0]])]: rows for rows in rows_by_client}
+        return {self.client_names[int(self.client_index[rows[0]])]: rows for rows in rows_by_client if len(rows)}
 
     def held_out_clients(self) -> list[str]:
         """Return the names of the clients that have held-out rows and no training rows."""

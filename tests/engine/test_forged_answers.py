@@ -20,7 +20,7 @@ def engine_of(change=lambda name, arrays: arrays, *overrides):
     experiment, _ = build.resolve_auto(build.bind_objective(experiment, data), data)
     points = [experiment.numbers()]
     engine, connections = remote_engine(experiment, data, [[m] for m in range(data.n_clients)], points)
-    first = connections.by_name["site-0"]
+    first = connections.site_by_name["site-0"]
     answer = first.answer
 
     def forge(request):

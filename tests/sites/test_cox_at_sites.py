@@ -135,7 +135,7 @@ def test_scores_are_those_of_the_pooled_rows_and_hazards_stay_at_the_sites(tmp_p
                 asked["data"] = {site: sites[site].own_data for site in NAMES}
             return answers
 
-    record = run_plan(plan, Connections(connections.by_name), tmp_path / "out")
+    record = run_plan(plan, Connections(connections.site_by_name), tmp_path / "out")
     assert not (tmp_path / "out/baseline_hazard.csv").exists()
     of_sites = []
     for data in asked["data"].values():

@@ -85,15 +85,16 @@ def test_a_refused_request_leaves_the_state_as_it_was(site):
     assert site.answer(request(1)).about["count"] == 2
 
 
-def test_a_new_run_begins_after_the_end_of_the_last_one_or_where_its_owner_allows_it(site):
+def test_a_new_run_begins_after_the_end_of_the_last_one_or_without_its_state(site):
     site.answer(request(0))
-    with pytest.raises(UserError, match="a run that has not ended"):
+    with fails("a run that has not ended", "make a changed plan (another seed)", f"remove {site.folder} to give"):
         site.answer(request(0, run="b"))
     with pytest.raises(UserError, match="a run that this site has not begun"):
         site.answer(request(3, run="b"))
     site.answer(request(1, name="end"))
     assert site.answer(request(0, run="b")).about["count"] == 1
-    site = start_again(site, restart=True)
+    (site.folder / "last_answer.npz").unlink()
+    site = start_again(site)
     assert site.answer(request(0, run="c")).about["count"] == 1
     site.close()
 

@@ -245,7 +245,7 @@ def test_suboptimality_over_sites_is_that_of_the_pooled_rows(tmp_path):
 def test_a_site_bounds_the_points_on_the_way_to_the_optimum():
     plan = plan_of(*COST, "reg=l1", "reg.strength=0.3", "reference=true")
     connections, data, _ = load(plan)
-    site = connections.by_name["bern"]
+    site = connections.site_by_name["bern"]
     assert isinstance(site, Site)
     leaves = {"0": np.zeros(1), "1": np.zeros((1, data.train.x.shape[1]))}
     request = Message("residuals", {"models": "reference", "gradient": True}, leaves)

@@ -1,6 +1,7 @@
 """Intervals over sites: as on one table, and sums that a site withholds where few rows make them."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from three_sites import NAMES, sites_of
 
 from fcorun.experiment.prepare import prepare
 from fcorun.inference.model_rows import ModelRows
+from fcorun.models.inference_counts import count_indicators
 from fcorun.models.inference_options import InferenceOptions
 from fcorun.objectives import Cox, LeastSquares, Logistic, Poisson
 from fcorun.records.formats import json_text, yaml_text
@@ -19,6 +21,7 @@ from fcorun.records.record import Record
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.interval_sums import IntervalSums
+from fcorun.sites.intervals import SiteSums
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS, MAX_DERIVATIVES
@@ -163,6 +166,15 @@ def test_the_policy_counts_the_hessians_of_intervals():
         sites_of(plan, Policy(max_rounds=40))
     with fails("--infer sends a Hessian of 5 features", "12 training rows"):
         Policy().check_rows(plan, 12, 5)
+    Policy().check_rows(plan, 0, 5)  # of a site whose rows are all held out, and which sends none
+
+
+@pytest.mark.slow
+def test_a_site_whose_rows_are_all_held_out_takes_part_in_newton_and_intervals():
+    plan = plan_of("reg=none", "data.test=[c]")
+    record = run_plan(plan, InProcessConnections(sites_of(plan)), "out")
+    assert (record.folder / "inference.csv").exists()
+    assert set(record.scores["set"]) == {"train", "test"}
 
 
 def test_a_site_answers_requests_for_intervals_that_the_plan_lists():
@@ -232,6 +244,24 @@ def test_groups_below_min_rows_withhold_their_squared_scores(float64):
     theta = {"theta": np.zeros(3)}
     assert np.isfinite(sums_of(cluster=np.arange(40) // 4).answer("squared_scores", theta)["meat"]).all()
     assert np.isnan(sums_of(cluster=np.arange(40) // 10).answer("squared_scores", theta)["meat"]).all()
+
+
+def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
+    """Two rows of 1 at each of three sites count as none, and are not taken as a feature of numbers."""
+    x = np.column_stack([np.arange(40) < 2, np.arange(40.0), np.ones(40)])
+    rows = ModelRows(x, np.arange(40) % 2.0, np.full(40, 1 / 120), np.zeros(40))
+    explained = {}
+    for masked in (False, True):
+        site = IntervalSums(Logistic(), rows, 120, np.zeros(2), np.ones(2), 3, 10, masked=masked)
+        answers = dict.fromkeys(NAMES, Message("value_counts", {}, site.answer("value_counts", {})))
+        described = SimpleNamespace(request=lambda name, arrays, answers=answers: answers, sum_errors={})
+        described.sum_name = "all sites" if masked else None
+        counts = count_indicators(SiteSums(described, 2, 3, 0), Logistic(), 2)  # type: ignore[arg-type]
+        assert counts.is_indicator.tolist() == [True, False]
+        explained[masked] = counts.explain_few(0, None, ("rare", "age")), counts.rows[0]
+    assert explained[False][0] == "no rows (a site with fewer than min_cell counts as none)"
+    assert np.isnan(explained[False][1])
+    assert explained[True] == ("3 events in 6 rows", 6)
 
 
 def test_counts_below_min_cell_are_none(float64):

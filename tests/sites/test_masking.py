@@ -165,7 +165,7 @@ def test_masks_that_do_not_cancel_are_noticed():
     connections = connect(number_sites())
     plain = connections.connections
     plain.ask("evaluate", about={"factor": 1.0})
-    plain.by_name["s0"]._transcript = "another"
+    plain.site_by_name["s0"]._transcript = "another"
     with fails("the masks of the sites do not cancel"):
         connections.ask("evaluate", about={"factor": 1.0})
 
@@ -192,7 +192,7 @@ def test_a_killed_site_gives_the_same_bytes_and_no_answer_to_another_request(tmp
     assert durable["s0"].answer(request).to_bytes() == before
     with fails("each request is answered once"):
         durable["s0"].answer(number_request(Message("evaluate", {"factor": 2.0}), "trial", 2, durable))
-    connections.connections.by_name = durable
+    connections.connections.site_by_name = durable
     (later,) = connections.ask("evaluate", about={"factor": 2.0}).values()
     np.testing.assert_allclose(later.arrays["loss"], 2 * total.arrays["loss"], atol=1e-12)
     for site in durable.values():

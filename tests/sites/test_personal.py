@@ -288,7 +288,7 @@ def test_the_upload_of_an_only_client_determines_its_model(tmp_path):
     request, answer = [pair for pair in connections.messages if pair[0].name == "round"][-1]
     for leaf, name in (("0", "weights"), ("1", "bias")):
         computed = request.arrays[leaf][0] + answer.arrays[leaf][0]
-        np.testing.assert_allclose(computed, connections.by_name["a"].personal[name][0], rtol=1e-9)
+        np.testing.assert_allclose(computed, connections.site_by_name["a"].personal[name][0], rtol=1e-9)
 
 
 @pytest.mark.slow

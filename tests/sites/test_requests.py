@@ -57,7 +57,7 @@ def test_a_site_answers_what_the_plan_lists_and_nothing_else():
             sites_of(plan)["a"].answer(request)
     connections = InProcessConnections(sites_of(plan))
     run_plan(plan, connections, "out")
-    started = connections.by_name["a"]
+    started = connections.site_by_name["a"]
     with fails("before the start of the run"):
         started.answer(Message("round", {"round": 4, "exchange": 0}))
 
