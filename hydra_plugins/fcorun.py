@@ -61,9 +61,14 @@ class FcorunSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         overrides = self.all_overrides(arguments)
-        has_axes = any(override.is_sweep_override() for override in overrides)
-        jobs = self.product_jobs(overrides) if has_axes or self.params or not self.also else []
-        return self.launcher.launch([*jobs, *self.additional_jobs(overrides)], initial_job_idx=0)
+        given = self.parser.parse_overrides(arguments)
+        given_keys = {override.key_or_group for override in given}
+        jobs = []
+        if self.params or not self.also or "algo" in given_keys:
+            jobs = self.product_jobs(overrides)
+        else:
+            self._require_effect(given)
+        return self.launcher.launch([*jobs, *self.additional_jobs(overrides, given_keys)], initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:
         """Return the overrides of the command line, and those of its experiment with other keys. Raises UserError."""
@@ -75,51 +80,85 @@ class FcorunSweeper(Sweeper):
         params = [f"{key}={value}" for key, value in self.params.items() if key.lstrip("+") not in given]
         return self.parser.parse_overrides([*arguments, *params])
 
-    def additional_jobs(self, overrides: list[Override]) -> list[list[str]]:
-        """Return the overrides of each job outside of the product: the fixed overrides, and the job's own.
+    def additional_jobs(self, overrides: list[Override], given_keys: set[str]) -> list[list[str]]:
+        """Return the overrides of each job outside of the product: those that the job inherits, and its own.
 
-        A job with several values of a key stands for all combinations of its values.
+        A job inherits overrides of keys that it does not set itself: single values, and the lists of the command line,
+        whose keys are ``given_keys``. It stands for all combinations of values, but for zipped lists of the command
+        line. Raises UserError as ``product_jobs``.
         """
-        fixed = [o for o in overrides if not o.is_sweep_override()]
         jobs = []
-        for job in self.also:
-            own = self.parser.parse_overrides(split_overrides(job))
-            own_keys = [override.key_or_group for override in own]
-            inherited = []
-            for override in fixed:
-                if not any(f"{override.key_or_group}.".startswith(f"{key}.") for key in own_keys):
-                    inherited.append(str(override.input_line))
-            jobs += [[*inherited, *values] for values in BasicSweeper.split_arguments(own, None)[0]]
+        for own in self._own_overrides():
+            inherited = [override for override in overrides if not _is_set_by(own, override)]
+            fixed = [str(override.input_line) for override in inherited if not override.is_sweep_override()]
+            lists = [o for o in inherited if o.is_sweep_override() and o.key_or_group in given_keys]
+            keys = {override.get_key_element() for override in lists}
+            zipped = [group for group in self._zip_groups() if keys.issuperset(group)]
+            jobs += [[*fixed, *values] for values in _combine([*lists, *own], zipped)]
         return jobs
 
     def product_jobs(self, overrides: list[Override]) -> list[list[str]]:
         """Return the overrides of each job of the product of all axes. Zipped axes count as one.
 
-        Raises UserError for zipped axes that have no list of values, or lists of different lengths.
+        Raises UserError for axes that are no lists, and for zipped axes that have no list of values, or lists of
+        different lengths.
         """
-        for override in overrides:
-            if override.is_sweep_override() and not override.is_discrete_sweep():
-                raise UserError(f"{override.input_line} is no list of values: give hydra/sweeper=optuna to search it")
-        values = {}  # of each key, as overrides
-        for override in overrides:
-            split = BasicSweeper.split_arguments([override], None)[0]
-            values[override.get_key_element()] = [value for (value,) in split]
-        axes = {key: [[value] for value in key_values] for key, key_values in values.items()}
+        return _combine(overrides, self._zip_groups())
+
+    def _own_overrides(self) -> list[list[Override]]:
+        """Return the overrides of each line of ``also``."""
+        return [self.parser.parse_overrides(split_overrides(line)) for line in self.also]
+
+    def _require_effect(self, given: list[Override]) -> None:
+        """Raise UserError for an override of the command line whose key each line of ``also`` sets itself."""
+        lines = self._own_overrides()
+        experiment = next((f"experiment={o.value()}" for o in given if o.key_or_group == "experiment"), "")
+        for override in given:
+            if all(_is_set_by(own, override) for own in lines):
+                key = override.key_or_group
+                advice = "leave it out"
+                if key.startswith("algo."):
+                    advice += f", or add runs of their own: algo=NAME {override.input_line}"
+                raise UserError(
+                    f"{override.input_line} reaches no run: {key} is set by every run of "
+                    f"{experiment or 'hydra.sweeper.also'} itself; {advice}"
+                )
+
+    def _zip_groups(self) -> list[list[str]]:
+        """Return the groups of zipped keys. Raises UserError for a ``zip`` of another form."""
         is_nested = bool(self.zip) and not isinstance(self.zip[0], str)
         groups = [list(group) for group in (self.zip if is_nested else [self.zip])]
         zipped_keys = list(itertools.chain(*groups))
         if isinstance(self.zip, str) or len(set(zipped_keys)) < len(zipped_keys):
             raise UserError(f"hydra.sweeper.zip={self.zip} must be a list of different keys: [KEY,KEY]")
-        for group in filter(None, groups):
-            for key in group:
-                if len(values.get(key, [])) < 2:
-                    raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
-            if len({len(values[key]) for key in group}) > 1:
-                raise UserError(f"hydra.sweeper.zip: {', '.join(group)} differ in length; give each as many values")
-            axes[group[0]] = [list(combination) for combination in zip(*(values[key] for key in group), strict=True)]
-            for key in group[1:]:
-                del axes[key]
-        return [list(itertools.chain(*combination)) for combination in itertools.product(*axes.values())]
+        return [group for group in groups if group]
+
+
+def _is_set_by(own: list[Override], override: Override) -> bool:
+    """Return whether the own overrides of a job set the key of another override, or choose its section."""
+    return any(f"{override.key_or_group}.".startswith(f"{o.key_or_group}.") for o in own)
+
+
+def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[list[str]]:
+    """Return the combinations of the values of overrides, where the keys of a group are combined pairwise."""
+    for override in overrides:
+        if override.is_sweep_override() and not override.is_discrete_sweep():
+            raise UserError(f"{override.input_line} is no list of values: give hydra/sweeper=optuna to search it")
+    values = {}  # of each key, as overrides
+    for override in overrides:
+        split = BasicSweeper.split_arguments([override], None)[0]
+        values[override.get_key_element()] = [value for (value,) in split]
+    axes = {key: [[value] for value in key_values] for key, key_values in values.items()}
+    for group in zip_groups:
+        for key in group:
+            if len(values.get(key, [])) < 2:
+                raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+        if len({len(values[key]) for key in group}) > 1:
+            raise UserError(f"hydra.sweeper.zip: {', '.join(group)} differ in length; give each as many values")
+        axes[group[0]] = [list(combination) for combination in zip(*(values[key] for key in group), strict=True)]
+        for key in group[1:]:
+            del axes[key]
+    return [list(itertools.chain(*combination)) for combination in itertools.product(*axes.values())]
 
 
 class FcorunLauncher(Launcher):

@@ -27,7 +27,7 @@ def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
     axes = parse([f"{key}={value}" for key, value in params.items() if key not in given_keys])
     further_jobs = [parse(split_overrides(job)) for job in sweeper.get("also") or ()]
     jobs = [[*relevant, *job] for job in further_jobs]
-    if axes or not further_jobs or any(o.is_sweep_override() for o in parsed):
+    if params or not further_jobs or "algo" in given_keys:
         jobs.insert(0, [*relevant, *axes])
     names = []
     for job in jobs:

@@ -165,8 +165,8 @@ def _run_figure(
     jobs = _list_seed_jobs(figure, grid, [(row, [grid_records[i] for i in row["rows"]]) for row in best])
     seed_records: list[Record] = []
     if jobs:
-        varied = {"algo", *figure.seed_keys, *grid.varied_keys}
-        fixed = [text for text in overrides if override_key(text) not in varied]
+        set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
+        fixed = [text for text in overrides if not f"{override_key(text)}.".startswith(set_by_jobs)]
         listed = ",".join(f"'{job}'" for _, job in jobs)
         further = [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"]
         seed_table = _run_sweep(sweep, folder / "seeds", further)

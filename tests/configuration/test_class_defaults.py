@@ -96,15 +96,14 @@ def test_a_sweep_over_a_field_is_one_batch(command, sign):
 
 @pytest.mark.slow
 def test_a_figure_runs_further_seeds_with_the_field(command):
-    """The jobs hold all fields, and are one batch; a job's own value has precedence over that of the command line."""
+    """The jobs hold all fields, and are one batch."""
     config = fake_config("heavy", algo__class="heavy.Heavy", algo__client_lr=0.01, algo__momentum=0.7)
     record = fake_record("one", config)
     runs = build_table([record])
     with use_config_dir("mine"):
         jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], [record])])
     also = ",".join(f"'{job}'" for _, job in jobs)
-    assert command("+algo.momentum=0.1", "hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]",
-                   "hydra.sweep.dir=s", flags=["-m"]) == 0  # fmt: skip
+    assert command("hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]", "hydra.sweep.dir=s", flags=["-m"]) == 0
     rows = [(r.config["seed"], r.config["algo"]["momentum"], r.summary["seconds"]["batched_with"])
              for r in load_records("s")]  # fmt: skip
     assert sorted(rows) == [(1, 0.7, 2), (2, 0.7, 2)]

@@ -4,10 +4,13 @@ import itertools
 
 import hydra
 import pytest
+from helpers import fails
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun.configuration.compose import HYDRA_1_3
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.configuration.sweep_jobs import deduplicate
+from hydra_plugins.fcorun import FcorunSweeper
 
 CLIENT_LRS = ["algo.client_lr=1", "algo.client_lr=2"]
 
@@ -91,3 +94,49 @@ def test_a_strength_that_is_no_axis_stays(jobs_of):
     assert [job.overrides[1:] for job in jobs] == [["reg.strength=1"]] * 2
     combinations = [["algo=fedmid", "reg.strength=1"], ["algo=scaffold", "reg.strength=2"]]
     assert [job.overrides for job in jobs_of(combinations=combinations)] == combinations
+
+
+class Launched:
+    """A launcher that returns the jobs that it is given."""
+
+    def launch(self, jobs, initial_job_idx):
+        return [" ".join(job) for job in jobs]
+
+
+def launched_jobs(*given, **options):
+    """Return the jobs that a sweeper with these options launches for overrides of the command line."""
+    sweeper = FcorunSweeper(**options)
+    sweeper.parser, sweeper.launcher = OverridesParser.create(), Launched()
+    return sweeper.sweep(["experiment=race", *given])
+
+
+ALSO = ["algo=fedmid algo.client_lr=1,2", "seed=7"]
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "jobs"),
+    [
+        (["seed=0,1"], {}, ["algo=fedmid algo.client_lr=1 / seed=0", "algo=fedmid algo.client_lr=2 / seed=0",
+                            "algo=fedmid algo.client_lr=1 / seed=1", "algo=fedmid algo.client_lr=2 / seed=1", "seed=7"]),
+        (["algo=fedgd", "rounds=3"], {"also": ["algo=fedavg"]}, ["algo=fedgd rounds=3", "algo=fedavg / rounds=3"]),
+        (["rounds=3,4"], {"also": ["algo=fedavg"], "params": {"algo.mu": "1,2"}},
+         ["rounds=3 algo.mu=1", "rounds=3 algo.mu=2", "rounds=4 algo.mu=1", "rounds=4 algo.mu=2",
+          "algo=fedavg / rounds=3", "algo=fedavg / rounds=4"]),
+        (["rounds=3,4", "seed=1,2"], {"also": ["algo=fedavg"], "zip": ["rounds", "seed"]},
+         ["algo=fedavg / rounds=3 seed=1", "algo=fedavg / rounds=4 seed=2"]),
+    ],
+    ids=["lists", "a further algorithm", "beside a product", "zipped"],
+)  # fmt: skip
+def test_lists_of_the_command_line_multiply_all_jobs(given, options, jobs):
+    """A job sets its own keys. Without params and algo=, the default algorithm of the experiment is not run."""
+    expected = []
+    for job in jobs:
+        own, _, inherited = job.rpartition(" / ")
+        expected.append(" ".join(filter(None, ["experiment=race", inherited, own])))
+    assert launched_jobs(*given, **{"also": ALSO} | options) == expected
+
+
+def test_an_override_that_no_job_takes_is_refused():
+    with fails("algo.mu=1 reaches no run: algo.mu is set by every run of experiment=race itself; leave it out"):
+        launched_jobs("algo.mu=1", also=["algo=fedavg", "algo=fedmid"])
+    assert len(launched_jobs("algo.mu=1", "algo=fedprox", also=["algo=fedavg"])) == 2
