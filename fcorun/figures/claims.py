@@ -1,7 +1,7 @@
 """Check of a figure's claims against the records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Measurements:
         runs: by algorithm, the seed and the rows of each run at its best point; the seed is None if the run does not
             depend on it.
         seed_kind: the seeds in words, such as "seeds of data".
+        lost_seeds: a note for each algorithm that has lost seeds, which diverged or failed.
     """
 
     grid: RunTable
@@ -39,6 +40,7 @@ class Measurements:
     runs: dict[str, list[tuple[Any, MetricRows]]]
     grid_rows: Sequence[MetricRows] = ()
     seed_kind: str = "seeds"
+    lost_seeds: dict[str, str] = field(default_factory=dict)
 
 
 def collect_measurements(inputs: FigureInputs) -> Measurements:
@@ -52,6 +54,7 @@ def collect_measurements(inputs: FigureInputs) -> Measurements:
         runs=runs,
         grid_rows=[record.rows for record in inputs.grid_records],
         seed_kind=inputs.figure.seed_kind,
+        lost_seeds=inputs.lost_seeds_notes,
     )
 
 
@@ -73,7 +76,10 @@ def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[
 
 
 def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> dict[str, str]:
-    """Return what was measured and wanted, whether the claim holds, by which test, and a note."""
+    """Return what was measured and wanted, whether the claim holds, by which test, and a note.
+
+    No claim about every seed holds if seeds of its algorithms diverged or failed.
+    """
     algorithm_bounds = _measure(claim, claim.algo, measurements)
     wanted = []
     answers = []
@@ -93,6 +99,9 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
             if test and test not in tests:
                 tests.append(test)
     holds = next((answer for answer in ("not measured", "no", UNCLEAR) if answer in answers), "yes")
+    lost_seeds = _describe_lost_seeds(claim, measurements)
+    if holds == "yes" and lost_seeds:
+        holds = UNCLEAR
     incomparable = _describe_other_functions(claim, measurements) or _describe_several_best(claim, measurements)
     if incomparable and holds != "not measured":
         holds = NOT_COMPARABLE
@@ -105,8 +114,16 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),
-        "note": "; ".join(filter(None, [incomparable, _format_notes(claim, holds, measurements.tuned)])),
+        "note": "; ".join(filter(None, [incomparable, lost_seeds, _format_notes(claim, holds, measurements.tuned)])),
     }
+
+
+def _describe_lost_seeds(claim: Claim, measurements: Measurements) -> str:
+    """Return a note on algorithms of a claim about every seed that lost seeds, "" if none did."""
+    if _is_of_grid(claim):
+        return ""
+    algorithms = dict.fromkeys(_list_algorithms(claim))
+    return "; ".join(note for algo, note in measurements.lost_seeds.items() if algo in algorithms)
 
 
 def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:

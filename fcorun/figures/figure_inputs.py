@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fcorun.figures.spec import Figure
-from fcorun.records.record import Record
+from fcorun.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.pictures.layout import CurveStyle
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.run_table import RunTable
@@ -20,6 +20,7 @@ class FigureInputs:
         grid, grid_records: the table of all points of the grid, and their records in the same order.
         tuned, tuned_records: the table and the records of the best point of each algorithm, with all seeds.
         diverged, failed: the number of runs with further seeds that diverged or failed, by algorithm.
+        further_seeds: the number of runs with further seeds of each best point, by its rows in the grid.
     """
 
     figure: Figure
@@ -30,11 +31,17 @@ class FigureInputs:
     tuned_records: Sequence[Record]
     diverged: Counter = field(default_factory=Counter)
     failed: Counter = field(default_factory=Counter)
+    further_seeds: Counter = field(default_factory=Counter)
 
     @property
     def lost_seeds(self) -> Counter:
         """The number of seeds of each algorithm that diverged or failed, and are in no band and no median."""
         return self.diverged + self.failed
+
+    @property
+    def lost_seeds_notes(self) -> dict[str, str]:
+        """A note for each algorithm that lost seeds: how many of its seeds it has."""
+        return {algo: f"{algo} has {self.describe_seeds(algo)}" for algo, count in self.lost_seeds.items() if count}
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
@@ -43,6 +50,11 @@ class FigureInputs:
             return ""
         n_done = int((self.tuned.frame["algo"] == algo).sum())
         return f"{n_done} of {n_done + n_lost} seeds"
+
+    @property
+    def unfinished_points(self) -> int:
+        """The number of runs of the grid that neither are done nor have diverged."""
+        return int((~self.grid.frame["status"].isin(FINISHED_STATUSES)).sum())
 
     def title(self, algo: str) -> str:
         """Return the title of an algorithm in the picture, with the number of its seeds if some were lost."""

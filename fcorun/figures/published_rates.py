@@ -21,16 +21,22 @@ def check_published_rates(name: str, inputs: FigureInputs) -> list[dict[str, str
     their common seeds, as in claims, or by ``TIE_TOLERANCE`` if they have fewer than two.
     """
     rows = []
+    problem_keys = inputs.grid.problem_keys(inputs.metric)
     for algo, rates in (inputs.figure.printed or {}).items():
-        row = {"figure": name, "algo": algo, "says": f"best ({', '.join(RATE_KEYS)})"}
-        row |= _check_rates(inputs, algo, rates)
-        row["note"] = inputs.figure.printed_note if row["holds"] == "no" else ""
-        rows.append(row)
+        best_rows = [row for row in inputs.grid_view.best_rows() if row["algo"] == algo]
+        varied = [key for key in problem_keys if len({str(row[key]) for row in best_rows}) > 1]
+        for best_row in best_rows or [None]:
+            problem = "".join(f", {key}={best_row[key]}" for key in varied) if best_row else ""
+            row = {"figure": name, "algo": algo, "says": f"best ({', '.join(RATE_KEYS)}){problem}"}
+            row |= _check_rates(inputs, best_row, rates)
+            row["note"] = inputs.figure.printed_note if row["holds"] == "no" else ""
+            rows.append(row)
     return rows
 
 
-def _check_rates(inputs: FigureInputs, algo: str, rates: Sequence[float]) -> dict[str, str]:
-    best, points = _list_points(inputs, algo)
+def _check_rates(inputs: FigureInputs, best_row: dict[str, Any] | None, rates: Sequence[float]) -> dict[str, str]:
+    """Return what was measured and wanted on the problem of a best point, whether they agree, and by which test."""
+    best, points = _list_points(inputs, best_row) if best_row else (None, [])
     if best is None:
         return {"measured": "not measured", "wanted": _format_rates(rates), "holds": "not measured", "test": ""}
     ties = []
@@ -72,20 +78,15 @@ def _check_rates(inputs: FigureInputs, algo: str, rates: Sequence[float]) -> dic
     }
 
 
-def _list_points(inputs: FigureInputs, algo: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the best point of an algorithm, None if it has none, and all points of the same problem, with rates."""
-    best_rows = [row for row in inputs.grid_view.best_rows() if row["algo"] == algo]
-    if not best_rows:
-        return None, []
-    best_row = best_rows[-1]
-    problem_keys = inputs.grid.problem_keys(inputs.metric)
+def _list_points(inputs: FigureInputs, best_row: dict[str, Any]) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Return a best point with its rates, None if it has none, and all such points of the algorithm and problem."""
+    keys = ["algo", *inputs.grid.problem_keys(inputs.metric)]
     points = []
     for point in inputs.grid.fold_seeds(inputs.metric).to_dict("records"):
-        config = inputs.grid_records[point["rows"][0]].config.get("algo", {})
-        has_rates = set(RATE_KEYS) <= set(config)
-        same_problem = all(str(point[key]) == str(best_row[key]) for key in problem_keys)
-        if point["algo"] == algo and has_rates and same_problem:
-            points.append(point | {"rates": [config[key] for key in RATE_KEYS]})
+        config = inputs.grid_records[point["rows"][0]].flat_config
+        rates = [config.get(f"algo.{key}") for key in RATE_KEYS]
+        if all(str(point[key]) == str(best_row[key]) for key in keys) and None not in rates:
+            points.append(point | {"rates": rates})
     best = next((point for point in points if point["rows"] == best_row["rows"]), None)
     return best, points
 

@@ -53,7 +53,7 @@ class FigureResult:
         folder: the folder of the figure.
         rows: the rows of claims.csv.
         warnings: a sentence each, about lost seeds and runs that had not converged.
-        complete: whether no run failed.
+        complete: whether all runs of the grid came to an end, and no run with a further seed failed.
         records: the records of all runs.
         wants_page: whether the configuration asks for report.html.
     """
@@ -139,7 +139,7 @@ def reproduce(
         folder=folder,
         rows=rows,
         warnings=_warn_lost_seeds(inputs),
-        complete=not inputs.failed,
+        complete=not inputs.failed and not inputs.unfinished_points,
         records=[*inputs.grid_records, *inputs.tuned_records],
         wants_page=config["report"],
     )
@@ -162,7 +162,12 @@ def _run_figure(
     if not best:
         raise UserError(f"no run came to an end; the records in {folder / 'runs'} say why")
     best_indices = [i for row in best for i in row["rows"]]
-    jobs = _list_seed_jobs(figure, grid, [(row, [grid_records[i] for i in row["rows"]]) for row in best])
+    jobs: list[tuple[str, str]] = []
+    further_seeds = Counter()
+    for row in best:
+        jobs_of_point = _list_seed_jobs(figure, grid, [(row, [grid_records[i] for i in row["rows"]])])
+        further_seeds[tuple(row["rows"])] = len(jobs_of_point)
+        jobs += jobs_of_point
     seed_records: list[Record] = []
     if jobs:
         set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
@@ -186,6 +191,7 @@ def _run_figure(
         tuned_records=[*(grid_records[i] for i in best_indices), *seed_records],
         diverged=diverged,
         failed=failed,
+        further_seeds=further_seeds,
     )
 
 
@@ -265,19 +271,22 @@ def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:
 def _tabulate_best(inputs: FigureInputs) -> DataFrame:
     """Return the best point of each algorithm on each problem: its rates, and the band over seeds of tail averages."""
     tuned = inputs.tuned
-    best_config = {}
-    for row in inputs.grid_view.best_rows():
-        best_config[row["algo"]] = inputs.grid_records[row["rows"][0]].config["algo"]
     problem_keys = [key for key in tuned.problem_keys(inputs.metric) if tuned.frame[key].nunique(dropna=False) > 1]
+    keys = ["algo", *problem_keys]
+    best_positions = {}
+    for row in inputs.grid_view.best_rows():
+        best_positions[tuple(None if row[key] != row[key] else row[key] for key in keys)] = row["rows"]  # NaN is None
     rows: list[dict[str, Any]] = []
-    for (algo, *values), runs in tuned.frame.groupby(["algo", *problem_keys], sort=False, dropna=False):
-        row: dict[str, Any] = {"algo": algo, **dict(zip(problem_keys, values, strict=True))}
-        config = best_config.get(algo, {})
+    for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
+        row: dict[str, Any] = dict(zip(keys, values, strict=True))
+        positions = best_positions[tuple(None if value != value else value for value in values)]
+        config = inputs.grid_records[positions[0]].config["algo"]
         if set(RATE_KEYS) <= set(config):
             row |= {key: config[key] for key in RATE_KEYS}
         row["seeds"] = len(runs)
         row["band"] = describe_band([len(runs)], tuned.seed_kind) if len(runs) > 1 else ""
-        row["seeds_lost"] = inputs.lost_seeds[algo]  # diverged or failed: in no band and no median
+        # diverged or failed: in no band and no median
+        row["seeds_lost"] = len(positions) + inputs.further_seeds[tuple(positions)] - len(runs)
         for name in runs:
             if name.startswith("tail_"):
                 low, median, high = seed_band(runs[name].to_numpy(float))
@@ -287,8 +296,11 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
 
 
 def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:
-    """Return warnings about seeds that diverged or failed, and about algorithms that had not converged."""
+    """Return warnings about runs that diverged or failed, and about algorithms that had not converged."""
     warnings = []
+    if count := inputs.unfinished_points:
+        runs = "1 run" if count == 1 else f"{count} runs"
+        warnings.append(f"{runs} of the grid failed, for the reasons above: best points are those of the other runs")
     for end, counts in {"diverged": inputs.diverged, "failed, for the reasons above": inputs.failed}.items():
         for algo, count in counts.items():
             warnings.append(f"{algo} has {inputs.describe_seeds(algo)}: {count} of its runs {end}")

@@ -180,7 +180,8 @@ class RunTable:
         Columns: algo, data, the varied keys except seeds; metric (the median over seeds of tail_METRIC), low and high
         (the ends of its band, ``fcorun.reports.seed_bands``); the medians of the metrics of structure of the same
         models if they were measured; seeds (the number of seeds that are done), agree (True if these gave equal
-        values), status (diverged if any seed is), rows (the positions of the runs in the table).
+        values), status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
+        done and measured, of these runs alone).
         """
         import numpy as np
         import pandas as pd
@@ -205,7 +206,8 @@ class RunTable:
             low, median, high = seed_band(tails[metric][done]) if done else (np.nan, np.nan, np.nan)
             medians = [np.median(tails[name][done]) if done else np.nan for name in structure]
             agree = seeds_agree(tails[metric][done])
-            points.append([*values, median, low, high, *medians, len(done), agree, status, runs])
+            rows = done if done and status == "done" else runs
+            points.append([*values, median, low, high, *medians, len(done), agree, status, rows])
         columns = [*keys, "metric", "low", "high", *structure, "seeds", "agree", "status", "rows"]
         return pd.DataFrame(points, columns=columns)
 
@@ -251,11 +253,9 @@ class RunTable:
         same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.regularizer_keys())
         if "objective" not in self.tail_metrics or not same_objective:
             objective = np.zeros(len(self))
-        is_done = (self.frame["status"] == "done").to_numpy()
 
         def median_objective(point: Any) -> float:
-            runs = [run for run in tied["rows"][point] if is_done[run]]
-            return float(np.median(objective[runs]))
+            return float(np.median(objective[tied["rows"][point]]))
 
         return sorted(tied.index, key=median_objective)
 

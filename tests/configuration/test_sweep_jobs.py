@@ -110,14 +110,14 @@ def launched_jobs(*given, **options):
     return sweeper.sweep(["experiment=race", *given])
 
 
-ALSO = ["algo=fedmid algo.client_lr=1,2", "seed=7"]
+ALSO = ["algo=fedmid algo.mu=1,2", "seed=7"]
 
 
 @pytest.mark.parametrize(
     ("given", "options", "jobs"),
     [
-        (["seed=0,1"], {}, ["algo=fedmid algo.client_lr=1 / seed=0", "algo=fedmid algo.client_lr=2 / seed=0",
-                            "algo=fedmid algo.client_lr=1 / seed=1", "algo=fedmid algo.client_lr=2 / seed=1", "seed=7"]),
+        (["seed=0,1"], {}, ["algo=fedmid algo.mu=1 / seed=0", "algo=fedmid algo.mu=2 / seed=0",
+                            "algo=fedmid algo.mu=1 / seed=1", "algo=fedmid algo.mu=2 / seed=1", "seed=7"]),
         (["algo=fedgd", "rounds=3"], {"also": ["algo=fedavg"]}, ["algo=fedgd rounds=3", "algo=fedavg / rounds=3"]),
         (["rounds=3,4"], {"also": ["algo=fedavg"], "params": {"algo.mu": "1,2"}},
          ["rounds=3 algo.mu=1", "rounds=3 algo.mu=2", "rounds=4 algo.mu=1", "rounds=4 algo.mu=2",

@@ -1,5 +1,7 @@
 """FedGD, FedProx and FedSplit: closed forms, contraction factors, and rounds against the condition number."""
 
+from dataclasses import replace
+
 import boxes
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fedsplit
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import load_figure
+from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table
 
 
@@ -72,6 +75,8 @@ def test_rounds_against_the_condition_number(tmp_path):
     inputs = FigureInputs(
         load_figure("fedsplit_fig3")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records
     )
+    (tmp_path / "failed").mkdir()  # without a configuration
+    inputs = replace(inputs, grid_records=[*records, Record(tmp_path / "failed")])
     left, right = PICTURES["conditioning"](inputs).axes
     assert len(left.lines) == 5
     assert len({(line.get_color(), line.get_linestyle()) for line in left.lines}) == 5

@@ -8,6 +8,8 @@ import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.cli.commands import main
+from fcorun.figures import claims, reproduce
+from fcorun.figures.spec import Figure
 from fcorun.records.record import load_records
 from fcorun.reports.build_table import build_table
 
@@ -71,6 +73,7 @@ def test_failed_seeds_are_reported_and_one_seed_proves_no_claim(made, broke):
     assert code == 1
     assert "fedmid has 1 of 3 seeds: 2 of its runs failed" in out
     assert claim["holds"] == "not distinguishable"
+    assert claim["note"] == "fedmid has 1 of 3 seeds; known"
     assert claim["test"] == "the same sign in each of the 1 common seed of cohorts: too few"
     assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
 
@@ -102,6 +105,33 @@ def test_diverged_seeds_are_a_result(made):
     assert code == 0
     assert "fedmid has 1 of 3 seeds: 2 of its runs diverged" in out
     assert summary.loc["fedmid", "seeds_lost"] == 2
+
+
+def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
+    """Failed runs of the grid and lost seeds count for their own point and problem alone."""
+    given = {}
+
+    def swept(_, folder, overrides):
+        given[folder.name] = overrides
+        seeds = [2] if folder.name == "seeds" else [0, 1]
+        for clients, rate in ((4, 0.1), (8, 0.2)):
+            for seed in seeds:
+                status = "failed" if (clients, seed) in ((4, 1), (8, 2)) else "done"
+                settings = fake_config("fedavg", seed=seed, data__clients=clients, algo__client_lr=rate)
+                fake_record(folder / f"{clients}-{seed}", settings, fake_rows(0.1 * seed), status)
+        return build_table(load_records(folder), root=folder)
+
+    monkeypatch.setattr(reproduce, "_run_sweep", swept)
+    figure = Figure("t", seeds=[0, 2])
+    inputs = reproduce._run_figure(lambda _: None, figure, "support_f1", tmp_path, ["algo.mu=1", "rounds=40"])
+    assert given["seeds"][0] == "rounds=40"  # the jobs set all keys of algo
+    assert inputs.unfinished_points == 1
+    assert set(inputs.tuned.frame["status"]) == {"done"}
+    runs = claims.collect_measurements(inputs).runs["fedavg"]
+    assert [seed for seed, rows in runs if rows] == [0, 0, 1, 2]
+    table = reproduce._tabulate_best(inputs).set_index("data.clients")
+    assert table["client_lr"].to_dict() == {4: 0.1, 8: 0.2}
+    assert table["seeds_lost"].to_dict() == {4: 0, 8: 1}
 
 
 NOTHING = [(), ("x=bytes", "style=slides", "verbose=false")]

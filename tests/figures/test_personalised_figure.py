@@ -1,8 +1,10 @@
 """Figure of personalised methods: gains on the same data, its picture, and tables of personal models."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from fake_records import fake_config, fake_record, fake_rows
 from helpers import not_none
 
 from fcorun import compose, run
@@ -30,11 +32,14 @@ def test_gains_are_on_the_same_data():
     personal = [None if algo == "fedavg" else value for algo, _, value in rows]
     values = {f"tail_{METRIC}": np.array(personal, float), "tail_val_accuracy": [value for *_, value in rows]}
     frame = pd.DataFrame({"algo": [algo for algo, *_ in rows], "data": "heterogeneous", "status": "done", **values})
-    one, two = personalised.check_margins(RunTable(frame), [seed for _, seed, _ in rows])
+    runs, seeds = RunTable(frame), [seed for _, seed, _ in rows]
+    one, two = personalised.check_margins(runs, seeds, {})
     assert (one["algo"], one["wanted"], one["holds"]) == ("pfedme", "more than fedavg", "not distinguishable")
     assert one["measured"].startswith("+3.5 points of accuracy, -1.0 to +8.0")  # of +8 and -1
     assert two["measured"].startswith("+6.0 points of accuracy, +3.0 to +9.0")  # of +3 and +9
     assert two["holds"] == "yes"
+    *_, two = personalised.check_margins(runs, seeds, {"local": "local has 2 of 3 seeds"})
+    assert (two["holds"], two["note"]) == ("not distinguishable", "local has 2 of 3 seeds")
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +84,18 @@ def test_panels_of_the_picture(records):
     tree = max(right.lines[-1].get_xdata()) * 1000
     assert tree == 6 * (2 * 6 + 2 * 2) * 9 * 4  # rounds, clients and edges both ways, parameters, bytes
     assert right.get_xlabel() == "communication, up and down\n(kB)"
-    assert {row["algo"] for row in personalised.check_margins(runs, [r.config["data"]["seed"] for r in records])} == {
-        "pfedmac_sh"}  # fmt: skip
+    seeds = [record.config["data"]["seed"] for record in records]
+    assert {row["algo"] for row in personalised.check_margins(runs, seeds, {})} == {"pfedmac_sh"}
+
+
+def test_accuracy_against_bytes_of_seeds_that_stop_at_different_rounds(tmp_path):
+    rows = [row | {"val_accuracy": row["round"] / 40} for row in fake_rows()]
+    records = [fake_record(tmp_path / str(n), fake_config(seed=n), rows[:n]) for n in (5, 3)]
+    runs = build_table(records)
+    inputs = FigureInputs(Figure("t"), METRIC, runs, records, tuned=runs, tuned_records=records)
+    _, axes = plt.subplots()
+    personalised._draw_accuracy_against_bytes(inputs, axes, 2)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.25, 0.5])
 
 
 @pytest.mark.slow

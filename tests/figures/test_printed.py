@@ -13,20 +13,24 @@ BEST = (0.001, 0.3)
 
 
 def check_rates(folder, points, wanted, name="fedmid"):
-    """Return the row about printed rates, from fake records of a level for each (client_lr, server_lr, seed).
+    """Return the row about printed rates, from fake records of a level for each (client_lr, server_lr, seed)."""
+    (row,) = check_rates_by_problem(folder, [points], wanted, name)
+    return row
 
-    A level of None stands for a run that diverged.
-    """
-    for i, ((client, server, seed), level) in enumerate(points.items()):
-        settings = fake_config("fedmid", algo__client_lr=client, algo__server_lr=server) | {"seed": seed}
-        fake_record(folder / str(i), settings, fake_rows(support_f1=level or 0.0), "done" if level else "diverged")
+
+def check_rates_by_problem(folder, points_of_data, wanted, name="fedmid"):
+    """Return a row for each data set. A level of None stands for a run that diverged, of 0 for one that failed."""
+    for data, points in enumerate(points_of_data):
+        for i, ((client, server, seed), level) in enumerate(points.items()):
+            settings = fake_config("fedmid", algo__client_lr=client, algo__server_lr=server, data__clients=data)
+            status = "done" if level else "diverged" if level is None else "failed"
+            fake_record(folder / f"{data}-{i}", settings | {"seed": seed}, fake_rows(support_f1=level or 0.0), status)
     records = load_records(folder)
     grid = build_table(records, root=folder)
     figure = Figure("t", printed={name: list(wanted)}, printed_note="known")
-    (row,) = published_rates.check_published_rates(
+    return published_rates.check_published_rates(
         "fig", FigureInputs(figure, "support_f1", grid, records, grid, records)
     )
-    return row
 
 
 OTHERS = "distinguished by 0.1% of support_f1, our choice"
@@ -60,6 +64,18 @@ def test_rates_with_several_seeds(tmp_path):
     row = check_rates(tmp_path / "mixed", close | {(0.01, 0.3, 0): 0.65}, (0.01, 0.3))
     assert (row["holds"], row["test"]) == ("not distinguishable", test)
     assert row["measured"] == "support_f1 0.7 at (0.001, 0.3) or (0.01, 0.3)"
+    row = check_rates(tmp_path / "failed", close | {(*BEST, 0): 0}, (0.01, 0.3))
+    assert (row["holds"], row["test"]) == ("no", "the same sign in each of the 2 common seeds of cohorts")
+
+
+def test_each_data_set_is_checked(tmp_path):
+    points = {(*BEST, 0): 0.7, (0.01, 0.3, 0): 0.6}
+    other = {(*BEST, 0): 0.6, (0.01, 0.3, 0): 0.7}
+    rows = check_rates_by_problem(tmp_path, [other, points], BEST)
+    assert [(row["says"], row["holds"]) for row in rows] == [
+        ("best (client_lr, server_lr), data.clients=0", "no"),
+        ("best (client_lr, server_lr), data.clients=1", "yes"),
+    ]
 
 
 def test_few_of_many_tied_points_are_listed(tmp_path):

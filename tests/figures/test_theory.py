@@ -1,5 +1,7 @@
 """Bounds of the theorems beside measured gaps: constants, conditions, picture, checks."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from helpers import small
@@ -71,3 +73,11 @@ def test_the_gap_beside_its_bounds(tmp_path):
     *bounded, first = theory.check_bounds(records)
     assert {row["holds"] for row in bounded} == {"yes"}
     assert "with client_lr=0.0001, server_lr=10: " in first["measured"]
+
+
+def test_the_first_of_one_client_rate_is_not_measured(monkeypatch):
+    record = SimpleNamespace(config={"algo": {"client_lr": 0.1, "server_lr": 1.0}})
+    gaps = np.array([1.0, 0.05])
+    monkeypatch.setattr(theory, "select_best_runs", lambda records: [(record, np.array([1.0, 2.0]), gaps, {})])
+    (row,) = theory.check_bounds([])
+    assert row["holds"] == "not measured"

@@ -1,5 +1,6 @@
 """Personal models against a global model and against local training: gains, and identities of the methods."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from fcorun.experiment.build import build_engine, build_problem, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gather_rows
-from fcorun.figures.comparison import compare
+from fcorun.figures.comparison import UNCLEAR, compare
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers.fedsplit import compute_gradient_coefficients
 from fcorun.figures.spec import compose
@@ -79,6 +80,8 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
     for algo in inputs.algorithms:
         indices = np.flatnonzero(inputs.tuned.frame["algo"] == algo)
         runs = [inputs.tuned_records[int(i)].rows for i in indices]
+        rounds = set.intersection(*({row["round"] for row in rows} for rows in runs))  # a run may stop early
+        runs = [[row for row in rows if row["round"] in rounds] for rows in runs]
         accuracies = []
         for rows in runs:
             accuracies.append([row[ACCURACY] if ACCURACY in row else row["val_accuracy"] for row in rows])
@@ -111,13 +114,13 @@ def set_few_ticks(ax: Any) -> None:
 def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
     """Check the gains of personal models over the global model and over local training, and identities."""
     seeds = [record.config["data"].get("seed", 0) for record in inputs.tuned_records]
-    return check_margins(inputs.tuned, seeds) + check_identities()
+    return check_margins(inputs.tuned, seeds, inputs.lost_seeds_notes) + check_identities()
 
 
-def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
+def check_margins(tuned: RunTable, seeds: list[int], lost_seeds: Mapping[str, str]) -> list[dict[str, str]]:
     """Check for each method with personal models that it gains accuracy on the same data, in every seed of the data.
 
-    A row has the median gain and its band over seeds.
+    A row has the median gain and its band over seeds. ``lost_seeds`` has a note for each algorithm that lost seeds.
     """
     accuracy = tuned.tail_values(ACCURACY)
     algos = list(tuned.frame["algo"])
@@ -136,9 +139,12 @@ def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
             if len(gains) > 1:
                 measured += f", {low:+.1f} to {high:+.1f}, {describe_band([len(gains)], tuned.seed_kind)}"
             holds, test = compare(dict(enumerate(gains)), {None: 0.0}, 1, tuned.seed_kind)
+            note = "; ".join(lost_seeds[name] for name in (algo, other) if name in lost_seeds)
+            if note and holds == "yes":
+                holds = UNCLEAR
             rows.append(_row(algo, f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}",
                              measured, f"more than {other}", True)
-                        | {"holds": holds, "test": test, "note": ""})  # fmt: skip
+                        | {"holds": holds, "test": test, "note": note})  # fmt: skip
     return rows
 
 

@@ -153,6 +153,8 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
         holds = "no"
     if all(rounds_of_largest.latest < other.earliest for other in others) and np.isfinite(rounds_of_largest.latest):
         holds = "yes"
+    if not others:  # of a single rate, none comes first
+        holds = "not measured"
     rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_TARGET_GAP}",
                  "measured": measured, "wanted": "fewest with the largest client_lr",
                  "holds": holds})  # fmt: skip
