@@ -8,6 +8,7 @@ the beginning, finds the answers, and goes on.
 
 import json
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -99,10 +100,18 @@ class FolderConnections:
         except SiteLost:
             raise
         except UserError as error:
-            note = {"sentence": str(error), "refusals": self._times_of_refusals()}
+            note = {"sentence": str(error), "stop": secrets.token_hex(8)}  # each stop is news, for one reason or two
             write_atomically(self.folder / _STOPPED, json_text(note))
             raise
         (self.folder / _STOPPED).unlink(missing_ok=True)
+
+    def has_request(self, message_name: str | None = None) -> bool:
+        """Return whether the folder holds a request of the run, with this name or with any."""
+        for _, path in _requests(self.folder, message_name):
+            envelope = Message.from_bytes(_read_request(path), str(path)).envelope
+            if envelope is not None and envelope.run == self.run:
+                return True
+        return False
 
     def _times_of_refusals(self) -> dict[str, int]:
         """Return the times at which the refusals in the folder were written, by name."""
@@ -204,6 +213,7 @@ class FolderSite:
         site: what answers, a ``DurableSite`` in earnest.
         on_answer: called with the name of each request that was answered, or with the sentence of a refusal.
         log: the log of everything that the site sends.
+        run: the identity of the run that is served; None: that of any run in the folder.
     """
 
     folder: Path
@@ -211,27 +221,32 @@ class FolderSite:
     site: AnsweringSite
     on_answer: Callable[[str], None] = lambda name: None
     log: AuditLog | None = None
+    run: str | None = None
 
     def __post_init__(self) -> None:
         check_site_names([self.name])
         self._refused: set[int] = set()  # by this process: another one may allow what was refused
 
-    def serve(self, wait_seconds: float) -> None:
+    def serve(self, wait_seconds: float, earlier_stop: Mapping[str, Any] | None = None) -> None:
         """Answer requests until the end of the run.
 
+        ``earlier_stop`` is what ``read_stop`` returned before the site was opened: of an earlier command of the server.
         Raises UserError if the server stops, with its reason, and if no request arrives within a time limit.
         """
         (self.folder / f"{self.name}{_REFUSAL}").unlink(missing_ok=True)
-        stopped = self._read_stop()  # of an earlier command of the server
-        if stopped is not None:
-            self.on_answer(f"the server had stopped: {_sentence_of(stopped)}; this site waits for its next command")
+        if self._has_ended():
+            return
+        if earlier_stop is not None:
+            sentence = _sentence_of(earlier_stop)
+            self.on_answer(f"the server had stopped: {sentence}; this site waits for its next command")
         while True:
             for _ in poll(wait_seconds):
-                if (stop := self._read_stop()) not in (None, stopped):
+                stop = read_stop(self.folder)
+                if stop is not None and stop != earlier_stop:
                     raise UserError(f"the server has stopped: {_sentence_of(stop)}; once that is mended, start this "
                                     "site again, and then the leader repeats the command")  # fmt: skip
                 answered = self.answer_pending()
-                if LAST_REQUEST in answered:
+                if self._has_ended():
                     return
                 if answered:
                     break
@@ -239,28 +254,31 @@ class FolderSite:
                 raise UserError(f"no request for site '{self.name}' has come to {self.folder} within {wait_seconds:g} "
                                 "seconds: give the same command again, which goes on")  # fmt: skip
 
-    def _read_stop(self) -> dict[str, Any] | None:
-        """Return the content of the file that says why the server has stopped; None without a complete file."""
-        try:
-            content = json.loads(read_regular_file(self.folder / _STOPPED, _MAX_NOTE_BYTES))
-        except (OSError, ValueError):
-            return None
-        return content if isinstance(content, dict) else None
+    def _has_ended(self) -> bool:
+        """Return whether the site has answered the last request of the run, or the server has ended without it."""
+        for _, path in _requests(self.folder, LAST_REQUEST):
+            try:
+                request = Message.from_bytes(read_regular_file(path, MAX_MESSAGE_BYTES), "the server")
+                left_out = read_left_out(_sibling(path, _AWAY))
+            except (UserError, OSError):  # is being copied
+                continue
+            if request.envelope is None or self.run not in (None, request.envelope.run):
+                continue
+            if self.name in left_out or _sibling(path, f".{self.name}{_ANSWER}").exists():
+                return True
+        return False
 
     def answer_pending(self) -> list[str]:
         """Answer the requests that have no answer yet, in their order. Returns the names of the requests."""
         answered = []
         for number, path in _requests(self.folder):
-            answer_path, refusal_path = (
-                path.with_name(path.name.replace(".request.npz", f".{self.name}.{kind}.npz"))
-                for kind in ("answer", "refusal")
-            )
+            answer_path, refusal_path = (_sibling(path, f".{self.name}{kind}") for kind in (_ANSWER, _REFUSAL))
             if answer_path.exists() or number in self._refused:
                 continue
             try:
                 content = read_regular_file(path, MAX_MESSAGE_BYTES)
                 request = Message.from_bytes(content, "the server")
-                left_out = read_left_out(path.with_name(path.name.replace(".request.npz", _AWAY)))
+                left_out = read_left_out(_sibling(path, _AWAY))
             except (UserError, OSError):  # is being copied: later requests wait for this one
                 break
             if request.envelope is None or self.name not in request.envelope.of or self.name in left_out:
@@ -293,6 +311,15 @@ def refuse_all(folder: Path, name: str, error: UserError, state: Path, log: Audi
         write_atomically(folder / f"{name}{_REFUSAL}", refusal_bytes(error, log), durable=True)
 
 
+def read_stop(folder: Path) -> dict[str, Any] | None:
+    """Return the content of the file that says why the server has stopped; None without a complete file."""
+    try:
+        content = json.loads(read_regular_file(folder / _STOPPED, _MAX_NOTE_BYTES))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 def _sentence_of(stop: Mapping[str, Any]) -> str:
     return escape_controls(str(stop.get("sentence", "")))[:_MAX_SENTENCE]
 
@@ -319,7 +346,12 @@ def _read_request(path: Path) -> bytes:
         raise UserError(f"the request cannot be read ({error}): restore the file, or take an empty folder") from error
 
 
-def _requests(folder: Path) -> list[tuple[int, Path]]:
-    """Return the requests in a folder as (number, file), sorted."""
+def _requests(folder: Path, message_name: str | None = None) -> list[tuple[int, Path]]:
+    """Return the requests in a folder, of this name or of any, as (number, file), sorted."""
     found = [(_REQUEST.fullmatch(path.name), path) for path in folder.iterdir()]
-    return sorted((int(match[1]), path) for match, path in found if match)
+    return sorted((int(match[1]), path) for match, path in found if match and message_name in (None, match[2]))
+
+
+def _sibling(request: Path, ending: str) -> Path:
+    """Return the file beside that of a request, whose name has another ending."""
+    return request.with_name(request.name.replace(".request.npz", ending))

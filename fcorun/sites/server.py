@@ -12,6 +12,7 @@ from fcorun.datasets.base import Features, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.connections import ALL_SITES, Connections
+from fcorun.sites.delivery import digest_of
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.secure_sums import sum_errors
@@ -33,13 +34,17 @@ class Server:
     plan: Plan
     connections: Connections
 
-    def load(self) -> FederatedData:
-        """Have the sites agree on their tables, and return what the server knows of their rows.
+    def load(self) -> tuple[FederatedData, str]:
+        """Have the sites agree on their tables.
+
+        Returns:
+            What the server knows of the rows, and a digest that stands for the rows in the identity of a run.
 
         Raises UserError, which names the site, for tables that do not fit the plan or each other.
         """
         options, ask = self.plan.shared_options, self.connections.ask
-        agreement = agree(options, ask("describe", about={"plan": self.plan.digest}))
+        descriptions = ask("describe", about={"plan": self.plan.digest})
+        agreement = agree(options, descriptions)
         if self.plan.secure is not None:
             in_sums = "in secure sums every site takes part in every sum"
             _check_splits(agreement, in_sums)
@@ -89,7 +94,7 @@ class Server:
         warnings = list(agreement.warnings)
         for site, texts in agreement.site_warnings.items():
             warnings += [f"site '{site}': {text}" for text in texts]
-        return FederatedData(
+        data = FederatedData(
             train=train,
             validation=described(1),
             test=described(2),
@@ -104,6 +109,7 @@ class Server:
             held_out_clients=agreement.held_out_clients,
             warnings=tuple(warnings),
         )
+        return data, self._digest_of(data, descriptions)
 
     def _ask_for_sums(self, agreement: Agreement, around: np.ndarray | None = None) -> dict[str, Message]:
         return self._send_agreement("sums", agreement, {} if around is None else {"around": around}, {})
@@ -124,11 +130,10 @@ class Server:
             answers |= self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about}, of=[site])
         return answers
 
-    def digest_of(self, data: FederatedData) -> str:
-        """Return a digest that stands for the rows of the sites in the identity of a run."""
-        rows = data.train
-        assert isinstance(rows, SiteRows)
-        content = [self.plan.digest, data.clients, rows.site_of_client, rows.all_sizes.tolist()]
+    def _digest_of(self, data: FederatedData, descriptions: Mapping[str, Message]) -> str:
+        """Return a digest of the plan, of what the sites have said of their rows, and of the pooled scaling."""
+        content: list[Any] = [self.plan.digest, data.clients]
+        content += [[site, digest_of(descriptions[site].to_bytes())] for site in sorted(descriptions)]
         scaling = data.features.standardized or {}
         pooled = [np.asarray(scaling[key]).tolist() for key in ("mean_", "scale_") if key in scaling]
         content.append(pooled or None)

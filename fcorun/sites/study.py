@@ -23,8 +23,10 @@ from fcorun.selection.cross_validation.terminal import describe_selection
 from fcorun.selection.study import Log
 from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.connections import Connections
+from fcorun.sites.folder import FolderConnections
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.intervals import compare_intervals, infer_over_sites
+from fcorun.sites.messages import LAST_REQUEST
 from fcorun.sites.plan import Plan
 from fcorun.sites.results import pack_result
 from fcorun.sites.selection import plan_site_selection
@@ -58,9 +60,8 @@ def run_plan(
         from fcorun.sites.masking import MaskedConnections
 
         connections = MaskedConnections(connections, plan.secure)
-    server = Server(plan, connections)
-    data = server.load()
-    dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=server.digest_of(data))
+    data, digest = Server(plan, connections).load()
+    dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=digest)
     experiment = replace(plan.experiment, data=dataset)
     if plan.select is not None:
         planned = plan_site_selection(plan.select, experiment, connections, Path(folder))
@@ -106,6 +107,18 @@ def _end_run(connections: Connections, data: FederatedData, record: FittedRecord
 def record_folder_of(plan: Plan, folder: str | Path) -> Path:
     """Return the folder of the record of a plan that is computed in ``folder``."""
     return Path(folder) if plan.select is None else Path(folder) / REFIT_FOLDER
+
+
+def check_messages_of_record(plan: Plan, folder: str | Path, connections: FolderConnections) -> None:
+    """Raise UserError for a finished record in ``folder`` whose messages are not in the shared folder.
+
+    The record would be returned as the result of new messages, which may come from other rows.
+    """
+    record_folder, has_ended = record_folder_of(plan, folder), (Path(folder) / END_MARK).exists()
+    is_finished = (record_folder / "status.json").exists() and FittedRecord(record_folder).finished
+    if is_finished and not connections.has_request(LAST_REQUEST if has_ended else None):
+        raise UserError(f"out={folder} holds a finished run, whose messages are not in {connections.folder}: give "
+                        "out=ANOTHER for a new run, or the shared folder of that run")  # fmt: skip
 
 
 @dataclass(frozen=True)

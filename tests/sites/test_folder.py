@@ -7,11 +7,12 @@ import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.errors import UserError
+from fcorun.rows.away_sites import AwayRule
 from fcorun.sites import folder as folder_module
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.delivery import number_request
 from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite, refuse_all
+from fcorun.sites.folder import FolderConnections, FolderSite, read_stop, refuse_all
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message, OwnerError, SiteLost, SiteRefusal
 
@@ -38,6 +39,10 @@ class SiteFolders:
             FolderSite(self.root / "shared", name, site).answer_pending()
             self.computed += toy.computed
             site.close()
+
+    def answer_but(self, away):
+        """Return a function that lets all sites answer but one."""
+        return lambda sites: self.answer([name for name in sites if name != away])
 
 
 def connect(root, on_wait=lambda sites: None, run="a", wait_seconds=30.0):
@@ -73,6 +78,17 @@ def test_sites_that_poll_in_threads_answer_until_the_end_of_the_run(tmp_path, ex
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
+    FolderSite(tmp_path / "shared", "north", ToySite(toy_rows(0)), run="a").serve(wait_seconds=0)
+    with pytest.raises(UserError, match="no request for site 'north'"):
+        FolderSite(tmp_path / "shared", "north", ToySite(toy_rows(0)), run="b").serve(wait_seconds=0)
+
+
+def test_a_site_that_the_end_left_out_is_told_the_end(tmp_path):
+    connections = connect(tmp_path, SiteFolders(tmp_path).answer_but("north"))
+    connections.ask("end", away=AwayRule(seconds=0.0, least_sites=2))
+    toy = ToySite(toy_rows(0))
+    FolderSite(tmp_path / "shared", "north", toy).serve(wait_seconds=0)
+    assert toy.computed == 0
 
 
 def test_a_server_killed_at_any_wait_goes_on_to_the_same_bits_and_no_request_is_computed_twice(tmp_path, expected):
@@ -140,7 +156,7 @@ def test_a_refusal_names_the_site_and_a_later_answer_replaces_the_refusal(tmp_pa
 
 
 def test_a_refusal_ends_all_parties_with_the_name_of_the_site(tmp_path):
-    """A site that is started after the end waits for the leader's next command."""
+    """A site that is started after the stop waits for the leader's next command, and is told if that stops, too."""
     sentences = []
 
     def serve(name):
@@ -163,12 +179,16 @@ def test_a_refusal_ends_all_parties_with_the_name_of_the_site(tmp_path):
         thread.join(10)
         assert not thread.is_alive()
     assert [sentence.startswith(f"the server has stopped: {refusal}") for sentence in sentences] == [True] * 3
-    stopped = (tmp_path / "shared" / "stopped.json").read_text()
+    west = FolderSite(tmp_path / "shared", "west", ToySite(toy_rows(0)))
+    stop = read_stop(tmp_path / "shared")
+    with pytest.raises(UserError, match="no request for site 'west'"):
+        west.serve(wait_seconds=0.05, earlier_stop=stop)
+    with pytest.raises(UserError, match="the server has stopped"):  # while the site was opened
+        west.serve(wait_seconds=0.05, earlier_stop=None)
     with pytest.raises(SiteRefusal), connections.telling_sites():
         connections.ask("load")
-    assert (tmp_path / "shared" / "stopped.json").read_text() == stopped  # of the same refusal, and no news
-    with pytest.raises(UserError, match="no request for site 'west'"):
-        FolderSite(tmp_path / "shared", "west", ToySite(toy_rows(0))).serve(wait_seconds=0.05)
+    with pytest.raises(UserError, match="the server has stopped"):  # again, for the same reason
+        west.serve(wait_seconds=0.05, earlier_stop=stop)
 
 
 def test_a_site_that_cannot_be_opened_refuses_all_requests_until_a_process_answers(tmp_path):

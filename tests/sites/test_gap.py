@@ -51,7 +51,7 @@ def load(plan, wrap=lambda site: site):
     """Return the connections of three sites, what the server knows of their rows, and all rows in one place."""
     sites = {name: Site(plan, options) for name, options in save(frames()).items()}
     connections = RecordingConnections({name: wrap(site) for name, site in sites.items()})
-    data = Server(plan, connections).load()
+    data, _ = Server(plan, connections).load()
     pooled = pool_rows([site.own_data for site in sites.values()], data.clients)
     return connections, data, pooled
 

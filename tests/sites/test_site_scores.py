@@ -221,7 +221,7 @@ def wrap_around(counts):
 def test_forged_sums_name_their_site(name, key, change, words):
     plan = plan_of(*ILL)
     sites = sites_of(plan)
-    data = Server(plan, InProcessConnections(sites)).load()
+    data, _ = Server(plan, InProcessConnections(sites)).load()
     model = {"bias": np.array(0.1), "weights": np.array([0.2, 0.3])}
 
     def answer(request, arrays):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import composed, fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
@@ -19,11 +20,12 @@ from fcorun.sites.delivery import answer_bytes, number_request
 from fcorun.sites.durable import DurableSite
 from fcorun.sites.folder import FolderConnections, FolderSite
 from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
+from fcorun.sites.messages import Message, SiteLost
 from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
+from fcorun.sites.server import Server
 from fcorun.sites.site import Site
-from fcorun.sites.study import run_plan, try_plan
+from fcorun.sites.study import check_messages_of_record, run_plan, try_plan
 from fcorun.sites.table_options import SiteOptions
 
 
@@ -107,6 +109,34 @@ def test_owners_accept_a_plan_before_their_sites_answer(tmp_path):
     assert site.policy.min_rows == 5
     with fails("has not accepted the plan"):
         open_site(tmp_path / "site", plan_of("rounds=6"))
+
+
+@pytest.mark.slow
+def test_labels_that_were_corrected_make_another_run():
+    plan = plan_of("algo=fedavg", "algo.client_lr=0.1", "data.target=ward", "data.task=multiclass", "data.validation=0")
+    _, digest = Server(plan, InProcessConnections(sites_of(plan))).load()
+    assert Server(plan, InProcessConnections(sites_of(plan))).load()[1] == digest
+    frame = pd.read_csv("a.csv")
+    frame.loc[frame["ward"].eq("x").idxmax(), "ward"] = "y"
+    frame.to_csv("a.csv", index=False)
+    assert Server(plan, InProcessConnections(sites_of(plan))).load()[1] != digest
+
+
+def test_a_finished_record_is_no_result_of_messages_in_another_folder(tmp_path):
+    plan, out = plan_of(), tmp_path / "out"
+    connections = FolderConnections(tmp_path / "shared", NAMES, plan.digest[:16], 0.0)
+    out.mkdir()
+    (out / "status.json").write_text('{"status": "running"}')
+    check_messages_of_record(plan, out, connections)
+    (out / "status.json").write_text('{"status": "done"}')
+    for name in ("describe", "end"):  # killed before the end of the run, and after
+        with fails(f"out={out} holds a finished run", "give out=ANOTHER"):
+            check_messages_of_record(plan, out, connections)
+        with pytest.raises(SiteLost):
+            connections.ask(name)
+        check_messages_of_record(plan, out, connections)
+        (out / "sites_ended").touch()
+        connections.next_number += 1
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
 def _serve(plan: Any, arguments: Any, console: Console) -> int:
     """Answer the server's requests from a shared folder until the run ends."""
     from fcorun.sites.acceptance import open_durable_site, open_log, state_folder
-    from fcorun.sites.folder import FolderSite, refuse_all
+    from fcorun.sites.folder import FolderSite, read_stop, refuse_all
 
     if arguments.rest:
         raise UserError(f"fcorun site serve takes no {' '.join(arguments.rest)}: give the keys of the site to fcorun "
@@ -156,14 +156,19 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
     if not folder.is_dir():
         raise UserError(f"--folder {folder} is no folder: see that the shared drive is there, or make the folder")
     name = arguments.name or at.resolve().name
-    log = open_log(at, plan.digest)
+    log, stop = open_log(at, plan.digest), read_stop(folder)
     try:
         site = open_durable_site(at, plan)
     except UserError as error:
         refuse_all(folder, name, error, state_folder(at, plan), log)
         raise
     console.print(escape(f"site '{name}' answers the requests in {folder}"))
-    FolderSite(folder, name, site, lambda line: console.print(escape(f"  {line}")), log).serve(_wait_seconds(arguments))
+
+    def show(line: str) -> None:
+        console.print(escape(f"  {line}"))
+
+    served = FolderSite(folder, name, site, show, log=log, run=plan.digest[:16])
+    served.serve(_wait_seconds(arguments), earlier_stop=stop)
     console.print("the run has ended")
     return 0
 
@@ -189,10 +194,11 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
             submit_plan(plan, arguments.kit, names, folder, wait_seconds, on_status=show)
     else:
         from fcorun.sites.folder import FolderConnections
-        from fcorun.sites.study import run_plan
+        from fcorun.sites.study import check_messages_of_record, run_plan
 
         show_missing = _WaitingNotice(console)
         connections = FolderConnections(arguments.folder, names, plan.digest[:16], wait_seconds, show_missing)
+        check_messages_of_record(plan, folder, connections)
         with connections.telling_sites():
             run_plan(plan, connections, folder, log=lambda line: console.print(escape(line)))
     console.print(escape(str(folder)))
