@@ -44,7 +44,14 @@ class Ditto(TwoRateAlgorithm):
 
     @property
     def traits(self):
-        return Traits(psi_sides=self.global_solver.traits.psi_sides, hierarchy="some")
+        solver = self.global_solver.traits
+        return Traits(
+            psi_sides=solver.psi_sides,
+            hierarchy="some",
+            needs_convex_psi=solver.needs_convex_psi,
+            growing_broadcasts=solver.growing_broadcasts,
+            restores_domain=solver.restores_domain,
+        )
 
     @cached_property
     def global_solver(self) -> Algorithm:

@@ -23,7 +23,7 @@ class Local(Algorithm):
 
     client_lr: AutoPositive = AUTO
 
-    traits = Traits(psi_sides=("client",), shared_model=False)
+    traits = Traits(psi_sides=("client",), shared_model=False, personal_psi=True)
 
     def auto(self, constants):
         return {"client_lr": 1 / constants.smoothness}

@@ -32,6 +32,7 @@ class PFedMacS(PFedMac):
         return Traits(
             needs=needs,
             psi_sides=("client",),
+            personal_psi=True,
             needs_convex_psi=True,
             proximal=True,
             needs_strong_convexity=True,

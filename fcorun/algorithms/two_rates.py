@@ -20,8 +20,8 @@ class TwoRateAlgorithm(Algorithm):
     weigh more, whatever the rates (Wang et al., FedNova, NeurIPS 2020).
 
     With minibatches, L is the expected smoothness of the rows that a round draws. Theorem 3.1 of Gower et al. (SGD:
-    general analysis and improved rates, ICML 2019) allows a step of half of 1 / L. Where clients alone apply psi, the
-    server takes their mean, eta_s = 1.
+    general analysis and improved rates, ICML 2019) allows a step of half of 1 / L. With reg.applied_by=client,
+    the server takes the mean of the clients, eta_s = 1.
 
     Attributes:
         client_lr: eta_c; "auto" as above, and at most one over the curvature of any minibatch.

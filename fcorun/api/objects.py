@@ -1,7 +1,7 @@
 """The two ways to the objects of an experiment, and the way from these to one that is checked and complete."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from fcorun.config import AUTO, SECTIONS, Settings, build, build_plugin
 from fcorun.configuration.defaults import compose_for_objects
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.full_batches import explain_ignored_batch_size
 from fcorun.experiment.prepare import STRENGTH_OF_DATA, build_plugins, prepare_plugins, read_labels, split_settings
 from fcorun.object_checks import check_plugin, to_plain_value
 
@@ -74,12 +75,14 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
             labels[section] = {"name": name, "title": type(plugin).__name__}
             continue
         labels[section] = read_labels(values)
-    settings = split_settings(config)
+    values = split_settings(config)
     for field in fields(Settings):
         value = arguments.get(field.name, AUTO)
         if not (isinstance(value, str) and value == AUTO):
-            settings[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
-    return prepare_plugins(plugins, labels, build(Settings, settings))
+            values[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
+    settings = build(Settings, values)
+    experiment = prepare_plugins(plugins, labels, settings)
+    return replace(experiment, note=explain_ignored_batch_size(config, settings, experiment))
 
 
 def _class_path(plugin: Any) -> str:

@@ -58,7 +58,7 @@ def _run_command(command_line: list[str]) -> None:
         if is_complete:
             return
     if arguments[0] in commands.COMMANDS:
-        config_option = ["--config-dir", config_dir] if config_dir else []
+        config_option = ["--config-dir", config_dir] if config_dir is not None else []
         sys.exit(commands.main([arguments[0], *config_option, *arguments[1:]]))
     if not re.search("[=~]|^-", arguments[0]):
         suggestion = suggest_name(arguments[0], commands.COMMANDS)

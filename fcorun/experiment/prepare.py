@@ -26,6 +26,7 @@ from fcorun.errors import UnknownMetric, UserError, suggest_name
 from fcorun.experiment.convergence import RELATIVE_CHANGE
 from fcorun.experiment.convexity import check_convex_psi, check_optimum
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.full_batches import full_batch_settings
 from fcorun.experiment.imputed import check_imputations
 from fcorun.experiment.relaxed import check_relax
 from fcorun.experiment.required_psi import check_required_psi
@@ -216,17 +217,6 @@ def plugin_to_config(plugin: Any, name: str, title: str | None = None) -> dict[s
     if isinstance(plugin, Regularizer) and plugin.relative_or_none is not None:
         del fields["strength"]
     return config | fields
-
-
-def full_batch_settings(settings: Settings, algo: str) -> Settings:
-    """Return the settings of an algorithm whose clients take all their data at once and count their own steps.
-
-    Raises UserError if ``local_steps`` or ``local_epochs`` is set.
-    """
-    if settings.local_steps is not None or settings.local_epochs != 1:
-        raise UserError(f"algo={algo} takes all data of a client and counts its own steps: leave local_epochs and "
-                        "local_steps out, and see the keys of algo")  # fmt: skip
-    return replace(settings, batch_size=None)
 
 
 def check_gap(experiment: PreparedExperiment) -> None:

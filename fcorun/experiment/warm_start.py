@@ -85,8 +85,8 @@ def _same_standardization(first: dict, second: dict) -> bool:
     if second["by"] != "pooled":
         return True
     scaling, other = Scaling.from_dict(first), Scaling.from_dict(second)
-    same_means = np.allclose(scaling.mean, other.mean, rtol=1e-9)
-    return same_means and np.allclose(scaling.factor, other.factor, rtol=1e-9)
+    shift = (scaling.mean - other.mean) * scaling.factor  # in deviations
+    return bool((np.abs(shift) <= 1e-9).all()) and np.allclose(scaling.factor, other.factor, rtol=1e-9, atol=0)
 
 
 def load_warm_start(folder: str) -> WarmStart:

@@ -16,12 +16,12 @@ import numpy as np
 from jax import lax
 
 from fcorun.config import numeric_fields
-from fcorun.problem.duality_gap import fit_intercept, has_duality_gap, pooled_gap
+from fcorun.problem.duality_gap import fit_intercept, has_duality_gap, has_one_output, pooled_gap
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.system.interruption import check_interrupted
 
-VERSION = 3  # to be raised whenever the optimum of the same problem changes
+VERSION = 4  # to be raised whenever the optimum of the same problem changes
 STEPS_PER_CERTIFICATE = 50  # iterations between certificates
 
 
@@ -56,6 +56,7 @@ class SolverPrograms(NamedTuple):
 def compile_programs(problem: Problem, features: int) -> SolverPrograms:
     """Return the programs of a problem with this number of features."""
     has_gap = has_duality_gap(problem, features)
+    fits_intercept = has_one_output(problem, features) and "bias" in problem.shapes
 
     @jax.jit
     def advance(strengths, state, batch):
@@ -63,7 +64,7 @@ def compile_programs(problem: Problem, features: int) -> SolverPrograms:
 
     @jax.jit
     def certify(strengths, w, size, batch):
-        return _certify(problem.with_numbers(strengths), w, size, batch, has_gap)
+        return _certify(problem.with_numbers(strengths), w, size, batch, has_gap=has_gap, fits_intercept=fits_intercept)
 
     return SolverPrograms(advance, certify)
 
@@ -79,29 +80,30 @@ def minimize(
 ) -> Iterator[Iterate]:
     """Yield the first point and then an iterate every fifty steps, up to a certified one or the last iteration.
 
-    The first point is w = 0, or the nearest point in the domain of psi, unless ``start`` gives another one. ``batch``
-    holds all rows and their weights in F. An iterate is certified if its duality gap is at most ``tolerance`` times the
-    objective at w = 0, or its prox-gradient norm at most ``tolerance`` times the norm at w = 0. ``compiled`` are
-    programs of the same problem. Call and consume this generator under ``jax.enable_x64(True)``.
+    The first point is the null model unless ``start`` gives another one: w = 0, or the nearest point in the domain of
+    psi, with the best intercept where each row has one prediction. (Of losses with a log link, the curvature at an
+    intercept of 0 may be that at the best one times a million.) ``batch`` holds all rows and their weights in F. An
+    iterate is certified if its duality gap is at most ``tolerance`` times the objective of the null model, or its
+    prox-gradient norm at most ``tolerance`` times that of the null model.
+    ``compiled`` are programs of the same problem. Call and consume this generator under ``jax.enable_x64(True)``.
     """
     batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
-    origin = problem.prox(problem.zeros(jnp.float64), 0.0)
-    w = origin if start is None else problem.prox(start, 0.0)
-    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # the first step is long, and backtracking shortens it at once
     has_gap = has_duality_gap(problem, batch.x.shape[1])
     kind = "duality gap" if has_gap else "prox-gradient norm"
     strengths = numeric_fields(problem.regularizer)  # arguments, so that one compiled program serves all strengths
     advance, certify = compiled or compile_programs(problem, batch.x.shape[1])
-    scale = 0.0
+    longest = jnp.full((), 1e-10)  # 1 / the first step, which backtracking shortens at once
+    null_model, null_objective, _ = certify(strengths, problem.prox(problem.zeros(jnp.float64), 0.0), longest, batch)
+    w = null_model if start is None else problem.prox(start, 0.0)
+    state = (w, w, jnp.ones(()), longest)
+    scale = abs(float(null_objective)) if has_gap else 0.0
     for iteration in range(0, max_iterations + STEPS_PER_CERTIFICATE, STEPS_PER_CERTIFICATE):
         check_interrupted()
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)
-        if has_gap and iteration == 0:
-            scale = abs(float(objective if start is None else certify(strengths, origin, state[3], batch)[1]))
-        elif not has_gap and iteration == STEPS_PER_CERTIFICATE:  # with the step size after backtracking
-            scale = float(certify(strengths, origin, state[3], batch)[2])
+        if not has_gap and iteration == STEPS_PER_CERTIFICATE:  # with the step size after backtracking
+            scale = float(certify(strengths, null_model, state[3], batch)[2])
         certified = bool(abs(certificate) <= tolerance * scale)
         yield Iterate(
             iteration=iteration,
@@ -154,12 +156,15 @@ def _take_steps(problem: Problem, state, batch: Batch):
     return lax.scan(step, state, length=STEPS_PER_CERTIFICATE)[0]
 
 
-def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, has_gap: bool):
-    """Return the point, its objective and its certificate; for a duality gap, the point with the best intercept."""
-    if has_gap and "bias" in w:
+def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, *, has_gap: bool, fits_intercept: bool):
+    """Return the point, with the best intercept if it is to be fitted, its objective and its certificate."""
+    if fits_intercept:
         w = fit_intercept(problem, w, batch)
     objective = problem.loss(w, batch) + problem.psi(w)
     if not has_gap:
-        move = w - problem.prox(w - problem.gradient(w, batch) / lipschitz, 1 / lipschitz)
+        gradient = problem.gradient(w, batch)
+        if fits_intercept:  # 0 up to rounding
+            gradient = Vector(gradient | {"bias": jnp.zeros_like(w["bias"])})
+        move = w - problem.prox(w - gradient / lipschitz, 1 / lipschitz)
         return w, objective, lipschitz * move.norm()
     return w, objective, pooled_gap(problem, w, objective, batch)

@@ -7,9 +7,13 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.errors import UserError
+from fcorun.problem.duality_gap import fit_intercept, has_one_output
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.solver import compile_programs, minimize
+from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
+
+_TOLERANCE, _ITERATIONS = 1e-10, 20_000  # of the solver
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,34 @@ def make_strength_max(problem: Problem, features: int) -> Callable[[Batch], floa
     Its programs are compiled once for all batches of one shape.
     """
     psi = problem.regularizer
-    null_problem = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
-    compiled = compile_programs(null_problem, features)
+    fit = _make_null_fit(problem, features)
     compute_gradient = jax.jit(problem.gradient)
-    steps, tolerance = (20_000, 1e-10) if psi.has_free_features else (2000, 1e-12)
 
     def strength_max(batch: Batch) -> float:
-        *_, null_model = minimize(null_problem, batch, tolerance, steps, compiled=compiled)
-        if psi.has_free_features and not null_model.certified:
-            raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} "
-                            "steps: standardize them, or give reg.strength")  # fmt: skip
-        gradient = compute_gradient(null_model.w, batch)
+        gradient = compute_gradient(fit(batch), batch)
         return float(max(psi.strength_max(gradient[name]) for name in problem.regularized))  # type: ignore[attr-defined]
 
     return strength_max
+
+
+def _make_null_fit(problem: Problem, features: int) -> Callable[[Batch], Vector]:
+    """Return a function that fits the intercept and the features without a penalty to a batch, all others being 0."""
+    psi = problem.regularizer
+    if has_one_output(problem, features) and not psi.has_free_features:
+        zeros = problem.zeros(jnp.float64)
+        fit = jax.jit(lambda batch: fit_intercept(problem, zeros, batch))
+        return fit if "bias" in problem.shapes else lambda batch: zeros
+    null_problem = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
+    compiled = compile_programs(null_problem, features)
+
+    def fit_by_solver(batch: Batch) -> Vector:
+        *_, null_model = minimize(null_problem, batch, _TOLERANCE, _ITERATIONS, compiled=compiled)
+        if not null_model.certified:
+            fitted = (
+                "the features that reg.factors leaves free were" if psi.has_free_features else "the intercepts were"
+            )
+            raise UserError(f"the largest strength, at which all other weights are 0: {fitted} not fitted in "
+                            f"{_ITERATIONS} steps: standardize the features, or give reg.strength")  # fmt: skip
+        return null_model.w
+
+    return fit_by_solver

@@ -112,6 +112,8 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
                     state = "finished" if rescore(job, data) else "locked"
             if state in ("finished", "locked"):
                 job.end_status = "reused" if state == "finished" else "locked"
+                if state == "finished":
+                    job.reason = _explain_options_without_effect(job)
                 watch.on_end(job)
                 continue
             claimed.append(job)
@@ -148,6 +150,18 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
         for job in claimed:
             if job.end_status in FINISHED_STATUSES:
                 log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
+
+
+def _explain_options_without_effect(job: Job) -> str:
+    """Return which options of this call the reused record of a finished run lacks; empty for none."""
+    config, settings = Record(job.run_folder.path).config, job.experiment.settings
+    pictures = [key for key in ("title", "style", "x") if config.get(key) != getattr(settings, key)]
+    sentences = []
+    if pictures:
+        sentences.append(f"its pictures are as before, without this {', '.join(pictures)}: force=true draws them anew")
+    if job.experiment.algo.has_personal_models and settings.save_personal and not config.get("save_personal"):
+        sentences.append("it holds no personal models (save_personal=false): force=true computes and saves them")
+    return "; ".join(sentences)
 
 
 def _prepare_pictures(jobs: list[Job]) -> None:

@@ -215,7 +215,7 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
         return radius, "about the radius of the solution without constraint on all training rows"
     unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
     description = "the smallest strength at which all penalised coefficients are 0, on all training rows"
-    if experiment.algo.has_personal_models:
+    if experiment.algo.traits.personal_psi:
         strength = reference.compute_client_strength_max(unit_strength, data, advice)
         description += ", for each client alone"
     else:

@@ -108,6 +108,8 @@ def test_a_users_files_replace_those_of_fcorun_with_a_note(fcorun):
         code, out, err = fcorun(*folder, "algo=fedavg", "--cfg", "job")
         assert (code, err) == (0, "fcorun: mine has its own algo/fedavg.yaml, used instead of fcorun's\n")
         assert yaml.safe_load(out)["algo"]["client_lr"] == 0.25
+    for command in ([], ["select"]):
+        assert "there is no such folder" in fcorun(*command, "--config-dir", "", "algo=fedavg")[2]
     assert yaml.safe_load(fcorun("algo=fedavg", "--cfg", "job")[1])["algo"]["client_lr"] != 0.25
 
 
@@ -136,11 +138,12 @@ def test_a_run_prints_plain_lines(fcorun):
     final = record.summary["final"]["objective"]
     assert any(line.startswith("objective") and f"{final:.6g}" in line for line in lines)
     # the same command again
-    code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
+    code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here", "title=Mine")
     assert (code, err) == (0, "")
     assert "force=true" in out
     assert out.startswith("here holds the record of this run (done")
     assert "): reused (force=true" in out
+    assert "its pictures are as before, without this title: force=true draws them anew" in out
 
 
 @pytest.mark.slow

@@ -12,8 +12,10 @@ from sklearn.preprocessing import StandardScaler
 from fcorun import compose, run
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.warm_start import _same_standardization
 from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table
+from fcorun.tables.scaling import Scaling
 
 
 @pytest.fixture
@@ -212,3 +214,12 @@ def test_runs_from_different_records_are_no_seeds(trained, tmp_path):
     assert "start" in runs.varied_keys
     assert runs.best_points()["seeds"].tolist() == [1]
     assert "start=trained frozen" in Record(Path("r0")).status["label"]
+
+
+def test_standardizations_are_compared_in_units_of_the_features():
+    def scaling(mean, deviation):
+        return Scaling(np.array([mean, 5.0]), np.array([1 / deviation, 0.0]), np.array([deviation, 0.0])).to_dict()
+
+    assert _same_standardization(scaling(3e-9, 2e-9), scaling(3e-9, 2e-9))
+    assert not _same_standardization(scaling(3e-9, 2e-9), scaling(4e-9, 2e-9))
+    assert not _same_standardization(scaling(3e-9, 2e-9), scaling(3e-9, 2.1e-9))

@@ -15,11 +15,11 @@ from fcorun.experiment import reference
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
-from fcorun.objectives import LeastSquares, Logistic
+from fcorun.objectives import Gamma, LeastSquares, Logistic
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.strength_max import strength_max
-from fcorun.regularizers import L1
+from fcorun.regularizers import L1, TV, NoRegularizer
 
 CONVEX = [name for name in choice_names("reg") if name not in NONCONVEX]
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
@@ -294,3 +294,34 @@ def test_small_features_need_few_iterations():
         last = list(solver.minimize(problem, Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(200, 1 / 200))))[-1]
     assert last.certified
     assert last.iteration <= 500
+
+
+def gamma_problem(unit: float, regularizer: Any) -> tuple[Problem, Batch]:
+    """Return a problem of positive targets in a unit, and its rows."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((300, 3))
+    y = unit * rng.gamma(2, 0.5, 300) * np.exp(0.3 * x[:, 0])
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(300, 1 / 300), client=jnp.zeros(300, int))
+    return Problem(Gamma(), regularizer, Euclidean(), {"weights": (3,), "bias": ()}), batch
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e9])
+@pytest.mark.usefixtures("x64")
+def test_the_largest_strength_does_not_depend_on_the_unit_of_the_target(unit):
+    expected = strength_max(*gamma_problem(1.0, L1(strength=1.0)))
+    assert strength_max(*gamma_problem(unit, L1(strength=1.0))) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("unit", [1e-6, 1e9])
+def test_a_certified_optimum_does_not_depend_on_the_unit_of_the_target(unit):
+    """Neither with a duality gap nor with a prox-gradient norm: a unit is a summand of the intercept."""
+    for regularizer in (L1(strength=0.05), TV(strength=0.05), NoRegularizer()):
+        *_, expected = solver.minimize(*gamma_problem(1.0, regularizer))
+        *_, found = solver.minimize(*gamma_problem(unit, regularizer))
+        assert expected.certified
+        assert found.certified
+        assert found.iteration <= 2 * expected.iteration
+        np.testing.assert_allclose(found.w["weights"], expected.w["weights"], atol=1e-7)
+        assert float(found.w["bias"] - expected.w["bias"]) == pytest.approx(np.log(unit), abs=1e-7)

@@ -140,6 +140,13 @@ def test_algorithms_whose_theory_needs_a_convex_psi_refuse_others(algo):
         prepare(config)
 
 
+def test_a_solver_of_a_global_model_refuses_what_it_refuses_alone():
+    config = small_for("ditto", "algo.solver=feddualavg")
+    config["reg"] = small("reg=mcp")["reg"]
+    with fails("algo=ditto needs a convex psi, and reg=mcp is not convex"):
+        prepare(config)
+
+
 def test_dual_averaging_splittings_and_inner_solvers_need_convexity():
     assert {"feddualavg", "fast_fedda", "fedsplit", "feddr", "fedadmm", "proxskip", "dane", "newton"} <= {
         *NEED_CONVEXITY

@@ -126,7 +126,9 @@ def test_edges_of_both_numbers_are_said():
 
 
 def test_values_are_read_from_the_command():
-    options, overrides, _ = split_options(SelectOptions, ["algo=fedavg", "reg.l1_ratio=0.5,0.1", "points=3"])
+    given = ["algo=fedavg", "reg.l1_ratio=0.5,0.1", "points=3", "out=2026_05"]
+    options, overrides, folder = split_options(SelectOptions, given)
+    assert folder == "2026_05"
     assert options.second == {"reg.l1_ratio": [0.5, 0.1]}
     assert overrides == ["algo=fedavg", "reg.l1_ratio=0.1"]
 

@@ -1,5 +1,6 @@
 """The common steps of fcorun select and fcorun stability, from their arguments to their result."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -69,13 +70,17 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    option_names = {*(field.name for field in fields(options_class)), "out"}  # type: ignore[arg-type]
+    option_names = {field.name for field in fields(options_class)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     overrides = []
+    out = None
     for text in given:
-        key, equals, _ = text.partition("=")
+        key, equals, value = text.partition("=")
         if not equals:
             raise UserError(f"'{text}' is not KEY=VALUE")
+        if key == "out":
+            out = re.sub(r"""^(['"])(.*)\1$""", r"\2", value)
+            continue
         if key not in option_names:
             several = _read_several(text) if "second" in option_names else []
             if several:
@@ -95,8 +100,7 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
         values[key] = override.value()
         if key == "range" and isinstance(values[key], (int, float)):
             raise UserError(f"{text} must be two numbers, the least and the largest: give range=[LOW,HIGH]")
-    out = values.pop("out", None)
-    return build(options_class, values), overrides, None if out is None else str(out)
+    return build(options_class, values), overrides, out
 
 
 def _read_several(text: str) -> list[float]:
