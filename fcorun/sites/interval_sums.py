@@ -33,6 +33,17 @@ _SLACK = 1e-5  # between a value and 0 or 1
 Arrays = dict[str, np.ndarray]
 
 
+def check_groups(table: SiteTable) -> None:
+    """Raise UserError for a site with few groups of training rows, whose squared scores it would withhold."""
+    weight, group = table.weight_and_offset.get("weight"), table.rows.group
+    assert group is not None
+    is_counted = table.masks[0] if weight is None else table.masks[0] & (weight > 0)
+    if 0 < len(np.unique(group[is_counted])) < table.policy.min_rows:
+        raise UserError(f"this site has training rows of fewer than {table.policy.min_rows} groups, the least that "
+                        "policy.min_rows of this site allows in a sum of squared scores: plan --infer cluster=none, "
+                        "or leave the site out")  # fmt: skip
+
+
 def count_gaps(table: SiteTable, encoding: Encoding | None) -> np.ndarray:
     """Return the number of training rows with a gap in each column of the encoding."""
     columns = () if encoding is None else encoding.columns
@@ -52,8 +63,8 @@ class IntervalSums:
         gaps: the number of training rows with a gap in each column.
         min_cell: the least count, and the least number of rows that make up a sum.
         least_clusters: the least number of clusters.
-        masked: whether the sums are masked. Then no count is sent as 0, and a sum that would be withheld is refused by
-            UserError.
+        masked: whether the sums are masked. Then no count is sent as 0, and sums that are not finite become random
+            numbers (``masking``).
     """
 
     objective: LinearModel
@@ -125,7 +136,7 @@ class IntervalSums:
         loss, gradient, hessian = float(sums.loss), sums.gradient, sums.hessian[np.triu_indices(len(theta))]
         is_finite = np.isfinite(loss) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
         if not is_finite or self._has_few_rows(*row_shares(self.objective, theta, self.rows)):
-            loss, gradient, hessian = self._withhold(np.inf, gradient, hessian)
+            loss, gradient, hessian = np.inf, np.full_like(gradient, np.nan), np.full_like(hessian, np.nan)
         return {"loss": np.asarray(loss), "gradient": gradient, "hessian": hessian}
 
     def squared_scores(self, theta: np.ndarray) -> Arrays:
@@ -138,7 +149,7 @@ class IntervalSums:
         meat = self.n_all * sums.meat[np.triu_indices(len(theta))]
         has_few_clusters = self.cluster is not None and 0 < sums.count < self.least_clusters
         if not np.isfinite(meat).all() or has_few_clusters or self._has_few_rows(*shares):
-            (meat,) = self._withhold(meat)
+            meat = np.full_like(meat, np.nan)
         return {"meat": meat, "count": np.asarray(sums.count)}
 
     def _has_few_rows(self, *shares: np.ndarray) -> bool:
@@ -147,13 +158,6 @@ class IntervalSums:
         The number of rows is that of shares of equal size with the same sum and the same sum of squares.
         """
         return any(0 < share.sum() ** 2 < self.min_cell * (share**2).sum() for share in map(np.abs, shares))
-
-    def _withhold(self, *sums: float | np.ndarray) -> tuple:
-        """Return an infinite number and NaN in place of sums. Raises UserError where these are masked."""
-        if self.masked:
-            raise UserError("the server asked for sums of intervals at a model where they are not finite, or few rows "
-                            f"make them up, fewer than policy.min_cell={self.min_cell}: plan more rounds")  # fmt: skip
-        return tuple(value if np.ndim(value) == 0 else np.full_like(value, np.nan) for value in sums)
 
     def count_values(self) -> Arrays:
         """Return the counts of the rows at 0 and at 1 of each feature, and of their events."""

@@ -39,12 +39,14 @@ class SiteSums:
         n_features: the number of features, d.
         n_parameters: the number of parameters, p.
         n_columns: the number of columns of the table.
+        is_withheld: whether a site has withheld derivatives at a model.
     """
 
     rows: SiteRows
     n_features: int
     n_parameters: int
     n_columns: int
+    is_withheld: bool = False
     _answers: dict[tuple[str, bytes], Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -62,7 +64,10 @@ class SiteSums:
         p = self.n_parameters
         shapes = {"loss": ((), "f"), "gradient": ((p,), "f"), "hessian": ((p * (p + 1) // 2,), "f")}
         total = self._ask("derivatives", shapes, theta)
-        return DerivativeSums(float(total["loss"]), total["gradient"], self._symmetric(total["hessian"]))
+        loss = float(total["loss"])
+        if not np.isfinite(loss):
+            loss, self.is_withheld = np.inf, True
+        return DerivativeSums(loss, total["gradient"], self._symmetric(total["hessian"]))
 
     def scores(self, theta: np.ndarray) -> SquaredScores:
         """Return the sum of squared scores at ``theta``. Raises UserError where a site withholds them."""
@@ -239,7 +244,15 @@ def _infer(
     with jax.enable_x64(True):
         problem = make_problem(record, experiment, data, resolved_regularizer(experiment, record))
         sums = SiteSums(rows, problem.n_features, len(problem.theta), len(columns))
-        inference = infer_from_sums(problem, planned.resolve(problem), sums)
+        try:
+            inference = infer_from_sums(problem, planned.resolve(problem), sums)
+        except (SiteRefusal, SiteLost):
+            raise
+        except UserError as error:
+            if not sums.is_withheld:
+                raise
+            raise UserError(f"{error}. On the way, a site withheld sums at a model where fewer rows than its "
+                            "policy.min_cell make them up") from error  # fmt: skip
         inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
         warnings = find_warnings(inference)
         coded = [problem.feature_names[j] for j in sums.two_other_values()]

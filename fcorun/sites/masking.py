@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, escape_controls
 from fcorun.rows.away_sites import AwayRule
 from fcorun.sites.connections import ALL_SITES, Connections, WrappedConnections
 from fcorun.sites.masks import (
@@ -23,12 +23,14 @@ from fcorun.sites.masks import (
     unflatten,
 )
 from fcorun.sites.messages import Message
+from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.secure_sums import FEWEST_SITES, MOST_SITES
 from fcorun.sites.site import Site
 
 _KEYS, _MASKING = "keys", "masking"
 _KEY, _NUMBER = "key", "number"  # a site's entry in the list of keys
-_DTYPES = "dtypes"
+_DTYPES, _WITHHELD = "dtypes", "withheld"
+_MAX_REASON = 500
 _NUMBER_DTYPES = ("float32", "float64", "int32", "int64")  # before masks
 
 
@@ -67,15 +69,12 @@ class MaskedSite:
             answer = self._exchange_keys(request, request.envelope.of)
         else:
             self._check_addressees(request.envelope.of)
-            if self._refusal:  # which bound is passed by which request tells of the numbers
+            is_masked = request.name in self._bounds
+            if is_masked and self._refusal:  # which bound is passed by which request tells of the numbers
                 raise UserError(self._refusal)
             answer = self.site.compute_answer(request)
-            if request.name in self._bounds:
-                try:
-                    answer = self._mask(answer, bytes.fromhex(transcript))
-                except UserError as error:
-                    self._refusal = str(error)
-                    raise
+            if is_masked:
+                answer = self._mask_or_withhold(answer, bytes.fromhex(transcript))
         self._transcript = transcript
         return answer
 
@@ -84,6 +83,23 @@ class MaskedSite:
         bounds = self.site.plan.secure
         assert bounds is not None
         return bounds
+
+    def _mask_or_withhold(self, answer: Message, context: bytes) -> Message:
+        """Return a masked answer, or random numbers in place of sums for intervals that the site withholds.
+
+        The run goes on without these sums, and no sum over the other sites is told. Raises UserError for other numbers
+        that cannot be masked.
+        """
+        is_for_intervals = answer.name in INTERVAL_LIMITS
+        if is_for_intervals and not all(np.isfinite(values).all() for values in answer.arrays.values()):
+            return _replace_by_noise(answer, "")  # withheld because few rows make them up
+        try:
+            return self._mask(answer, context)
+        except UserError as error:
+            self._refusal = str(error)
+            if is_for_intervals:
+                return _replace_by_noise(answer, self._refusal)
+            raise
 
     def _mask(self, answer: Message, context: bytes) -> Message:
         """Return an answer as numbers of fixed point, with masks that ``context`` determines."""
@@ -160,6 +176,15 @@ class MaskedSite:
         self.site.load_state({name: array for name, array in arrays.items() if name != _MASKING})
 
 
+def _replace_by_noise(answer: Message, reason: str) -> Message:
+    """Return random numbers in place of an answer, and say so, with a reason or "" for few rows."""
+    arrays, dtypes = {}, {}
+    for name, values in answer.arrays.items():
+        arrays[name] = np.frombuffer(secrets.token_bytes(8 * values.size), np.uint64).reshape(values.shape)
+        dtypes[name] = values.dtype.name
+    return Message(answer.name, {_DTYPES: dtypes, _WITHHELD: reason}, arrays)
+
+
 def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the entry of each site. Raises UserError for anything but public keys and random numbers."""
     try:
@@ -213,18 +238,34 @@ class MaskedConnections(WrappedConnections):
 
 
 def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:
-    """Return the sum of masked answers. Raises UserError if they are not alike, and if the masks do not cancel."""
+    """Return the sum of masked answers, without numbers if a site withholds its own because few rows make them up.
+
+    Raises UserError if the answers are not alike, if the masks do not cancel, and if a site gives another reason.
+    """
     forms = {site: _form_of(answer, site) for site, answer in answers.items()}
     first_site = next(iter(forms))
     for site, form in forms.items():
         if form != forms[first_site]:
             raise UserError(f"site '{site}' sent other sums than site '{first_site}': use the same version of fcorun "
                             "at the server and at all sites")  # fmt: skip
+    is_withheld = _is_withheld(answers)
     arrays = {}
-    for name, (dtype, _) in forms[first_site].items():
+    for name, (dtype, shape) in forms[first_site].items():
+        if is_withheld:
+            arrays[name] = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
+            continue
         total = np.asarray(np.sum([answer.arrays[name] for answer in answers.values()], axis=0, dtype=np.uint64))
         arrays[name] = from_fixed_point(total, bound, len(answers), np.dtype(dtype))
     return Message(answers[first_site].name, {}, arrays)
+
+
+def _is_withheld(answers: Mapping[str, Message]) -> bool:
+    """Return whether a site withholds its sums because few rows make them up. Raises UserError for another reason."""
+    reasons = {site: answers[site].about[_WITHHELD] for site in sorted(answers) if _WITHHELD in answers[site].about}
+    for site, reason in reasons.items():
+        if reason:
+            raise UserError(f"site '{site}': {escape_controls(str(reason))[:_MAX_REASON]}")
+    return bool(reasons)
 
 
 def _form_of(answer: Message, site: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -232,6 +273,7 @@ def _form_of(answer: Message, site: str) -> dict[str, tuple[str, tuple[int, ...]
     dtypes = answer.about.get(_DTYPES, {})
     masked_dtypes = {array.dtype.name for array in answer.arrays.values()}
     is_complete = isinstance(dtypes, dict) and set(dtypes) == set(answer.arrays)
+    is_complete &= _WITHHELD not in answer.about or answer.name in INTERVAL_LIMITS
     if not is_complete or masked_dtypes - {"uint64"} or not all(name in _NUMBER_DTYPES for name in dtypes.values()):
         raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: use the same version "
                         "of fcorun at the server and at all sites")  # fmt: skip

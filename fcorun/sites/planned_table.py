@@ -1,6 +1,7 @@
 """The table of a site, read as the plan and the policy of its owner say."""
 
 from fcorun.sites.event_counts import check_events
+from fcorun.sites.interval_sums import check_groups
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.site_folds import check_fold_sizes
@@ -18,6 +19,8 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
             check_events(table)
         if plan.experiment.algo.has_personal_models:
             check_classes_of_trained_clients(table)
+        if plan.infer is not None and plan.infer.cluster == "group":
+            check_groups(table)
         check_fold_sizes(plan, policy, table.clients, table.n_rows[:, 0].tolist())
 
     rules = TablePolicy(policy.min_rows, policy.min_cell, columns)

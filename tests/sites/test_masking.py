@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from fcorun.sites.acceptance import open_site
 from fcorun.sites.delivery import number_request
 from fcorun.sites.durable import DurableSite
 from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.masking import MaskedConnections, MaskedSite
+from fcorun.sites.masking import MaskedConnections, MaskedSite, _add_answers
 from fcorun.sites.masks import fingerprint_of, make_key, public_key_of
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan, digest_of_text
@@ -30,20 +31,23 @@ from fcorun.sites.table_options import SiteOptions
 
 __all__ = ["fcorun"]  # a fixture
 BOUND = 100.0
+BOUNDS = {"evaluate": BOUND, "derivatives": BOUND}
 
 
 class NumberSite:
     """A site whose answer is its numbers times the server's factor, and a count."""
 
     def __init__(self, values, keys: Any = "pinned"):
-        self.plan, self.policy, self.share = SimpleNamespace(secure={"evaluate": BOUND}), Policy(keys=keys), 1.0
+        self.plan, self.policy, self.share = SimpleNamespace(secure=BOUNDS), Policy(keys=keys), 1.0
         self.values = values
 
     def compute_answer(self, request):
         if request.name == "describe":
             return Message("describe", {}, {"values": self.values})
+        if request.name == "end":
+            return Message("end")
         arrays = {"loss": self.values * request.about["factor"], "n": np.asarray(len(self.values))}
-        return Message("evaluate", {}, arrays)
+        return Message(request.name, {}, arrays)
 
     def save_state(self):
         return {"values": self.values}
@@ -59,7 +63,7 @@ def number_sites(n_sites=3, length=5, **options) -> dict[str, Any]:
 
 
 def connect(sites) -> Any:
-    return MaskedConnections(InProcessConnections(sites), {"evaluate": BOUND})
+    return MaskedConnections(InProcessConnections(sites), BOUNDS)
 
 
 @pytest.mark.parametrize("n_sites", [3, 4])
@@ -102,6 +106,27 @@ def test_numbers_beyond_the_bound_and_numbers_that_are_not_finite_are_refused():
         sites["s0"].site.values[2] = np.nan if factor < 1 else 1e9
         with np.errstate(over="ignore"), fails("site 's0'", "is not finite"):
             connections.ask("evaluate", about={"factor": factor})
+
+
+def test_a_site_withholds_sums_for_intervals_and_the_run_goes_on_to_its_end():
+    connections = connect(sites := number_sites())
+    values, plain = sites["s0"].site.values, connections.connections
+    sites["s0"].site.values = np.full(5, np.nan)
+    (total,) = connections.ask("derivatives", about={"factor": 1.0}).values()
+    assert np.isnan(total.arrays["loss"]).all()
+    sent = plain.ask("derivatives", about={"factor": 1.0})
+    others = sum(sent[name].arrays["loss"].view(np.int64) for name in ("s0", "s1", "s2")) * step_of(BOUND)
+    assert (np.abs(others) > 3 * BOUND).any()  # the sum over the other sites is hidden, too
+    sites["s0"].site.values = values
+    (total,) = connections.ask("derivatives", about={"factor": 1.0}).values()
+    assert total.arrays["loss"].sum() == pytest.approx(sum(site.site.values.sum() for site in sites.values()))
+    with fails("site 's0': a number of its answer 'derivatives' is beyond", "--bound derivatives="):
+        connections.ask("derivatives", about={"factor": 1e6})
+    assert len(connections.ask("end")) == 3
+    with fails("beyond the plan's bound"):
+        connections.ask("derivatives", about={"factor": 1.0})
+    with fails("site 's0' sent no masked numbers"):
+        _add_answers({"s0": replace(sent["s0"], name="evaluate")}, BOUND)
 
 
 def test_two_sites_and_a_subset_of_sites_are_refused():
