@@ -29,7 +29,7 @@ REASONS = {
     COLLINEAR: "the selected features are linear combinations of each other, or as many as the rows",
     NO_OPTIMUM: "without a penalty there is no finite optimum, as with classes that are separated",
 }
-_OF_THE_LASSO = ("objective", "gap")  # metrics of the problem with the penalty
+PENALIZED_METRICS = ("objective", "gap")  # metrics of the problem with the penalty
 
 
 class NoRefit(UserError):
@@ -135,7 +135,7 @@ def relax_solution(
 
 def keep_relaxed_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics that relaxed coefficients have: all but those of the problem with the penalty."""
-    return {name: value for name, value in metrics.items() if name not in _OF_THE_LASSO}
+    return {name: value for name, value in metrics.items() if name not in PENALIZED_METRICS}
 
 
 def _split(theta: np.ndarray, solution: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:

@@ -8,7 +8,13 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
+from fcorun.models.relaxed import (
+    PENALIZED_METRICS,
+    NoRefit,
+    UnpenalizedRefits,
+    keep_relaxed_metrics,
+    relax_solution,
+)
 from fcorun.selection.path_fit import END_STATES, PathFit
 from fcorun.selection.second_number import SecondNumber
 
@@ -47,17 +53,23 @@ def relax_fit(
 ) -> PathFit:
     """Return the fit of S paths, each of the relaxed coefficients with one share, from the fit of a path of P lassos.
 
-    Each solution is measured, and its held-out rows predicted, by the last solution of its run. A run without a fit
-    without a penalty has no metrics and NaN for its coefficients, and its state says why. The rounds and bytes of a
-    run are counted for the first share.
+    Each solution is measured, and its held-out rows predicted, by the last solution of its run. Metrics of the problem
+    with the penalty are those of the lasso, and of share 1 alone. A run without a fit without a penalty has no metrics
+    and NaN for its coefficients, and its state says why. The rounds and bytes of a run are counted for the first share.
     """
     lassos = [{name: values[p] for name, values in fit.solution.items()} for p in range(len(fit.end_state))]
     has_diverged = fit.end_state == END_STATES.index("diverged")
-    ends = [
-        (lasso, {}, state) if diverged else _relax_run(lasso, float(share), int(state), refits, measure)
-        for share in shares
-        for lasso, state, diverged in zip(lassos, fit.end_state, has_diverged, strict=True)
-    ]
+    ends = []
+    for share in shares:
+        for p, lasso in enumerate(lassos):
+            state = int(fit.end_state[p])
+            if has_diverged[p]:
+                ends.append((lasso, {}, state))
+                continue
+            solution, metrics, state = _relax_run(lasso, float(share), state, refits, measure)
+            if metrics and share == 1:
+                metrics |= {name: float(fit.metrics[name][p]) for name in PENALIZED_METRICS if name in fit.metrics}
+            ends.append((solution, metrics, state))
     names = dict.fromkeys(name for _, metrics, _ in ends for name in metrics)
     outputs = [predict(solution, None) for solution, _, _ in ends]
     return PathFit(
@@ -82,5 +94,4 @@ def _relax_run(
     except NoRefit as error:
         nothing = {name: np.full_like(values, np.nan) for name, values in lasso.items()}
         return nothing, {}, END_STATES.index(error.state)
-    metrics = measure(solution)
-    return solution, metrics if share == 1 else keep_relaxed_metrics(metrics), state
+    return solution, keep_relaxed_metrics(measure(solution)), state

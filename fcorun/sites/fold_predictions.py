@@ -97,7 +97,9 @@ class FoldPredictions:
         return {model: np.stack(of_model) for model, of_model in outputs.items()}
 
     def write(self, folds: SiteFolds, refit: Mapping[str, Mapping[str, float]], first: Message) -> None:
-        """Write predictions.csv, and remove the outputs of single folds. Nothing is written where these are missing.
+        """Write predictions.csv, and remove the outputs of single folds.
+
+        Nothing is written where outputs are missing, or of models that diverged in some fold.
 
         Args:
             folds: the folds of the site's rows.
@@ -121,7 +123,8 @@ class FoldPredictions:
             return
         predictions = join_folds(self.plan.experiment.objective, folds.own, rows, outputs)
         with _writing():
-            write_atomically(self.folder / PREDICTIONS_FILE, predictions_csv(predictions))
+            if predictions:
+                write_atomically(self.folder / PREDICTIONS_FILE, predictions_csv(predictions))
             for name in self._folds:
                 remove_path(self._file(name))
 

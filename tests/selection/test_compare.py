@@ -163,6 +163,8 @@ def test_configurations_of_the_candidates():
     assert plan_comparison(compose, DATA, CompareOptions(methods=[], folds=5), "out").left_out == []  # of four clients
     with fails("methods=fedavg: algo=fedavg trains no own models"):
         plan_comparison(compose, DATA, CompareOptions(methods=["fedavg"]), "out")
+    with fails("the predictions of objective=quantile are no expected values"):
+        plan_comparison(compose, [*DATA, "data.task=regression", "objective=quantile"], CompareOptions(), "out")
     with fails("methods=local is no method with own models"):
         CompareOptions(methods=["local"])
 

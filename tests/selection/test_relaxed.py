@@ -107,7 +107,9 @@ def test_each_share_mixes_the_lasso_with_a_refit_by_scikit_learn(task):
                     np.testing.assert_allclose(fit.held_out["shared"][at], score, atol=1e-5)
                     expected_loss = loss_by_hand(task, score, held_out[1])
                     assert fit.metrics["val_loss"][at] == pytest.approx(expected_loss, rel=1e-5)
-                assert np.isfinite(fit.metrics["objective"][at]) == (share == 1)
+                objective = fit.metrics["train_loss"][p] + study.path.values[p] * np.abs(lasso).sum()
+                objective = objective if share == 1 else np.nan
+                assert fit.metrics["objective"][at] == pytest.approx(objective, rel=1e-6, nan_ok=True)
     assert n_refits == 36
 
 

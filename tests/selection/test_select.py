@@ -17,11 +17,13 @@ from fcorun.datasets.table import Table
 from fcorun.experiment.build import load_data
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
+from fcorun.models.prediction_file import SHARED
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.cross_validation import picture
-from fcorun.selection.cross_validation.choice import choose, warn_about_choice
+from fcorun.selection.cross_validation.choice import choose, drop_failed_refits, warn_about_choice
 from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.out_of_fold import join_folds
 from fcorun.selection.cross_validation.refit import warn_unfinished_refit
 from fcorun.selection.cross_validation.select import plan_selection, select
 from fcorun.selection.cross_validation.terminal import describe_selection
@@ -137,6 +139,20 @@ def test_values_whose_fits_diverged_are_named():
     assert "the minimum is at the last strength of the path that is left: the best may be beyond" in text
     inside = choose(np.array([[1.0, 1.2, np.nan, 3.0]] * 2), "min", higher_is_better=False)
     assert "the best may be beyond" not in " ".join(warn_about_choice(inside, path, fits, rounds=8))
+    left = drop_failed_refits(np.ones((2, 4)), fits, "all")  # the refit has diverged
+    np.testing.assert_array_equal(left, [[1, 1, 1, np.nan]] * 2)
+    alone = choose(np.array([[np.nan, 1.2, np.nan, np.nan]] * 2), "min", higher_is_better=False)
+    assert "tied" not in " ".join(warn_about_choice(alone, path, fits, rounds=8))
+
+
+def test_outputs_that_are_not_finite_are_no_predictions():
+    experiment = prepare(config())
+    data = load_data(experiment)
+    rows = {1: np.arange(30), 2: np.arange(30, 60)}
+    outputs = [{SHARED: np.zeros(30)}, {SHARED: np.zeros(30)}]
+    assert len(join_folds(experiment.objective, data, rows, outputs)) == 1
+    outputs[1][SHARED][3] = np.nan
+    assert join_folds(experiment.objective, data, rows, outputs) == []
 
 
 @pytest.mark.slow

@@ -54,6 +54,9 @@ def plan_candidates(
         raise UserError(f"imputations={n_tables} averages shared models, and compare also trains own ones of clients, "
                         "by gaps filled once: leave imputations out")  # fmt: skip
     data = load_data(experiment)
+    if data.task == "regression" and not hasattr(experiment.objective, "response"):
+        raise UserError(f"the predictions of objective={experiment.names['objective']} are no expected values, whose "
+                        "squared errors compare models: give another objective")  # fmt: skip
     n_outer = options.outer_folds or len(list_marked_folds(data)) or DEFAULT_OUTER_FOLDS
     n_inner = n_outer if list_marked_folds(data) else options.folds
     plans, left_out = {}, []

@@ -110,18 +110,19 @@ def stack_scores(fits: Mapping[str, PathFit], names: Sequence[str], metric: str)
     return np.stack([fits[name].metrics.get(metric, diverged) for name in names])
 
 
-def drop_missing_refits(
+def drop_failed_refits(
     scores: Float[np.ndarray, "K P"], fits: Mapping[str, PathFit], subset: str
 ) -> Float[np.ndarray, "K P"]:
-    """Return scores, NaN where relaxed coefficients do not exist on all rows that the chosen model is trained on.
+    """Return scores, NaN where the fit of all rows that the chosen model is trained on diverged or does not exist.
 
-    ``subset`` names the fit of these rows.
+    Relaxed coefficients may not exist. ``subset`` names the fit of these rows.
 
     Raises:
         UserError: each value lacks relaxed coefficients on some of the rows.
     """
-    missing = np.isin(fits[subset].end_state, [END_STATES.index(state) for state in REASONS])
-    scores = np.where(missing, np.nan, scores)
+    state = fits[subset].end_state
+    missing = np.isin(state, [END_STATES.index(reason) for reason in REASONS])
+    scores = np.where(missing | (state == END_STATES.index("diverged")), np.nan, scores)
     if missing.any() and not np.isfinite(scores).all(axis=0).any():
         raise UserError("relax: no strength has a fit without a penalty on the rows of each fold: give 1, the lasso, "
                         "among the values of relax, or larger strengths by range=[LOW,HIGH]")  # fmt: skip
@@ -172,7 +173,7 @@ def warn_about_choice(
         )
     if path.second is not None:
         warnings += _warn_at_edge(best_label, path.second, choice.best_index)
-    if np.nanmax(choice.mean) == np.nanmin(choice.mean):
+    if np.isfinite(choice.mean).sum() > 1 and np.nanmax(choice.mean) == np.nanmin(choice.mean):
         warnings.append("all strengths are tied")
     diverged = find_runs(fits, "diverged")
     if diverged.any():

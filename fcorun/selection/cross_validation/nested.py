@@ -19,7 +19,7 @@ from fcorun.selection.cross_validation.choice import (
     CrossValidationChoice,
     choose,
     compute_weighted_mean,
-    drop_missing_refits,
+    drop_failed_refits,
     stack_scores,
 )
 from fcorun.selection.folds import SubsetMasks, assign_folds, compute_fold_weights
@@ -172,7 +172,7 @@ def judge_choices(
     """
     choices = [
         choose(
-            drop_missing_refits(stack_scores(fits, outer.inner, metric), fits, outer.name),
+            drop_failed_refits(stack_scores(fits, outer.inner, metric), fits, outer.name),
             rule,
             higher_is_better,
             outer.inner_weights,

@@ -16,7 +16,7 @@ def predict_out_of_fold(study: Study, fits: Mapping[str, PathFit], chosen: Mappi
     """Return the predictions for all training rows by the fits of the folds, of shared and of personal models.
 
     ``chosen`` has the position on the path of the fit of each fold, by the fold's name. Returns no predictions if the
-    rows are too many to be kept.
+    rows are too many to be kept, and none of models that diverged in some fold.
     """
     rows, outputs = {}, []
     for number, (name, index) in enumerate(chosen.items(), start=1):
@@ -31,7 +31,7 @@ def join_folds(
     rows: Mapping[int, np.ndarray],
     outputs: Sequence[Mapping[str, np.ndarray]],
 ) -> list[Predictions]:
-    """Return the predictions of all training rows.
+    """Return the predictions of all training rows, by each kind of model whose outputs are finite in every fold.
 
     Args:
         rows: the rows that each fold holds out, by the number of the fold, from 1; each row is held out once.
@@ -41,7 +41,7 @@ def join_folds(
     order = np.argsort(np.concatenate(list(rows.values())))
     predictions = []
     for model in (SHARED, PERSONAL):
-        if not all(model in of_fold for of_fold in outputs):
+        if not all(model in of_fold and np.isfinite(of_fold[model]).all() for of_fold in outputs):
             continue
         described = describe_output(
             objective,

@@ -29,7 +29,7 @@ from fcorun.selection.checks import (
     warn_one_class_folds,
 )
 from fcorun.selection.cross_validation import files
-from fcorun.selection.cross_validation.choice import choose, drop_missing_refits, stack_scores, warn_about_choice
+from fcorun.selection.cross_validation.choice import choose, drop_failed_refits, stack_scores, warn_about_choice
 from fcorun.selection.cross_validation.metric import choose_metric
 from fcorun.selection.cross_validation.nested import (
     NestedFolds,
@@ -114,7 +114,7 @@ class SelectionPlan:
         own_fits = {name: fits[name] for name in (ALL_ROWS, *folds)}
         higher = bool(experiment.metrics[self.metric].higher)
         paired = self.options.by == "clients" or study.data.train.fold is not None
-        scores = drop_missing_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
+        scores = drop_failed_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
         choice = choose(scores, rule, higher, self.fold_weights, paired=paired, n_paths=study.path.n_paths)
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
         warnings += warn_one_class_folds(study.data, {name: study.subsets[name] for name in folds})
