@@ -90,6 +90,10 @@ class RunTable:
         keys = [key for key in self.regularizer_keys() if key.split(".")[0] == "objective"]
         return [key for key in keys if key != "objective.ridge"]
 
+    def is_one_function(self, metric: str) -> bool:
+        """Return whether a metric evaluates the same function in all runs."""
+        return all(self.frame[key].nunique(dropna=False) < 2 for key in self.loss_keys(metric))
+
     def unequal_rounds(self, metric: str) -> list[int]:
         """Return the different numbers of rounds of runs that are compared by a metric; [] if all are equal.
 

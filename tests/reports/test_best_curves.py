@@ -88,6 +88,9 @@ def test_a_baseline_is_a_level_line():
     assert level.get_ydata()[0] == 0.5
     assert figure.axes[0].get_xlim()[1] < 50
     assert legend_of(figure) == ["feddualavg", "centralized (its solution)"]
+    ends = [fake_rows(level, rounds=n, silent=True) for level, n in ((0.5, 700), (0.7, 400))]  # one seed ends earlier
+    records = [fake_record(f"c{seed}", fake_config("centralized", seed=seed), rows) for seed, rows in enumerate(ends)]
+    assert draw_best_points(records).axes[0].lines[0].get_ydata()[0] == pytest.approx(0.6)
 
 
 @pytest.mark.slow

@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from helpers import not_none
 from matplotlib.colors import to_rgb
 
 from fcorun import load_records
 from fcorun.reports.build_table import build_table
+from fcorun.reports.page.curves import collect_curves
 from fcorun.reports.pictures.layout import curve_style
-from fcorun.reports.pictures.problem_view import curve_styles_of
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.pictures.structure import structure_and_quality
 from fcorun.reports.pictures.sweep_pictures import draw_sweep, group_by_problem
 from fcorun.reports.run_table import RunTable
 
@@ -63,6 +66,18 @@ def test_structure_and_quality_are_of_the_same_models():
     assert [path.name for path in draw_sweep(Path("s"), records, build_table(records), "personal_train_accuracy")] == [
         "best.png"
     ]
+
+
+def test_quality_is_the_same_function_for_all_points():
+    """Losses of different objectives share no axis in the picture and on the page."""
+    rows = [{key: value for key, value in row.items() if key != "support_f1"} for row in fake_rows(val_accuracy=0.7)]
+    records = [fake_record(f"s/{name}", fake_config(objective={"name": name}), rows) for name in ("huber", "mlp")]
+    runs = build_table(records)
+    styles = curve_styles_of(runs)
+    _, quality, _ = not_none(structure_and_quality(ProblemView(runs, records, "val_accuracy", styles)))
+    assert quality == "val_accuracy"
+    curves = not_none(collect_curves(records, runs, {"": [0, 1]}, styles, metric="val_accuracy", best=[]))
+    assert curves["usual_metrics"] == ["val_accuracy", "density"]
 
 
 @pytest.mark.slow

@@ -29,8 +29,8 @@ def collect_curves(
     """Return the data that the page draws curves from; None if no run has evaluations.
 
     ``problems`` has the positions of the runs on each problem, ``best`` those of best points. In the result, ``arrays``
-    holds each different column once, ``columns`` of ``runs`` are indices of arrays, and ``left_out`` says which
-    evaluations and runs are not drawn.
+    holds each different column once, ``columns`` of ``runs`` are indices of arrays, ``usual_metrics`` are the same
+    function for all runs on a problem, and ``left_out`` says which evaluations and runs are not drawn.
     """
     problem_of_run = {run: i for i, positions in enumerate(problems.values()) for run in positions}
     is_best = set(best)
@@ -66,6 +66,9 @@ def collect_curves(
     labels = {}
     for name in metrics:
         labels[name] = {"label": label_to_html(runs.axis_label(name)), "log": runs.metrics[name].log}
+    parts = [runs.take(positions) for positions in problems.values()]
+    comparable = [name for name in metrics if all(part.is_one_function(name) for part in parts)]
+    usual = [name for name in choose_sweep_panels(comparable, metric) if name in comparable]
     left_out = []
     longest = max(map(len, evaluations.values()))
     if longest > max_rows:
@@ -76,7 +79,7 @@ def collect_curves(
     return {
         "metrics": labels,
         "axes": {name: labels[name]["label"] for name in metrics if runs.metrics[name].monotone},
-        "usual_metrics": [name for name in choose_sweep_panels(metrics, metric) if name in metrics] or metrics[:1],
+        "usual_metrics": usual or metrics[:1],
         "problems": list(problems),
         "arrays": list(arrays),
         "runs": curves,

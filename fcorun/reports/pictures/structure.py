@@ -51,7 +51,8 @@ def draw(view: ProblemView) -> Any | None:
 def structure_and_quality(view: ProblemView) -> tuple[str, str, DataFrame] | None:
     """Return a metric of structure, one of quality, and the points that are done and have both; None without any.
 
-    Both metrics are of the same models: the personal models, or the shared model.
+    Both metrics are of the same models: the personal models, or the shared model. The quality is the same function for
+    all points.
     """
     table = view.table
     structures = [name for name in structure_metrics(view.metric)[::-1] if name in table.tail_metrics]
@@ -59,7 +60,7 @@ def structure_and_quality(view: ProblemView) -> tuple[str, str, DataFrame] | Non
         qualities = [PERSONAL_PREFIX + "val_loss", PERSONAL_PREFIX + "val_accuracy"]
     else:
         qualities = ["support_f1", "val_loss", "val_accuracy"]
-    qualities = [name for name in qualities if name in table.tail_metrics]
+    qualities = [name for name in qualities if name in table.tail_metrics and table.is_one_function(name)]
     if not structures or not qualities:
         return None
     structure, quality = structures[0], qualities[0]
