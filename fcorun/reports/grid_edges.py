@@ -1,10 +1,9 @@
 """Best points at the edge of their grid: a better point may lie beyond."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fcorun.reports.run_table import SEED_KEYS, RunTable
+from fcorun.reports.run_table import SEED_KEYS, RunTable, is_number
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
         for key in table.varied_keys:
             if key in SEED_KEYS or key in problem_keys:
                 continue
-            tried = sorted(set(_numbers(group[key])))
-            best_values = _numbers(best[key])
+            tried = sorted(set(filter(is_number, group[key])))
+            best_values = [value for value in best[key] if is_number(value)]
             if len(tried) < 2 or len(best_values) < len(best):
                 continue
             if set(best_values) == {tried[-1]}:
@@ -52,15 +51,6 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
             elif set(best_values) == {tried[0]} and not _is_lower_bound(tried[0]):
                 edges.append(GridEdge(row["algo"], key, tried[0], False))
     return edges
-
-
-def _numbers(values: Iterable[Any]) -> list[float]:
-    """Return the values that are numbers, without truth values and NaN."""
-    numbers = []
-    for value in values:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
-            numbers.append(value)
-    return numbers
 
 
 def _is_lower_bound(value: float) -> bool:

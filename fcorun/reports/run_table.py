@@ -77,6 +77,10 @@ class RunTable:
         """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
         return [*self.data_keys, *self.loss_keys(metric)]
 
+    def is_one_problem(self, metric: str) -> bool:
+        """Return whether all runs are on one problem, so that the metric compares them."""
+        return all(self.frame[key].nunique(dropna=False) < 2 for key in self.problem_keys(metric))
+
     def loss_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates.
 
@@ -107,10 +111,14 @@ class RunTable:
 
     def has_rounds(self) -> Any:
         """Return for each run whether it is done and had communication rounds, not a baseline's iterations."""
+        return (self.frame["status"] == "done").to_numpy() & ~self.are_baselines()
+
+    def are_baselines(self) -> Any:
+        """Return for each run whether it is done without communication rounds, as a baseline is."""
         import numpy as np
 
         worked = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
-        return worked & (self.frame["status"] == "done").to_numpy()
+        return (self.frame["status"] == "done").to_numpy() & ~worked
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row by column, None for an empty cell."""
@@ -194,11 +202,12 @@ class RunTable:
         structure = [name for name in structure_metrics(metric) if name in self.tail_metrics and name != metric]
         runs_of_point: dict[tuple, list[int]] = {}
         for run, values in enumerate(zip(*(column_values(self.frame[key]) for key in keys), strict=True)):
-            runs_of_point.setdefault(values, []).append(run)
+            point = tuple((isinstance(value, bool), value) for value in values)  # True equals 1
+            runs_of_point.setdefault(point, []).append(run)
         tails = {name: self.tail_values(name) for name in (metric, *structure)}
         statuses = list(self.frame["status"])
         points = []
-        for values, runs in runs_of_point.items():
+        for point, runs in runs_of_point.items():
             counts = Counter(statuses[run] for run in runs)
             done = [run for run in runs if statuses[run] == "done" and np.isfinite(tails[metric][run])]
             if "diverged" in counts:
@@ -211,7 +220,7 @@ class RunTable:
             medians = [np.median(tails[name][done]) if done else np.nan for name in structure]
             agree = seeds_agree(tails[metric][done])
             rows = done if done and status == "done" else runs
-            points.append([*values, median, low, high, *medians, len(done), agree, status, rows])
+            points.append([*(value for _, value in point), median, low, high, *medians, len(done), agree, status, rows])
         columns = [*keys, "metric", "low", "high", *structure, "seeds", "agree", "status", "rows"]
         return pd.DataFrame(points, columns=columns)
 
@@ -267,3 +276,8 @@ class RunTable:
 def column_values(column: Any) -> list:
     """Return the values of a column, None for an empty cell."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a cell is a number: no text, no truth value, and not empty."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value

@@ -90,7 +90,8 @@ def _print_runs(runs: RunTable, metric: str | None, out: Console) -> None:
         return
     has_ties = runs.best_points(metric)["tied"].map(len).any()
     tied = ", = those tied with it" if has_ties else ""
-    out.print(f"* best point of each algorithm by {metric}{tied}; {tail_caption(runs, shown_metrics)}")
+    of_each = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
+    out.print(f"* best point of each {of_each} by {metric}{tied}; {tail_caption(runs, shown_metrics)}")
     for line in best_point_notes(runs, metric):
         out.print(escape(line))
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from fcorun.reports.pictures.heat_map import CLIENT_LR, SERVER_LR, BestByRates, 
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.rates import best_by_rates, colour_range, locate_best
 from fcorun.reports.pictures.structure import structure_and_quality
-from fcorun.reports.run_table import SEED_KEYS
+from fcorun.reports.run_table import SEED_KEYS, is_number
 
 _AXIS_TITLES = {
     CLIENT_LR: "client learning rate &#951;<sub>c</sub>",
@@ -25,15 +24,7 @@ def add_metric_charts(page: Page, view: ProblemView) -> list[str]:
 
     An algorithm with two such numbers has a map. Algorithms with one number share a chart of lines for it.
     """
-    import pandas as pd
-
     keys_of_algo = {algo: keys for algo in view.curve_styles if (keys := _find_numeric_keys(view, algo))}
-    frame = view.table.frame
-    numbers = {}
-    for keys in keys_of_algo.values():
-        for key in keys:
-            numbers[key] = pd.to_numeric(frame[key], errors="coerce")
-    view = replace(view, table=replace(view.table, frame=frame.assign(**numbers)))
     points = view.table.fold_seeds(view.metric)
     best_of_algo = {}
     for algo, keys in keys_of_algo.items():
@@ -59,15 +50,13 @@ def add_metric_charts(page: Page, view: ProblemView) -> list[str]:
 
 def _find_numeric_keys(view: ProblemView, algo: str) -> list[str]:
     """Return at most two keys with several numbers among the runs of an algorithm, learning rates first."""
-    import pandas as pd
-
     frame: Any = view.table.frame[view.table.frame["algo"] == algo]
     excluded = (*SEED_KEYS, *view.table.problem_keys(view.metric))
     numeric = []
     for key in dict.fromkeys((CLIENT_LR, SERVER_LR, *view.table.varied_keys)):
         if key not in frame or key in excluded:
             continue
-        if pd.Series(pd.to_numeric(frame[key], errors="coerce")).nunique() > 1:
+        if len(set(filter(is_number, frame[key].tolist()))) > 1:
             numeric.append(key)
     return numeric[:2]
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fcorun.metrics import structure_metrics
+from fcorun.metrics import is_baseline_row, structure_metrics
 from fcorun.records.formats import read_summary
 from fcorun.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
@@ -16,7 +16,7 @@ from fcorun.reports.page.elements import (
     sortable_headers,
     table_cell,
 )
-from fcorun.reports.run_table import RunTable, column_values
+from fcorun.reports.run_table import RunTable, column_values, is_number
 from fcorun.reports.sweep_report import STATUSES, describe_end, metric_header, tail_caption
 
 _MAX_VALUES = 5  # of a key, in a sentence
@@ -24,8 +24,12 @@ _COSTS = ("seconds", "bytes_up", "bytes_down", "grad_evals")
 
 
 def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
-    """Return a sentence on the algorithms, the data, the rounds and what was varied."""
+    """Return a sentence on the algorithms, the data, the rounds and what was varied. Baselines have no rounds."""
     configs = load_configs(records)
+    with_rounds = []
+    for config, is_baseline in zip(configs, runs.are_baselines(), strict=True):
+        if config.get("rounds") is not None and not is_baseline:
+            with_rounds.append(config)
 
     def values_of(key: str) -> list[Any]:
         return list(dict.fromkeys(config[key] for config in configs if config.get(key) is not None))
@@ -37,15 +41,17 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
     for section in ("regularizer", "objective"):
         if names := values_of("reg.name" if section == "regularizer" else "objective.name"):
             parts.append(f"{section} {_join(names)}")
-    rounds, cohort = values_of("rounds"), values_of("clients_per_round")
-    if rounds:
-        parts.append(f"{_join(rounds)} rounds")
-    if cohort:
-        parts.append(f"{_join(cohort)} clients a round")
-    elif rounds:
-        parts.append("all clients in each")
+    if with_rounds:
+        parts.append(f"{_join(list(dict.fromkeys(config['rounds'] for config in with_rounds)))} rounds")
+        cohorts = list(dict.fromkeys(_name_all(config.get("clients_per_round")) for config in with_rounds))
+        parts.append("all clients in each" if cohorts == ["all"] else f"{_join(cohorts)} clients a round")
     text = ", ".join(parts) + "."
-    varied = [f"{key} ({_summarize_values(column_values(runs.frame[key]))})" for key in runs.varied_keys]
+    varied = []
+    for key in runs.varied_keys:
+        values = column_values(runs.frame[key])
+        if key in ("clients_per_round", "batch_size"):
+            values = [_name_all(size) for size in values]
+        varied.append(f"{key} ({_summarize_values(values)})")
     return text + (f" Varied: {', '.join(varied)}." if varied else "")
 
 
@@ -55,7 +61,7 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
 
     def names_of(key: str, kind: str, name_title: Callable[[str], str] = str) -> str:
         names = list(dict.fromkeys(format_value(config[key]) for config in configs if config.get(key)))
-        return _join([name_title(name) for name in names]) if len(names) < _MAX_VALUES else f"{len(names)} {kind}"
+        return _join([name_title(name) for name in names]) if len(names) <= _MAX_VALUES else f"{len(names)} {kind}"
 
     algorithms = names_of("algo.name", "algorithms", runs.algo_title)
     return f"{algorithms or 'Runs'} on {names_of('data.name', 'data sets') or 'unknown data'}"
@@ -75,6 +81,11 @@ def _describe_size(records: Sequence[Record]) -> str:
     return " ({:,} clients, {:,} rows for training, {:,} features)".format(*size)
 
 
+def _name_all(size: Any) -> Any:
+    """Return the size of a cohort or of a minibatch, "all" for null."""
+    return "all" if size is None else size
+
+
 def _join(values: Sequence[Any]) -> str:
     """Return values as text, "a, b and c"."""
     *first, last = map(format_value, values) if values else [""]
@@ -86,7 +97,7 @@ def _summarize_values(values: Sequence[Any]) -> str:
     distinct = list(dict.fromkeys(value for value in values if value is not None))
     if len(distinct) <= _MAX_VALUES:
         return ", ".join(map(format_value, distinct))
-    if all(isinstance(value, (int, float)) for value in distinct):
+    if all(map(is_number, distinct)):
         return f"{len(distinct)} values from {format_value(min(distinct))} to {format_value(max(distinct))}"
     return f"{len(distinct)} values"
 
@@ -109,7 +120,10 @@ def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
 
 
 def result_table(record: Record, runs: RunTable) -> str:
-    """Return a row for each metric of a single run: its last value, its best value, and the mean of the tail."""
+    """Return a row for each metric of a single run: its last value, its best value, and the mean of the tail.
+
+    The tail of a baseline and of a run that stopped at a target is the last value.
+    """
     summary = read_summary(record.folder)
     final, best, tail = (summary.get(kind) or {} for kind in ("final", "best", "tail"))
     rows = []
@@ -118,8 +132,18 @@ def result_table(record: Record, runs: RunTable) -> str:
         if isinstance(best.get(name), dict):
             best_value, best_round = best[name].get("value"), best[name].get("round")
         rows.append([name, value, best_value, best_round, tail.get(name)])
-    mean = f"mean of the last {summary.get('tail_rounds')} rounds"
-    return html_table(["metric", "at the end", "best", "at round", mean], rows) if rows else ""
+    headers = ["metric", "at the end", "best", "at round", _describe_tail(summary)]
+    if not headers[-1]:
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    return html_table(headers, rows) if rows else ""
+
+
+def _describe_tail(summary: dict[str, Any]) -> str:
+    """Return the rounds of a run's tail averages in words, "" if the tail is the last value alone."""
+    if summary.get("stopped") or is_baseline_row({"bytes_up": 0} | summary):
+        return ""
+    n_rounds = min(filter(None, (summary.get("tail_rounds"), summary.get("round"))), default=0)
+    return f"mean of the last {n_rounds} rounds" if n_rounds > 1 else ""
 
 
 def run_facts(runs: RunTable) -> str:
@@ -153,7 +177,8 @@ def runs_table(runs: RunTable, metric: str) -> str:
     keys = ["best", *settings, *metrics, *costs, "folder", "reason"]
     metric_headers = [" ".join(metric_header(runs, name).split()) for name in metrics]
     headers = ["best", *settings, *metric_headers, *costs, "folder", "reason"]
-    caption = f"* best point of each algorithm by {metric}"
+    of_each = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
+    caption = f"* best point of each {of_each} by {metric}"
     if "=" in marks.values():
         caption += ", = tied with it"
     caption += f"; {tail_caption(runs, metrics)}."

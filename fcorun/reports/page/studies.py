@@ -113,8 +113,8 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
 
 def describe_selection(about: dict[str, Any], name: str) -> str:
     """Return a sentence on the folds of a selection, the chosen number and the rule, given its selection.json."""
-    number, metric = str(about.get("param_name")), str(about.get("metric"))
-    text = f"{about.get('label', name)}: {number} by {metric} over {describe_folds(about)}"
+    param_name, metric = str(about.get("param_name")), str(about.get("metric"))
+    text = f"{about.get('label', name)}: {param_name} by {metric} over {describe_folds(about)}"
     chosen = f"chosen {parse_float(about.get('chosen')):.4g}{describe_second(about)} by the rule {about.get('rule')}"
     return f"{text}, {chosen}{_describe_status(str(about.get('status')))}"
 
@@ -139,7 +139,7 @@ def selection_blocks(page: Page, folder: Path, labels: Mapping[str, str] | None 
     ``labels`` are names of features for readers.
     """
     about = read_json(folder / SELECTION_FILE)
-    number = str(about.get("param_name"))
+    param_name = str(about.get("param_name"))
     curve = read_csv(folder / "curve.csv")
     paths = read_csv(folder / "path.csv")
     for row in paths:
@@ -151,7 +151,7 @@ def selection_blocks(page: Page, folder: Path, labels: Mapping[str, str] | None 
         _add_path_chart(
             page,
             paths,
-            number,
+            param_name,
             "coefficient, of all training rows",
             mark=parse_float(about.get("chosen")),
         )
@@ -183,15 +183,15 @@ def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:
 
 def _add_cross_validation_chart(page: Page, about: dict[str, Any], curve: Sequence[dict[str, Any]]) -> str:
     """Add a chart of the held-out scores of a selection, and return its element."""
-    number, metric = str(about.get("param_name")), str(about.get("metric"))
+    param_name, metric = str(about.get("param_name")), str(about.get("metric"))
     is_paired = about.get("one_standard_error_of") == "the paired differences"
     error_column = f"{metric}_difference_standard_error" if is_paired else f"{metric}_standard_error"
-    x = [parse_float(row.get(number)) for row in curve]
+    x = [parse_float(row.get(param_name)) for row in curve]
     mean = [parse_float(row.get(f"{metric}_mean")) for row in curve]
     error = [parse_float(row.get(error_column)) for row in curve]
     hover = []
     for value, score, deviation in zip(x, mean, error, strict=True):
-        hover.append(f"{to_text(number)}={value:.4g}<br>{to_text(metric)} {score:.4g} ± {deviation:.2g}")
+        hover.append(f"{to_text(param_name)}={value:.4g}<br>{to_text(metric)} {score:.4g} ± {deviation:.2g}")
     second = about.get("second")
     name = str(second.get("key")).rpartition(".")[2] if isinstance(second, dict) else ""
     traces = []
@@ -233,7 +233,7 @@ def _add_cross_validation_chart(page: Page, about: dict[str, Any], curve: Sequen
         f"The mean of {metric} over {about.get('folds')} folds{weighed}, with {spread}. "
         "Folds share training rows, so the error is a rule of thumb.",
         traces,
-        xaxis=_path_axis(number, x),
+        xaxis=_path_axis(param_name, x),
         yaxis={"title": {"text": to_text(metric)}},
     )
 
@@ -243,14 +243,14 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / STABILITY_FILE)
     if "threshold" not in about:
         return _describe_unfinished(about)
-    number = str(about.get("param_name"))
+    param_name = str(about.get("param_name"))
     features = read_csv(folder / "stability.csv")
     threshold = parse_float(about.get("threshold"))
     region = about.get("region") or [float("nan")]
     chart = _add_path_chart(
         page,
         [row | {"class": ""} for row in features],
-        number,
+        param_name,
         "share of the halves that choose it",
         mark=parse_float(region[-1]),
         level=threshold,
@@ -258,7 +258,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     chart += embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels.")
     shown = []
     for row in features[: 5 * _MAX_LINES]:
-        shown.append({key: value for key, value in row.items() if not key.startswith(f"{number}=")})
+        shown.append({key: value for key, value in row.items() if not key.startswith(f"{param_name}=")})
     caption = ""
     if len(shown) < len(features):
         caption = f"The first {len(shown)} of {len(features)} features; stability.csv has all."
@@ -286,13 +286,14 @@ def _describe_status(status: str) -> str:
 
 
 def _add_path_chart(
-    page: Page, rows: Sequence[dict[str, str]], number: str, label: str, *, mark: float, level: float | None = None
+    page: Page, rows: Sequence[dict[str, str]], param_name: str, label: str, *, mark: float, level: float | None = None
 ) -> str:
-    """Add a chart of the largest rows over the columns NUMBER=VALUE, a line each, and return its element; "" without.
+    """Add a chart of the largest rows over the columns NAME=VALUE, a line each, and return its element; "" without.
 
-    Dashed lines are at the value ``mark``, and across at ``level``.
+    NAME is ``param_name``, "strength" or "radius". Dashed lines are at its value ``mark``, and across at ``level``, the
+    threshold of a stability selection.
     """
-    columns = [key for key in (rows[0] if rows else ()) if key.startswith(f"{number}=")]
+    columns = [key for key in (rows[0] if rows else ()) if key.startswith(f"{param_name}=")]
     rows = [row for row in rows if row.get("parameter") != "bias"]
     if not columns or not rows:
         return ""
@@ -322,22 +323,27 @@ def _add_path_chart(
         shapes.append(dashed | {"x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1})
     if level is not None:
         shapes.append(dashed | {"y0": level, "y1": level, "xref": "paper", "x0": 0, "x1": 1})
-    caption = f"{label[0].upper()}{label[1:]} against {number}, a line for each feature."
+    caption = f"{label[0].upper()}{label[1:]} against {param_name}, a line for each feature."
     if len(lines) > _MAX_LINES:
         caption += f" The {_MAX_LINES} largest of {len(lines)} are drawn."
-    caption += " Dashed: "
-    caption += "the threshold, and the end of the path." if level is not None else f"the chosen {number}."
+    lines_drawn = [] if level is None else ["the threshold"]
+    if mark == mark:
+        lines_drawn.append(
+            f"the chosen {param_name}" if level is None else "the end of the region in which the bound holds"
+        )
+    if lines_drawn:
+        caption += f" Dashed: {', and '.join(lines_drawn)}."
     return page.add_chart(
         caption,
         traces,
         shapes=shapes,
-        xaxis=_path_axis(number, x),
+        xaxis=_path_axis(param_name, x),
         yaxis={"title": {"text": to_text(label)}},
         hovermode="closest",
     )
 
 
-def _path_axis(number: str, x: Sequence[float]) -> dict[str, Any]:
+def _path_axis(param_name: str, x: Sequence[float]) -> dict[str, Any]:
     """Return the axis of a path, which starts at the simplest solution, as in the pictures."""
-    direction = "reversed" if number == "strength" else True
-    return {"title": {"text": to_text(number)}, "type": axis_type(x), "autorange": direction}
+    direction = "reversed" if param_name == "strength" else True
+    return {"title": {"text": to_text(param_name)}, "type": axis_type(x), "autorange": direction}

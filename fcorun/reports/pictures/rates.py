@@ -20,7 +20,7 @@ from fcorun.reports.pictures.heat_map import (
 from fcorun.reports.pictures.layout import add_legend, make_figure, set_y_scale
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import current_style, pt
-from fcorun.reports.run_table import SEED_KEYS, DataFrame
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, is_number
 from fcorun.reports.seed_bands import describe_band
 
 _LABELS = {CLIENT_LR: "client learning rate $\\eta_c$", SERVER_LR: "server learning rate $\\eta_s$"}
@@ -54,10 +54,10 @@ def best_by_rates(points: DataFrame, algo: str, higher_is_better: bool, rates: l
     that lack a rate which other points have.
     """
     sign = -1 if higher_is_better else 1
-    points = points[points["algo"] == algo]
-    has_numbers = [bool(points[rate].notna().any()) for rate in rates]
+    rows = points[points["algo"] == algo].to_dict("records")
+    has_numbers = [any(_rate_values(row, [rate]) != (None,) for row in rows) for rate in rates]
     best: BestByRates = {}
-    for row in points.to_dict("records"):
+    for row in rows:
         values = _rate_values(row, rates)
         is_done = row["status"] == "done" and np.isfinite(row["metric"])
         lacks_number = any(value is None and numeric for value, numeric in zip(values, has_numbers, strict=True))
@@ -70,7 +70,8 @@ def best_by_rates(points: DataFrame, algo: str, higher_is_better: bool, rates: l
 
 
 def _rate_values(row: Mapping[str, Any], rates: Sequence[str]) -> RateValues:
-    return tuple(None if row[rate] is None or row[rate] != row[rate] else row[rate] for rate in rates)
+    """Return the numbers of ``rates``, None for "auto" and for an empty cell."""
+    return tuple(row[rate] if is_number(row[rate]) else None for rate in rates)
 
 
 def _draw_heat_maps(view: ProblemView, points: DataFrame, algos: list[str]) -> Any | None:

@@ -1,0 +1,80 @@
+"""The runs of the page: a sentence about them, their tables, and charts over their points."""
+
+import json
+
+import pytest
+from fake_records import fake_config, fake_record, fake_rows
+
+from fcorun.reports.build_table import build_table
+from fcorun.reports.page.elements import Page
+from fcorun.reports.page.point_charts import add_metric_charts
+from fcorun.reports.page.runs import describe_runs, result_table, runs_table
+from fcorun.reports.page.studies import _add_path_chart
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+
+
+def described(*records):
+    return describe_runs(records, build_table(records))
+
+
+def test_all_clients_are_named_and_baselines_have_no_rounds():
+    ten, everyone = (
+        fake_record(f"{size}", fake_config(clients_per_round=size), fake_rows(grads=1)) for size in (10, None)
+    )
+    baseline = fake_record("b", fake_config("centralized", clients_per_round=None), fake_rows(silent=True))
+    assert "40 rounds, 10 and all clients a round. Varied: clients_per_round (10, all)." in described(ten, everyone)
+    assert described(everyone).endswith("40 rounds, all clients in each.")
+    assert described(ten, baseline).startswith(
+        "2 runs of feddualavg and centralized on lasso, regularizer l1, 40 rounds, 10 clients"
+    )
+    assert described(baseline) == "One run of centralized on lasso, regularizer l1."
+
+
+@pytest.mark.parametrize(
+    ("rounds", "more", "header"),
+    [
+        (40, {}, "mean of the last 20 rounds"),
+        (10, {}, "mean of the last 10 rounds"),
+        (40, {"silent": True}, ""),
+        (40, {"stopped": True}, ""),
+    ],
+    ids=["long", "short", "baseline", "stopped"],
+)
+def test_the_header_of_the_mean_is_true(rounds, more, header):
+    stopped = more.pop("stopped", False)
+    record = fake_record("r", table=fake_rows(rounds=rounds, **more))
+    if stopped:
+        path = record.folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"stopped": True}))
+    table = result_table(record, build_table([record]))
+    assert ("mean of" in table) == bool(header)
+    assert header in table
+
+
+def test_the_caption_names_several_problems():
+    records = [fake_record(name, fake_config(data=name)) for name in ("lasso", "lowrank")]
+    assert "best point of each algorithm on each problem by val_loss" in runs_table(build_table(records), "val_loss")
+    assert "best point of each algorithm by val_loss" in runs_table(build_table(records[:1]), "val_loss")
+
+
+def test_texts_and_truth_values_of_a_key_are_points_of_their_own():
+    """The best point, at "auto", has no ring at a number; and keys of truth values have no chart."""
+    levels = [(0.1, 0.4), (0.2, 0.5), ("auto", 0.9), ("exact", 0.0), (1, 0.3), (True, 0.2)]
+    records = []
+    for rate, level in levels:
+        settings = fake_config(algo__client_lr=rate, algo__exact=rate == 0.1)
+        records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level)))
+    runs = build_table(records)
+    page = Page()
+    add_metric_charts(page, ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    (chart,) = page.charts
+    (line,) = chart["traces"]
+    assert dict(zip(line["x"], line["y"], strict=True)) == {0.1: 0.4, 0.2: 0.5, 1: 0.3}
+
+
+def test_the_caption_of_a_stability_path_names_the_lines_that_are_drawn():
+    page, rows = Page(), [{"feature": "age", "strength=1": "0.2", "strength=0.1": "0.9"}]
+    caption = _add_path_chart(page, rows, "strength", "share", mark=0.5, level=0.6)
+    assert "Dashed: the threshold, and the end of the region in which the bound holds." in caption
+    caption = _add_path_chart(page, rows, "strength", "share", mark=float("nan"), level=0.6)
+    assert "Dashed: the threshold." in caption
