@@ -168,6 +168,37 @@ def test_a_refusal_names_the_site_and_only_the_server_is_answered(module, collab
         collab.objects["site-1"].answer(b"")
 
 
+def test_a_refusal_ends_the_job_and_once_it_is_mended_the_next_job_goes_on(module, collab, toys, tmp_path, monkeypatch):
+    class Server(module.CollabServer):
+        def compute(self, connections, folder):
+            np.save(folder / "model.npy", toy_study(connections, 3))
+
+    def run_job(name):
+        """Return the outcome of a job, whose sites are processes of their own."""
+        for site in collab.objects.values():
+            site._site = site._refusal = None
+            if site.opened is not None:
+                site.opened.close()
+        collab.fl_ctx = SimpleNamespace(get_job_id=lambda: name)
+        collab.workspace.get_run_dir = lambda job: str(tmp_path / job)
+        Server("a", 10.0).execute()
+        return json.loads((tmp_path / name / "fcorun" / "outcome.json").read_text(encoding="utf-8"))
+
+    toy, answer = toys["site-2"], toys["site-2"].answer
+
+    def refuse(request):
+        if request.about.get("round") == 1:
+            raise UserError("too few rows")
+        return answer(request)
+
+    monkeypatch.setattr(toy, "answer", refuse)
+    assert run_job("first") == {"status": "failed", "sentence": "site 'site-2': too few rows"}
+    monkeypatch.setattr(toy, "answer", answer)
+    assert run_job("second") == {"status": "done"}
+    np.testing.assert_array_equal(np.load(tmp_path / "second" / "fcorun" / "model.npy"), expected_model(3))
+    assert [toy.computed for toy in toys.values()] == [5, 5, 5]
+
+
 def export(folder, run="a", rounds=4, features=3):
     from toy_collab import ToyCollabServer, ToyCollabSite
 
