@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from fcorun.sites.nvflare import CollabServer, CollabSite
 
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
-_LOGIN_SECONDS, _POLL_SECONDS = 20.0, 1.0
+_TASK_SECONDS = 0.5  # between a site's questions for its tasks, which are two: to be known, and to begin
+_LOGIN_SECONDS, _POLL_SECONDS = 20.0, 0.5
 
 
 class _AnswerMissing(SiteLost):
@@ -54,6 +55,8 @@ def export_job(folder: Path, server: "CollabServer", site: "CollabSite", sites: 
     recipe = CollabRecipe(
         name := f"fcorun-{server.run}", server, site, sync_task_timeout=_SYNC_SECONDS, min_clients=len(sites)
     )
+    packages = {type(participant).__module__.partition(".")[0] for participant in (server, site)}
+    recipe.finalize().set_app_packages(sorted(packages))  # else NVFLARE copies all that the classes import
     with warnings.catch_warnings():  # a digest looks like a secret to NVFLARE
         warnings.simplefilter("ignore")
         recipe.export(str(folder))
@@ -64,6 +67,10 @@ def export_job(folder: Path, server: "CollabServer", site: "CollabSite", sites: 
     (app,) = meta["deploy_map"]
     meta |= {"deploy_map": {app: ["server", *sites]}, "mandatory_clients": list(sites), "min_clients": len(sites)}
     (job / "meta.json").write_text(json_text(meta), encoding="utf-8")
+    config_path = job / app / "config" / "config_fed_server.json"
+    config = json.loads(config_path.read_text(encoding="utf-8"))
+    config["server"] = {"task_request_interval": _TASK_SECONDS}
+    config_path.write_text(json_text(config), encoding="utf-8")
     return job
 
 
