@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fcorun.sites.nvflare import CollabServer, CollabSite
 
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
-_TASK_SECONDS = 0.5  # between a site's questions for its tasks, which are two: to be known, and to begin
+_TASK_SECONDS = 1.0  # between a site's questions for its tasks, which are two: to be known, and to begin
 _LOGIN_SECONDS, _POLL_SECONDS = 20.0, 0.5
 
 
