@@ -10,10 +10,11 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 @dataclass(frozen=True)
 class FedNova(TwoRateAlgorithm):
-    """FedNova with plain gradient steps: FedAvg whose updates are divided by the client's number of steps.
+    """FedNova with plain gradient steps: updates are divided by the client's number of steps.
 
     With unequal numbers of steps, as with ``local_epochs``, clients of more steps weigh more in the fixed point of
-    FedAvg. In that of FedNova each client has its weight in F, up to the drift of local steps. FedNova ignores psi.
+    FedAvg. In that of FedNova each client has its weight in F, up to the drift of local steps. The server multiplies
+    the mean direction by the mean number of steps. FedNova ignores psi.
     """
 
     source = "algorithm 1 of @wang2020"

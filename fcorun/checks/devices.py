@@ -16,14 +16,17 @@ Config = dict[str, Any]
 
 
 def compare_devices(
-    config: Config, devices: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
+    config: Config, device_counts: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
 ) -> list[tuple[float, float]]:
-    """Return the largest relative differences from one device, of results and of counts, by number of devices."""
+    """Return, for each number of devices, the largest relative differences from one device.
+
+    The first difference is that of results, the second that of the numbers of gradients and proxes.
+    """
     with use_precision(config["precision"]):
         expected_results, expected_counts = _run_on_devices(config, 1, runs, seeds)
         differences = []
-        for count in devices:
-            results, counts = _run_on_devices(config, count, runs, seeds)
+        for n_devices in device_counts:
+            results, counts = _run_on_devices(config, n_devices, runs, seeds)
             differences.append((
                 _relative_difference(results, expected_results),
                 _relative_difference(counts, expected_counts),
@@ -32,12 +35,19 @@ def compare_devices(
 
 
 def _relative_difference(actual: Any, expected: Any) -> float:
-    """Return the largest difference of two pytrees, relative to the largest number of each leaf."""
-    leaves = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
-    return max(float(np.abs(a - e.astype(float)).max() / max(np.abs(e).max(), 1e-3)) for a, e in leaves if e.size)
+    """Return the largest difference of two pytrees, relative to the largest number of each leaf, or to 1e-3.
+
+    It is NaN where one of two numbers is NaN.
+    """
+    differences = [0.0]
+    for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        difference = np.where(np.isnan(a) & np.isnan(e), 0, np.abs(a - e.astype(float)))
+        largest = np.nanmax(np.abs(e), initial=1e-3)
+        differences.append(np.max(difference, initial=0) / largest)
+    return float(np.max(differences))
 
 
-def _run_on_devices(config: Config, devices: int, runs: int, seeds: Sequence[int]) -> Any:
+def _run_on_devices(config: Config, n_devices: int, runs: int, seeds: Sequence[int]) -> Any:
     """Return the results and the counts of two rounds of ``runs`` runs with different rates or strengths."""
     engine = engine_of(config)
     experiment = prepare(config)
@@ -48,6 +58,6 @@ def _run_on_devices(config: Config, devices: int, runs: int, seeds: Sequence[int
         points.append({
             section: {name: value * factor for name, value in numbers.items()} for section, numbers in values.items()
         })  # fmt: skip
-    *_, end = Engine(engine.federation, 2, 2, devices).run(points, list(seeds) or None)
+    *_, end = Engine(engine.federation, rounds=2, eval_every=2, devices=n_devices).run(points, list(seeds) or None)
     results = (end.solution, end.metrics, end.state, end.client_models)
     return jax.tree.map(np.asarray, (results, end.work))

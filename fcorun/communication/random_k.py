@@ -10,7 +10,7 @@ from fcorun.communication.sparsifier import Sparsifier, find_largest
 
 @dataclass(frozen=True, kw_only=True)
 class RandomK(Sparsifier):
-    """A channel that sends the numbers at random coordinates, multiplied so that the mean is the vector.
+    """A channel that sends the numbers at random coordinates, multiplied so that its expectation is the vector.
 
     The server draws the same coordinates from the same seed, so that no index is sent.
     """

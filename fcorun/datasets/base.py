@@ -40,6 +40,7 @@ class Features:
         cells: the cells of the training rows from which a part of these rows learns fills and levels; None where no
             feature depends on them, or where the encoding was given.
         labels: the label and the unit of columns, by name, as a file of labels has them.
+        first_index: the index of the first feature in a LIBSVM file, 0 or 1; None for other data.
     """
 
     names: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class Features:
     missing: tuple[dict[str, Any], ...] = ()
     cells: TrainingCells | None = None
     labels: Labels = dataclasses.field(default_factory=dict)
+    first_index: int | None = None
 
     @property
     def display_names(self) -> tuple[str, ...]:

@@ -277,6 +277,7 @@ class Table(Dataset):
                 missing=missing.rows,
                 cells=cells,
                 labels={} if self.labels is None else read_label_file(self.labels),
+                first_index=rows.first_index,
             ),
             task=self.target_task,  # type: ignore[arg-type]
             classes=classes,

@@ -1,4 +1,4 @@
-"""The threshold of ``threshold=``: the probability from which on a row is assigned to the positive class."""
+"""The threshold of ``threshold=``: the probability at which a row is assigned to the positive class."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,9 @@ class ThresholdRule:
     """A rule for the threshold: a number, or a choice on held-out rows.
 
     Attributes:
-        kind: "number"; or YOUDEN, the largest sum of sensitivity and specificity (Youden, Cancer 1950); or SENSITIVITY
-            or SPECIFICITY, the threshold with the best other one of the two at which this one is at least ``value``.
+        kind: "number"; or YOUDEN, the largest sum of sensitivity and specificity (Youden, Cancer 1950); or SENSITIVITY:
+            of the thresholds at which the sensitivity is at least ``value``, that of the largest specificity; or
+            SPECIFICITY, the other way round.
         value: the number, or the least sensitivity or specificity.
         text: the rule as the user wrote it, a number or text.
     """
@@ -30,7 +31,7 @@ class ThresholdRule:
 
     @classmethod
     def parse(cls, text: float | str) -> "ThresholdRule":
-        """Return the rule of a value of ``threshold``, which ``fcorun.config`` has checked."""
+        """Return the rule of a value of ``threshold``, such as 0.3, "youden" or "sensitivity:0.9"; it is checked."""
         if text == YOUDEN:
             return cls(YOUDEN, 0.0, text)
         kind, _, number = str(text).rpartition(":")
@@ -44,8 +45,9 @@ class ThresholdRule:
     def choose(self, y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"], rows: str) -> tuple[float, str]:
         """Return the threshold that the rule chooses on some rows, and a warning, "" for none.
 
-        A row is flagged if its probability is at least the threshold. If no threshold satisfies the rule, the result is
-        0.5. ``rows`` names the rows in the warning.
+        A row is flagged if its probability is at least the threshold, but for a threshold of 0.5, which it must exceed,
+        as in the accuracy of a run. If no threshold satisfies the rule, the result is 0.5. ``rows`` is what the warning
+        calls the rows.
         """
         begin = f"threshold={self.text}"
         if self.kind == "number":
@@ -73,14 +75,14 @@ class ThresholdRule:
 
 
 def _threshold_that_flags(threshold: Float[np.ndarray, ""]) -> float:
-    """Return a threshold that flags the rows of this probability: for 0.5, which does not, the number below it."""
+    """Return a threshold that flags the rows of this probability: the probability, and for 0.5 the number below it."""
     return float(np.nextafter(threshold, 0) if threshold == DEFAULT_THRESHOLD else threshold)
 
 
 def count_flagged(
     y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " t"], Int[np.ndarray, " t"], Int[np.ndarray, " t"]]:
-    """Return the different probabilities, from the largest on, and the flagged rows of class 1 and of 0 at each."""
+    """Return the distinct probabilities, from the largest on, and the flagged rows of class 1 and of 0 at each."""
     order = np.argsort(-probability, kind="stable")
     y, probability = y[order], probability[order]
     last_of_tie = np.flatnonzero(np.append(np.diff(probability) != 0, True))

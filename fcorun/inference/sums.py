@@ -21,7 +21,7 @@ from fcorun.objectives.cox import Cox
 
 
 class SquaredScores(NamedTuple):
-    """The variance of the gradient, estimated from scores s, which are independent of each other.
+    """The estimate of the variance of the gradient: the sum of s s' over scores s that are independent of each other.
 
     Attributes:
         meat: the sum of s s' (p, p). A score is the part of a row in the gradient, omega u x, or the sum over the rows
@@ -39,7 +39,7 @@ class MomentSums(NamedTuple):
     Attributes:
         rows: the number of rows with a weight.
         weight: the sum of omega, 1 over all rows.
-        squared_weight: the sum of omega^2, one divided by the effective number of rows.
+        squared_weight: the sum of omega^2, over all rows 1 / (the effective number of rows).
         first: the sum of omega (x - center), (p,).
         second: the sum of omega (x - center)^2, (p,).
     """
@@ -74,7 +74,7 @@ class RowSums(Protocol):
     """The sums over all rows, wherever these are.
 
     Attributes:
-        loss_error: the largest error of a loss.
+        loss_error: the largest error of a loss, 0 unless masks round it.
         hides_few: whether the counts of ``two_values`` leave out sites with few rows.
     """
 
@@ -84,15 +84,25 @@ class RowSums(Protocol):
     @property
     def hides_few(self) -> bool: ...
 
-    def derivatives(self, theta: np.ndarray) -> DerivativeSums: ...
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
+        """Return the loss, its gradient and its Hessian at ``theta`` (p,)."""
+        ...
 
-    def scores(self, theta: np.ndarray) -> SquaredScores: ...
+    def scores(self, theta: np.ndarray) -> SquaredScores:
+        """Return the sum of squared scores at ``theta`` (p,)."""
+        ...
 
-    def moments(self, center: np.ndarray) -> MomentSums: ...
+    def moments(self, center: np.ndarray) -> MomentSums:
+        """Return the moments of the features around ``center`` (p,)."""
+        ...
 
-    def two_values(self) -> tuple[np.ndarray, ValueCounts]: ...
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        """Return whether each feature is known to have two values (p,), and the counts of the rows at these."""
+        ...
 
-    def restrict(self, kept: np.ndarray) -> "RowSums": ...
+    def restrict(self, kept: np.ndarray) -> "RowSums":
+        """Return the sums of the model whose parameters are those with the indices ``kept`` alone."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +151,7 @@ class PooledSums:
         return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
 
     def restrict(self, kept: np.ndarray) -> "PooledSums":
-        """Return the sums in the parameters of these numbers; all others are 0."""
+        """Return the sums of the model whose parameters are those with the indices ``kept`` alone."""
         return replace(self, rows=self.rows._replace(x=self.rows.x[:, kept]))
 
 

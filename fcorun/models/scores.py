@@ -10,18 +10,19 @@ from fcorun.models.survival import score_survival
 
 
 def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object]]:
-    """Return the rows of scores.csv.
+    """Return the lines of scores.csv.
 
-    A row is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
-    and a ``client``, empty for all rows of the set. Then come ``n``, the number of rows, for two classes and for times
-    ``events``, the number of positive rows or of events, the mean ``loss``, and the scores of
-    ``fcorun.models.score_functions``. For two classes, ``positive`` names the class of events, sensitivity, prevalence
-    and probabilities. Scores that the rows do not define are empty. Each row counts once, whatever its training weight.
+    A line is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
+    and a ``client``, empty for all clients. Then come ``n``, the number of data rows, for two classes and for times
+    ``events``, the number of positive rows or of events, the scores that the objective declares, such as ``loss``, and
+    those of ``fcorun.models.score_functions``, or of ``fcorun.models.survival`` for times. For two classes,
+    ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that the rows
+    do not define are empty. Each row counts once, whatever its training weight.
     """
     return [row for of_split in predictions for row in _score_split(of_split)]
 
 
-def score_rows(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray]:
+def scores_by_group(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray]:
     """Return all scores of groups of the rows by name, each of shape (G,)."""
     y, expected, output = predictions.y, predictions.expected, predictions.output
     if predictions.data.task == "regression":
@@ -40,15 +41,15 @@ def score_rows(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray
 
 
 def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
-    """Yield the rows of scores.csv of one set and one model: all clients together, then each client."""
+    """Yield the lines of scores.csv of one set and one model: all clients together, then each client."""
     n, data = len(predictions), predictions.data
     clients = np.full(n, "") if predictions.clients is None else predictions.clients
     names, row_group = np.unique(clients, return_inverse=True)
     group = {str(name): g for g, name in enumerate(names)}
     trained = [name for name in data.client_names if name in group]
     held_out = [name for name in group if name and name not in set(trained)]
-    together = _to_lists(score_rows(predictions, Groups(np.zeros(n, int), 1)))
-    by_client = _to_lists(score_rows(predictions, Groups(row_group, len(names))))
+    together = _to_lists(scores_by_group(predictions, Groups(np.zeros(n, int), 1)))
+    by_client = _to_lists(scores_by_group(predictions, Groups(row_group, len(names))))
     for client in ("", *trained, *held_out):
         row: dict[str, object] = {"set": predictions.split, "model": predictions.model, "client": client}
         if data.task == "binary":

@@ -60,12 +60,12 @@ class ExpectedSum:
 
 
 _COUNT = ExpectedSum(is_count=True, least=0.0, most=1.0)
-_NUMBER, _SQUARE, _SHARE = ExpectedSum(), ExpectedSum(least=0.0), ExpectedSum(least=0.0, most=1.0)
+_NUMBER, _NONNEGATIVE, _SHARE = ExpectedSum(), ExpectedSum(least=0.0), ExpectedSum(least=0.0, most=1.0)
 
 
 def expected_sums(objective: Objective, task: str, n_classes: int, *, masked: bool) -> dict[str, ExpectedSum]:
-    """Return the sums that a site sends for a split, by name."""
-    bins = (2, N_BINS) if masked else (N_BINS,)
+    """Return the forms of the sums that an answer has for a split, by name."""
+    bins = (2, N_BINS) if masked else (N_BINS,)  # masked: rows at the lowest and at the highest bin they may be in
     sums = {"n": ExpectedSum(is_count=True, least=1.0, most=1.0)}
     for name in score_names(objective, n_classes if n_classes > 2 else 1):
         least, most = score_range(objective, name)
@@ -75,7 +75,7 @@ def expected_sums(objective: Objective, task: str, n_classes: int, *, masked: bo
         sums |= dict.fromkeys(("positive", "true_positive", "true_negative"), _COUNT)
         sums |= dict.fromkeys(BINS, ExpectedSum(bins, is_count=True, least=0.0, most=1.0))
         if has_probabilities:
-            sums |= {"brier": _SHARE, "probability": _SHARE, "score": _NUMBER, "score_squares": _SQUARE}
+            sums |= {"brier": _SHARE, "probability": _SHARE, "score": _NUMBER, "score_squares": _NONNEGATIVE}
     elif task == "multiclass":
         counts = ExpectedSum((n_classes,), is_count=True, least=0.0, most=1.0)
         sums |= dict.fromkeys(("class_rows", "class_hits"), counts)
@@ -85,14 +85,14 @@ def expected_sums(objective: Objective, task: str, n_classes: int, *, masked: bo
         pairs = ExpectedSum(is_count=True, least=0.0)
         sums |= {"events": _COUNT, "pairs": pairs, "concordant_twice": pairs}
     elif hasattr(objective, "response"):
-        sums |= {"target": _NUMBER, "error": _NUMBER, "absolute_error": _SQUARE, "squared_error": _SQUARE}
+        sums |= {"target": _NUMBER, "error": _NUMBER, "absolute_error": _NONNEGATIVE, "squared_error": _NONNEGATIVE}
     return sums
 
 
 def check_sums(
     site: str, key: str, sums: dict[str, np.ndarray], expected: dict[str, ExpectedSum], *, n_rows: int, error: float
 ) -> None:
-    """Raise UserError, which names the site, for sums that its rows of a set, so many, cannot have."""
+    """Raise UserError, which names the site, for sums that ``n_rows`` rows of a set cannot have."""
     split, _, _ = split_key(key)
     if set(sums) != set(expected):
         raise UserError(f"site '{site}' sent other sums of scores of its {split} rows than the plan has: use the same "
@@ -122,19 +122,19 @@ def check_sums(
 
 
 def check_calibration(sums: np.ndarray, n_rows: int, error: float) -> bool:
-    """Return whether sums of a calibration can be those of so many rows; nan stands for withheld sums.
+    """Return whether sums of a calibration can be those of ``n_rows`` rows; nan stands for withheld sums.
 
-    The sums are those of ``sum_calibration``, (2, 6), or, for a regression, two of squares and one of products, (3,).
+    The sums are those of ``sum_calibration``, (2, 6), or, for a regression, of squares, products and squares, (3,).
     """
     slack = error + _ROUNDING * n_rows
     if sums.ndim == 1:
         limit = math.sqrt(max(sums[0], 0.0) * max(sums[2], 0.0))
         return bool(np.isfinite(sums).all() and min(sums[0], sums[2]) >= -slack and abs(sums[1]) <= limit + slack)
-    for row in sums:
-        if np.isnan(row).all():
+    for of_model in sums:
+        if np.isnan(of_model).all():
             continue
-        loss, slope, _, curvature, _, last = row.tolist()
-        fits = np.isfinite(row).all() and min(loss, curvature, last) >= -slack
+        loss, slope, _, curvature, _, last = of_model.tolist()
+        fits = np.isfinite(of_model).all() and min(loss, curvature, last) >= -slack
         if not (fits and abs(slope) <= n_rows + slack and curvature <= n_rows / 4 + slack):
             return False
     return True

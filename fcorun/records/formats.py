@@ -25,7 +25,7 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _MAX_TEXT, _MAX_YAML, _MAX_ARRAYS, _MAX_MASK = 2**30, 2**24, 2**34, 2**29
 _MAX_DEPTH = 30  # of nested mappings and lists in YAML
 # the errors that reading a missing or damaged file of named arrays raises
-READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+READ_ERRORS = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
 
 
 def read_text(path: Path) -> str:
@@ -56,14 +56,16 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
     """Read the rows of a folder's metrics.csv, with counts as integers; none without a readable file."""
     try:
         names, *lines = csv.reader(io.StringIO(read_text(folder / "metrics.csv"), newline=""))
+        types = [int if name in INTEGER_COUNTERS else float for name in names]
+        return [_parse_row(names, types, line) for line in lines]
     except (OSError, ValueError, csv.Error):
         return []
-    types = [int if name in INTEGER_COUNTERS else float for name in names]
-    rows = []
-    for line in lines:
-        values = zip(names, types, line, strict=True)
-        rows.append({name: number_type(text) for name, number_type, text in values})
-    return rows
+
+
+def _parse_row(names: list[str], types: list[type], line: list[str]) -> dict[str, float]:
+    """Return the numbers of a line of metrics.csv by name. Raises ValueError."""
+    values = zip(names, types, line, strict=True)
+    return {name: number_type(text) for name, number_type, text in values}
 
 
 def yaml_text(config: dict[str, Any]) -> str:
@@ -101,8 +103,8 @@ def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
             raise yaml.YAMLError(f"{path} has more than {_MAX_DEPTH} mappings or lists within each other")
     try:
         config = yaml.load(content, _LOADER)
-    except ValueError as error:  # from a malformed number or date
-        raise yaml.YAMLError(f"{path}: {error}") from error
+    except (ValueError, LookupError, AttributeError) as error:  # from a malformed number, boolean or date
+        raise yaml.YAMLError(f"{path} has a value that is not of its tag: {error}") from error
     if config is not None and not (isinstance(config, dict) and _is_plain(config)):
         raise yaml.YAMLError(f"{path} holds something else than texts, numbers, lists and mappings")
     return config or {}
@@ -178,10 +180,13 @@ def arrays_from_bytes(content: bytes) -> "dict[str, np.ndarray]":
         if sum(member.file_size for member in members) > len(content):
             raise ValueError("its arrays overlap")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return dict(arrays)
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = dict(file)
     except MemoryError as error:
         raise ValueError("an array claims to be larger than its file") from error
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds something else than arrays")
+    return arrays
 
 
 def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
@@ -235,9 +240,9 @@ def read_checkpoint(path: Path) -> tuple[list, int, float, list[dict]] | None:
         arrays = read_npz(path)
         header = json.loads(bytes(arrays.pop("about")))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
-    except READ_ERRORS:
+        return leaves, header["round"], header["seconds"], header["rows"]
+    except (*READ_ERRORS, TypeError):
         return None
-    return leaves, header["round"], header["seconds"], header["rows"]
 
 
 def frame_csv(frame: Any) -> bytes:

@@ -12,7 +12,7 @@ from fcorun.regularizers.chain import chain_prox
 def isotonic_regression(z, decreasing: bool):
     """Return the nearest monotone point, column by column."""
     sign = -1 if decreasing else 1
-    return sign * chain_prox(sign * z, 0.0, jnp.inf)
+    return sign * chain_prox(sign * z, rise=0.0, fall=jnp.inf)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The division of runs into batches and over devices.
 
-Runs of one batch share minibatches and fit into memory together; batches keep the cores busy. Devices are GPUs or the
-cores of a CPU.
+Runs of one batch fit into memory together, and share minibatches if they have one seed; batches keep the cores busy.
+Devices are GPUs or the cores of a CPU.
 """
 
 import math
@@ -31,9 +31,10 @@ _LARGE_ROUND_BYTES = 2**24
 
 
 def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
-    """Split jobs into batches: one for each of ``n_threads`` threads, or more where memory does not suffice.
+    """Split jobs into batches, at most one for each of ``n_threads`` threads, or more where memory does not suffice.
 
-    Jobs of one seed share minibatches. The seeds have batches of their own, unless there are few jobs for each seed.
+    Unless there are few jobs for each seed, the jobs of each seed are split by themselves, since those of a batch with
+    one seed share minibatches.
     """
     jobs_by_seed: dict[int, list[Job]] = {}
     for job in jobs:
@@ -67,7 +68,7 @@ def max_runs(
 
 
 def _split_group(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
-    """Split a group of jobs into batches of equal size, as large as memory and the number of threads allow."""
+    """Split a group of jobs into batches of nearly equal size, as large as memory and the number of threads allow."""
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
     n_seeds = len(set(seeds))

@@ -369,6 +369,8 @@ def describe_features(data: FederatedData) -> dict[str, Any]:
         summary["class_type"] = type(data.classes[0]).__name__
     if data.features.scale != 1:
         summary["scale"] = data.features.scale
+    if data.features.first_index is not None:
+        summary["first_index"] = data.features.first_index
     standardized = data.features.standardized
     if standardized:
         summary["standardized"] = {"by": standardized["by"]}

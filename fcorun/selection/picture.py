@@ -1,4 +1,7 @@
-"""Parts of the pictures of studies: the title, the axis of a path, and names beside the ends of curves."""
+"""Parts of the pictures of cross-validations and stability selections.
+
+These are the title, the axis of a regularization path, names beside the ends of curves, and shortened names.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -20,14 +23,14 @@ def format_title(experiment: PreparedExperiment) -> str:
         return experiment.settings.title
     names = experiment.names
     method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
-    path = getattr(experiment.data, "path", None)
-    data = Path(path).stem if path else names["data"]
+    data_file = getattr(experiment.data, "path", None)
+    data = Path(data_file).stem if data_file else names["data"]
     kind = "" if names["reg"].endswith("ball") else " penalty"
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
 
 
 def format_path_axis(ax: Any, path: RegularizationPath) -> None:
-    """Set up the logarithmic axis of a path, with the simplest solution on the left."""
+    """Set up the logarithmic axis of a regularization path, with the simplest solution on the left."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     wide = path.values.max() > 100 * path.values.min()

@@ -250,21 +250,28 @@ def _read_array(content: Any, name: str, path: str) -> np.ndarray:
         ) from error
 
 
-def read_libsvm(file: Path, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features (N, d), float32, and the targets (N,), float64, of lines ``label index:value ..``.
+def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the features (N, d), float32, the targets (N,), float64, and the index of the first feature, 0 or 1.
 
-    Indices count from 1 unless some index is 0. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
+    The lines are ``label index:value ..``. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
+    Without ``first_index``, indices count from 1 unless some index is 0.
 
     Raises ValueError for lines of another form, and UserError, which names ``data.path=path``, where the dense array
-    would be too large.
+    would be too large, and for an index 0 where ``first_index`` is 1.
     """
     from sklearn.datasets import load_svmlight_file
 
     try:
         matrix: Any
-        matrix, y = load_svmlight_file(str(file), dtype=np.float32)[:2]  # type: ignore[arg-type]
+        matrix, y = load_svmlight_file(str(file), dtype=np.float32, zero_based=True)[:2]  # type: ignore[arg-type]
     except OverflowError as error:
         raise UserError(f"data.path={path}: an index is more than {2**31 - 1:,}; keep fewer features") from error
+    has_index_0 = len(matrix.indices) > 0 and matrix.indices.min() == 0
+    if first_index is None:
+        first_index = 0 if has_index_0 else 1
+    if first_index == 1 and has_index_0:
+        raise UserError(f"{path} has an index 0, and the indices of the record's file count from 1: count alike")
+    matrix = matrix[:, first_index:]
     n_rows, n_features = matrix.shape
     if 4 * n_rows * n_features > MAX_DENSE_BYTES:
         raise UserError(
@@ -272,4 +279,4 @@ def read_libsvm(file: Path, path: str) -> tuple[np.ndarray, np.ndarray]:
             f"{4e-9 * n_rows * n_features:.0f} GB as a dense array, more than {MAX_DENSE_BYTES / 1e9:.0f}; keep fewer "
             "rows or features"
         )
-    return matrix.toarray(), y
+    return matrix.toarray(), y, first_index

@@ -168,6 +168,7 @@ class ParsedRows:
             none.
         encoding: the Encoding of a Parquet file whose rows stay on disk, or None.
         kept: the columns that ``keep`` names, as text, shape (N, k), or None.
+        first_index: the index of the first feature in a LIBSVM file, 0 or 1; None for other files.
     """
 
     x: np.ndarray
@@ -183,6 +184,7 @@ class ParsedRows:
     metadata: Any = None
     encoding: Any = None
     kept: np.ndarray | None = None
+    first_index: int | None = None
 
 
 def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> tuple[ParsedRows, dict[str, Any]]:

@@ -25,7 +25,7 @@ class Column:
     Attributes:
         name: the name of the column, and of the feature of a column of numbers.
         kind: "number", or "levels" of text. A level has a feature "NAME=LEVEL", which is 1 in the rows of that level.
-        levels: the levels of the training rows, in order. Of two levels, the first is the reference and has no
+        levels: the levels of the training rows, in order. Of one or two levels, the first is the reference and has no
             feature. Of more, all have one, since a penalty would act on the difference from a reference.
         fill: the value in place of a gap, or None where gaps are not filled.
         indicator: whether a last feature "NAME=missing" is 1 in the rows with a gap. All levels are 0 there.

@@ -194,8 +194,8 @@ def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, residen
     elif ending == ".npz":
         arrays = read_npz(file, path, names)
     else:
-        x, y = read_libsvm(file, path)
-        arrays = {"x": x, "y": y}
+        x, y, first_index = read_libsvm(file, path)
+        arrays = {"x": x, "y": y, "first_index": first_index}
     metadata = {name: arrays.pop(name) for name in names}
     return ParsedRows(**arrays, metadata=pd.DataFrame(metadata) if metadata else None)
 
@@ -237,6 +237,7 @@ def read_dataframe(
     n_features: int = 0,
     kinds: Mapping[str, ColumnKind] | None = None,
     keep: Sequence[str] = (),
+    first_index: int | None = None,
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
@@ -248,6 +249,7 @@ def read_dataframe(
         n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
         kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text.
         keep: columns whose text is read as it is written, unless ``kinds`` has them.
+        first_index: the index of the first feature of a LIBSVM file, 0 or 1; None: 1 unless some index is 0.
 
     Raises UserError for a file that is missing, empty or cannot be read.
     """
@@ -258,7 +260,7 @@ def read_dataframe(
     clients = None
     try:
         if ending in LIBSVM_ENDINGS:
-            x = read_libsvm(file, path)[0]
+            x = read_libsvm(file, path, first_index)[0]
             frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))
         elif ending in (".npz", *HDF5_ENDINGS):
             frame, clients = _read_array_file(file, ending, path)

@@ -119,6 +119,9 @@ class HoldOut:
             validation = fixed_validation
         if (validation & test).any():
             row = int((validation & test).argmax()) + 1
+            if group is not None and isinstance(self.test, list) and isinstance(self.validation, list):
+                raise UserError(f"data.validation and data.test name clients that share group '{group[row - 1]}': name "
+                                "these clients in one of them")  # fmt: skip
             raise UserError(
                 f"data.path={path}: row {row} is marked for validation and for the test: mark it for one of them"
             )
@@ -137,7 +140,7 @@ def hold_out(
     """Return the mask of rows to hold out, shape (N,): ``fraction`` of each client's rows, rounded down, at random.
 
     Rows are drawn from (seed, split, client's name) alone: the rows of other clients do not change them. Rows that are
-    ``excluded`` (N,) are not drawn, and a row whose ``client_index`` is no client's must be one of them.
+    ``excluded`` (N,) are not drawn, nor are rows whose ``client_index`` is no client's.
     """
     held_out = np.zeros(len(client_index), dtype=bool)
     order = np.argsort(client_index, kind="stable")
@@ -196,7 +199,7 @@ def split_masks(
 
 
 def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
-    """Draw a number from [0, 1) for each group, and return the number of each row's group, shape (N,).
+    """Draw a number from [0, 1) for each group; return, for each row, the number of its group, shape (N,).
 
     The number depends on the state of ``rng`` and on the group's name alone: other groups do not change it.
     """
@@ -260,7 +263,7 @@ def warn_groups_across_clients(
     pairs = np.unique(np.stack([group_index, client_index]), axis=1)
     n_across = int((np.bincount(pairs[0]) > 1).sum())
     return [f"data.group={column}: {n_across} groups have rows of several clients ({example}): data.group_across=keep "
-            "holds such a group out at all of its clients at once, where a client is held out wholly too"]  # fmt: skip
+            "holds such a group out at all of its clients at once, also where a whole client is held out"]  # fmt: skip
 
 
 def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:

@@ -164,6 +164,24 @@ def test_files_without_names_are_read_by_position(run_predict):
     assert (code, warnings) == (2, ["fcorun: new.npz has 2 columns of features, and the record has 3: give as many"])
 
 
+@pytest.mark.slow
+def test_indices_of_libsvm_count_as_in_the_file_of_the_record(run_predict):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((30, 3)).round(3)
+    for first in (0, 1):
+        lines = [" ".join([str(row.sum()), *(f"{first + j}:{v}" for j, v in enumerate(row))]) for row in x]
+        Path("rows.svm").write_text("\n".join(lines))
+        record = run(compose(["data=table", "data.path=rows.svm", "data.clients=3", "algo=centralized"]), f"{first}")
+        Path("new.svm").write_text("0 1:0.5\n")
+        code, out, _ = run_predict(f"{first}", "new.svm")
+        expected = 0.5 * record.solution["weights"][1 - first] + record.solution["bias"]
+        assert (code, pd.read_csv(io.StringIO(out))["prediction"][0]) == (0, pytest.approx(expected, rel=1e-5))
+    Path("new.svm").write_text("0 0:0.5\n")
+    code, _, messages = run_predict("1", "new.svm")
+    assert (code, len(messages)) == (2, 1)
+    assert "new.svm has an index 0, and the indices of the record's file count from 1" in messages[0]
+
+
 BAD = [
     ("here new.csv --client who",
      "fcorun: --client who: there is no such column in new.csv; leave it out, or give another"),

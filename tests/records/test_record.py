@@ -1,9 +1,11 @@
 """Records: what is on disk, and that nothing is done twice or replaced unasked."""
 
+import io
 import json
 import os
 import platform
 import threading
+import zipfile
 from pathlib import Path
 
 import filelock
@@ -263,3 +265,32 @@ def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
 
     monkeypatch.setattr("fcorun.records.record.is_abandoned", end_run)
     assert killed.status == {"status": "done"}
+
+
+@pytest.mark.parametrize("value", ["!!int ''", "!!float ''", "!!bool x", "!!timestamp x"])
+def test_yaml_whose_value_is_not_of_its_tag_is_refused(value):
+    with pytest.raises(formats.yaml.YAMLError, match=r"config\.yaml has a value that is not of its tag"):
+        formats.parse_yaml(f"a: {value}", "config.yaml")
+
+
+def test_archives_that_hold_no_arrays_are_refused():
+    content = formats.npz_bytes({"x": np.ones(2)})
+    encrypted = bytearray(content)
+    encrypted[content.index(b"PK\x01\x02") + 8] |= 1  # the flag of encrypted members
+    with pytest.raises(formats.READ_ERRORS):
+        formats.arrays_from_bytes(bytes(encrypted))
+    file = io.BytesIO(content)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("a.txt", "text")
+    with pytest.raises(ValueError, match="something else than arrays"):
+        formats.arrays_from_bytes(file.getvalue())
+
+
+def test_damaged_metrics_and_checkpoints_are_none(tmp_path):
+    for text in ("round,objective\n1,2\n2,\n", "round,objective\n1\n", "round\none\n"):
+        (tmp_path / "metrics.csv").write_text(text)
+        assert formats.read_rows(tmp_path) == []
+    for about in (b"[]", b"{}"):
+        content = formats.npz_bytes({"about": np.frombuffer(about, np.uint8)})
+        (tmp_path / "checkpoint.npz").write_bytes(content)
+        assert formats.read_checkpoint(tmp_path / "checkpoint.npz") is None

@@ -112,6 +112,8 @@ def test_a_group_of_two_clients_is_refused_unless_kept():
     assert 0.0 in patients_by_split(data)["validation"]
     assert "1 groups have rows of several clients ('P0'" in "\n".join(data.warnings)
     patients_by_split(table(frame, group_across="keep").load())
+    with fails("data.validation and data.test name clients that share group 'P0': name these clients in one"):
+        table(frame, group_across="keep", validation=["a"], test=["b"]).load()
 
 
 def test_a_column_of_splits_needs_no_column_of_clients():

@@ -46,10 +46,12 @@ def run(argv: Sequence[str]) -> int:
 
     _import_objective(record, arguments.config_dir, arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")
-    n_features = read_summary(record.folder).get("data", {}).get("features", 0)
+    data = read_summary(record.folder).get("data", {})
     kinds = read_kinds(str(record.folder))
     keep = arguments.keep or record.config["data"].get("keep") or []
-    frame, clients = read_dataframe(arguments.rows, client_column, n_features, kinds, keep)
+    frame, clients = read_dataframe(
+        arguments.rows, client_column, data.get("features", 0), kinds, keep, first_index=data.get("first_index")
+    )
     if arguments.client and clients is None:
         raise UserError(
             f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"

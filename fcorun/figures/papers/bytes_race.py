@@ -10,7 +10,7 @@ from fcorun.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import COLOURS, choose_unit, make_figure
 from fcorun.reports.pictures.style import pt
 
-_PANELS = {  # the methods of each column of panels, by the first part of an algorithm's name
+_METHODS_OF_COLUMN = {  # the methods of each column of panels, by the first part of an algorithm's name
     "one gradient a round": ("gradient", "diana", "ef21"),
     "local steps": ("feddualavg", "fedmid", "fedcef"),
     "random and proximal steps": ("proxskip", "fedsplit"),
@@ -21,18 +21,19 @@ _DASHES = {"": "-", "plain": "-", "topk": "--", "qsgd": "--", "topk_sparse": ":"
 def draw_bytes(inputs: FigureInputs) -> Any:
     """Draw the first figure panel's metric above the second one's against bytes, a column for each kind of method.
 
-    Curves are medians over seeds, and end where the gap is a rounding error. The name of an algorithm is METHOD or
-    METHOD_COMPRESSOR: the method has a colour, the compressor a dash. Methods that send matrices are black, in each
-    column; a method of one round is a mark.
+    Curves are medians over seeds, and end where the method sends nothing more, or the gap is a rounding error. The name
+    of an algorithm is METHOD or METHOD_COMPRESSOR: within a column, the method has a colour, the compressor a dash.
+    Methods of no column, such as Newton's, which sends matrices, are black, in each column; a method of one round is a
+    mark.
     """
     gap, score = inputs.figure.panels
     curves = {algo: median_curve(runs) for algo, runs in rows_by_algorithm(inputs).items()}
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     figure, axes = make_figure(6, 3, height=1.6, left=0.55, bottom=1.35, top=0.22, gap=(0.12, 0.12))
-    in_columns = {method for methods in _PANELS.values() for method in methods}
+    in_columns = {method for methods in _METHODS_OF_COLUMN.values() for method in methods}
     in_each_column = {algo for algo in curves if algo.partition("_")[0] not in in_columns}
     one_shot = [algo for algo, curve in curves.items() if len(curve["bytes"]) == 1]
-    for column, (kind, methods) in enumerate(_PANELS.items()):
+    for column, (kind, methods) in enumerate(_METHODS_OF_COLUMN.items()):
         top, bottom = axes[column], axes[column + 3]
         for algo in curves:
             method, _, compressor = algo.partition("_")

@@ -37,8 +37,8 @@ def begin_sweep_pictures(
 ) -> Callable[[], list[Path]]:
     """Begin to draw the pictures of a sweep.
 
-    Returns a function that waits for the pictures, writes them into ``folder``, deletes those of the same names that no
-    longer apply, and returns the files.
+    Returns a function that waits for the pictures, writes them into ``folder``, deletes pictures of an earlier call
+    where there is now nothing to draw, and returns the files.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
