@@ -99,7 +99,8 @@ def _without_current_folder() -> Iterator[None]:
 def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
     """Run each group as a job of a Slurm cluster, or of submitit's local one, and wait for all of them.
 
-    The tasks of a job, if there are several, compute together as hosts.
+    The tasks of a job, if there are several, compute together as hosts. With ``fail_fast``, the first failure cancels
+    the jobs after it.
     """
     try:
         import submitit
@@ -117,7 +118,10 @@ def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWa
         os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
     with _without_current_folder(), executor.batch():
         jobs = [executor.submit(run_job, _pack(group), n_cores) for group in groups]
-    _collect_results(groups, (_wait(job, group) for job, group in zip(jobs, groups, strict=True)), options, watch)
+    waited = (_wait(job, group) for job, group in zip(jobs, groups, strict=True))
+    n_collected = _collect_results(groups, waited, options, watch)
+    for job in jobs[n_collected:]:
+        job.cancel(check=False)
 
 
 def _wait(job: Any, group: Sequence[SweepPoint]) -> list[tuple[str, str]]:
@@ -196,12 +200,16 @@ def _run_in_task(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
         shutdown(0)
 
 
-def _collect_results(groups: PointGroups, results: Iterable, options: SweepOptions, watch: SweepWatcher) -> None:
-    """Set the ``end_status`` and ``error`` of each point as the groups end in other processes."""
-    for group, group_results in zip(groups, results, strict=False):
+def _collect_results(groups: PointGroups, results: Iterable, options: SweepOptions, watch: SweepWatcher) -> int:
+    """Set the ``end_status`` and ``error`` of each point as the groups end in other processes.
+
+    Returns the number of groups that were collected: all of them, unless ``fail_fast`` ends the sweep at a failure.
+    """
+    for i, (group, group_results) in enumerate(zip(groups, results, strict=False), start=1):
         for point, (end_status, error_text) in zip(group, group_results, strict=True):
             point.end_status = end_status
             point.error = RemoteError(error_text) if error_text else None
             watch.on_point_end(point)
         if options.fail_fast and any(point.error for point in group):
-            return
+            return i
+    return len(groups)

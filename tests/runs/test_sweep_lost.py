@@ -3,6 +3,7 @@
 import random
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from helpers import SMALL
 from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 from warm_processes import start_command
 
-from fcorun import load_records
+from fcorun import UserError, load_records
 from fcorun.cli import console
+from fcorun.runs import executors
+from fcorun.runs.job import SweepWatcher
+from fcorun.runs.sweep_points import SweepOptions, SweepPoint
 
 
 @pytest.mark.slow
@@ -57,6 +61,46 @@ def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
 def test_fail_fast_stops_at_the_first_failure():
     assert run_sweep_command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
     assert {r.status["status"] for r in load_records("s")} == {"failed"}
+
+
+def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    jobs = []
+
+    class Job:
+        def __init__(self, error):
+            self.error, self.cancelled = error, False
+
+        def task(self, index):
+            return self
+
+        def result(self):
+            return [("failed" if self.error else "done", self.error)]
+
+        def cancel(self, check):
+            self.cancelled = True
+
+    class Executor(nullcontext):
+        def __init__(self, **options):
+            super().__init__()
+
+        def update_parameters(self, **parameters):
+            pass
+
+        def batch(self):
+            return self
+
+        def submit(self, run_job, error, n_cores):
+            jobs.append(Job(error))
+            return jobs[-1]
+
+    monkeypatch.setattr(submitit, "AutoExecutor", Executor)
+    monkeypatch.setattr(executors, "_pack", lambda group: group[0].overrides)
+    groups = [[SweepPoint.from_error(error, "s", UserError("of before"))] for error in ("", "broken", "", "")]
+    for fail_fast, cancelled in ((True, [False, False, True, True]), (False, [False] * 4)):
+        jobs.clear()
+        executors.run_with_submitit(groups, SweepOptions(fail_fast=fail_fast), SweepWatcher())
+        assert [job.cancelled for job in jobs] == cancelled
 
 
 @pytest.mark.slow

@@ -28,6 +28,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
+    if arguments.short and (arguments.metric or arguments.tail_rounds):
+        option = "--metric" if arguments.metric else "--tail-rounds"
+        raise UserError(f"{option} is of the table of runs, which --short does not have: leave one of them out")
     for folder in arguments.folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; give one that holds records")
