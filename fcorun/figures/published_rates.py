@@ -26,7 +26,7 @@ def check_published_rates(name: str, inputs: FigureInputs) -> list[dict[str, str
         best_rows = [row for row in inputs.grid_view.best_rows() if row["algo"] == algo]
         varied = [key for key in problem_keys if len({str(row[key]) for row in best_rows}) > 1]
         for best_row in best_rows or [None]:
-            problem = "".join(f", {key}={best_row[key]}" for key in varied) if best_row else ""
+            problem = "".join(f", {key}={_format_value(best_row[key])}" for key in varied) if best_row else ""
             row = {"figure": name, "algo": algo, "says": f"best ({', '.join(RATE_KEYS)}){problem}"}
             row |= _check_rates(inputs, best_row, rates)
             row["note"] = inputs.figure.printed_note if row["holds"] == "no" else ""
@@ -105,6 +105,11 @@ def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, An
     a, b = best["metric"], other["metric"]
     test = f"distinguished by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"
     return bool(abs(a - b) > TIE_TOLERANCE * max(abs(a), abs(b))), test
+
+
+def _format_value(value: Any) -> str:
+    """Return the value of a key that tells problems apart; a column with empty cells holds whole numbers as floats."""
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _format_rates(rates: Sequence[float]) -> str:
