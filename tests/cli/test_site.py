@@ -67,6 +67,7 @@ def test_what_cannot_be_done_is_said_at_once(fcorun, tmp_path):
         (("accept", "study.yaml", "--kit", "kit", "data.path=a.csv"), "is the kit of a server, which has no rows"),
         (("accept", "study.yaml", "--kit", "nokit", "data.path=a.csv"), "is no kit of a server or a site"),
         (("accept", "study.yaml", "data.path=a.csv"), "needs --at or --kit"),
+        (("accept", "study.yaml", "data.path=a.csv", "--at", "at", "--kit", "kit"), "give --kit alone, or --at alone"),
         (("serve", "study.yaml", "--at", "a", "--folder", "shared"), "--folder shared is no folder"),
         (("run", "study.yaml", "--folder", "shared"), "needs the names of the sites"),
         (("try", "study.yaml"), "needs the files of the sites"),

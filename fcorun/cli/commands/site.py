@@ -82,6 +82,8 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     from fcorun.sites.acceptance import accept, describe_site, site_fingerprint, site_folder
     from fcorun.sites.kits import restrict_kit
 
+    if arguments.kit is not None and arguments.at is not None:
+        raise UserError("a kit has the folder of its site: give --kit alone, or --at alone for a shared folder")
     if arguments.kit is not None and (arguments.kit / "startup" / "fed_server.json").exists():
         if arguments.rest:
             raise UserError(f"{arguments.kit} is the kit of a server, which has no rows: leave "
