@@ -6,7 +6,7 @@ the fill of each column, and which of its features tell anything.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,10 +14,11 @@ from jaxtyping import Bool, Float, Int
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
+from fcorun.sites.fold_histograms import FoldHistogram
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_checks import check_gaps
 from fcorun.sites.table_data import encode_table
-from fcorun.sites.table_description import count_values_in_bins, median_edges
+from fcorun.sites.table_description import find_bins, median_edges
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import SiteTable
 from fcorun.tables.client_sums import add_clients
@@ -46,12 +47,14 @@ class FoldCells:
         cells: the cells, which no rows have taught a fit.
         few_gaps: the columns of levels with a gap in fewer than ``min_cell`` rows of a client in a fold, or outside. In
             counts, these rows have the level that fills the gaps of all rows, so that no count tells how few they are.
+        histograms: the histograms of the columns of numbers, for medians.
     """
 
     table: SiteTable
     own: FederatedData
     cells: TrainingCells
     few_gaps: frozenset[str] = frozenset()
+    histograms: Mapping[str, FoldHistogram] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -82,7 +85,13 @@ class FoldCells:
                 cells_of_gaps = np.concatenate([counts, counts.sum(axis=1, keepdims=True) - counts])
                 if ((cells_of_gaps > 0) & (cells_of_gaps < table.policy.min_cell)).any():
                     few.add(column.name)
-        return cls(table, own, learnt, frozenset(few))
+        histograms = {}
+        if table.options.missing == "median":
+            for column in columns:
+                if column.kind == "number":
+                    bins = find_bins(table, cells[column.name], column.name)
+                    histograms[column.name] = FoldHistogram.join(bins, fold, HISTOGRAM_BINS, table.policy.min_cell)
+        return cls(table, own, learnt, frozenset(few), histograms)
 
     def count(self, selected: Bool[np.ndarray, " N"]) -> Arrays:
         """Return the counts and sums of the selected rows; sums and numbers of values for each client, (M, k)."""
@@ -104,7 +113,7 @@ class FoldCells:
         if self.table.options.missing == "median":
             histograms = np.zeros((len(numbers), HISTOGRAM_BINS), np.int64)
             for j, column in enumerate(numbers):
-                histograms[j] = count_values_in_bins(self.table, values[:, j], column.name)
+                histograms[j] = self.histograms[column.name].count(selected)
             return arrays | {"histograms": histograms}
         sums, counts = np.zeros((n_clients, len(numbers))), np.zeros((n_clients, len(numbers)), np.int64)
         for m in np.unique(client).tolist():

@@ -63,6 +63,8 @@ def run_plan(
     data, digest = Server(plan, connections).load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=digest)
     experiment = replace(plan.experiment, data=dataset)
+    mark, record_folder = Path(folder) / END_MARK, record_folder_of(plan, folder)
+    was_finished = _is_finished(record_folder)  # before this command, which runs the refit of a selection
     if plan.select is not None:
         planned = plan_site_selection(plan.select, experiment, connections, Path(folder))
         for line in planned.messages:
@@ -71,11 +73,10 @@ def run_plan(
         experiment = planned.apply(selection)
         for line in describe_selection(selection):
             log(line)
-    mark, record_folder = Path(folder) / END_MARK, record_folder_of(plan, folder)
     state = RunFolder(record_folder, experiment.identity).inspect(experiment.settings.force)
     if state != "finished":
         mark.unlink(missing_ok=True)
-    elif not mark.exists():
+    elif was_finished and not mark.exists():
         # Killed between the end of the run and the mark: the sites expect the requests of the run again before "end".
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
@@ -114,11 +115,14 @@ def check_messages_of_record(plan: Plan, folder: str | Path, connections: Folder
 
     The record would be returned as the result of new messages, which may come from other rows.
     """
-    record_folder, has_ended = record_folder_of(plan, folder), (Path(folder) / END_MARK).exists()
-    is_finished = (record_folder / "status.json").exists() and FittedRecord(record_folder).finished
-    if is_finished and not connections.has_request(LAST_REQUEST if has_ended else None):
+    expected = LAST_REQUEST if (Path(folder) / END_MARK).exists() else None
+    if _is_finished(record_folder_of(plan, folder)) and not connections.has_request(expected):
         raise UserError(f"out={folder} holds a finished run, whose messages are not in {connections.folder}: give "
                         "out=ANOTHER for a new run, or the shared folder of that run")  # fmt: skip
+
+
+def _is_finished(record_folder: Path) -> bool:
+    return (record_folder / "status.json").exists() and FittedRecord(record_folder).finished
 
 
 @dataclass(frozen=True)

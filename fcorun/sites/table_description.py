@@ -211,10 +211,15 @@ def _histograms(table: SiteTable, values: np.ndarray, numbers: list[str]) -> np.
 
 def count_values_in_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:
     """Return the counts of values of a column in bins, (HISTOGRAM_BINS,); gaps are nan. Small cells are merged."""
+    bins = find_bins(table, values, name)
+    return merge_small_cells(np.bincount(bins[bins >= 0], minlength=HISTOGRAM_BINS), table.policy.min_cell)
+
+
+def find_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:
+    """Return the bin of each value of a column, (N,); -1 of a gap, which is nan."""
     edges = median_edges(table.options.ranges, name)
-    present = values[~np.isnan(values)]
-    counts = np.histogram(np.clip(present, edges[0], edges[-1]), edges)[0]
-    return merge_small_cells(counts, table.policy.min_cell)
+    bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, HISTOGRAM_BINS - 1)
+    return np.where(np.isnan(values), -1, bins)
 
 
 def median_edges(ranges: dict[str, list[float]] | None, name: str) -> np.ndarray:
