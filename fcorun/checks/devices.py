@@ -41,7 +41,8 @@ def _relative_difference(actual: Any, expected: Any) -> float:
     """
     differences = [0.0]
     for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        difference = np.where(np.isnan(a) & np.isnan(e), 0, np.abs(a - e.astype(float)))
+        a, e = a.astype(float), e.astype(float)
+        difference = np.where(np.isnan(a) & np.isnan(e), 0, np.abs(a - e))
         largest = np.nanmax(np.abs(e), initial=1e-3)
         differences.append(np.max(difference, initial=0) / largest)
     return float(np.max(differences))
