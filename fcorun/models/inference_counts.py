@@ -67,7 +67,7 @@ class IndicatorCounts:
     def _describe_few(self, n_rows: int, events: float) -> str:
         """Return the rows, or the events or the rows without one, if these are too few, else ""."""
         few = describe_few(n_rows, int(events) if self.counts_events else None, self.has_two_classes)
-        return f"{few} (a site with fewer than min_cell counts as none)" if few and self.hides_few else few
+        return f"{few}, where a site with fewer than min_cell counts as none" if few and self.hides_few else few
 
 
 def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:

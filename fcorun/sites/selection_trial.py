@@ -70,7 +70,7 @@ def try_selection(
     for path in (folder / FITS).glob("*"):  # of an interrupted trial, whose sites are gone
         path.unlink()
     share_programs(sites)
-    starts = RecordedStarts(sites if plan.secure is None else mask_sites(sites))
+    starts = RecordedStarts(sites if plan.secure is None else mask_sites(sites), plan.digest[:16])
     record = run_plan(plan, starts, folder, watch, log)
     return record, _compare(plan, sites, starts, folder)
 
@@ -78,8 +78,8 @@ def try_selection(
 class RecordedStarts(InProcessConnections):
     """Connections that keep the numbers of the runs that the server began on each subset."""
 
-    def __init__(self, site_by_name: Mapping[str, Any]):
-        super().__init__(site_by_name)
+    def __init__(self, site_by_name: Mapping[str, Any], run: str):
+        super().__init__(site_by_name, run=run)
         self.points: dict[str, list[dict]] = {}
         self._subset = ""
 

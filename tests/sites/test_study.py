@@ -245,11 +245,13 @@ def test_the_same_command_again_asks_no_round_and_changes_nothing(tmp_path):
 
     metrics = []
     for _ in range(2):
-        record = run_plan(plan, FolderConnections(shared, NAMES, "a", 30, answer), tmp_path / "record")
+        connections = FolderConnections(shared, NAMES, plan.digest[:16], 30, answer)
+        record = run_plan(plan, connections, tmp_path / "record")
         metrics.append((tmp_path / "record" / "metrics.csv").read_bytes())
     assert metrics[0] == metrics[1]
     assert record.finished
-    try_plan(plan, sites_of(plan), tmp_path / "trial")
+    _, comparison = try_plan(plan, sites_of(plan), tmp_path / "trial")
+    assert comparison.bytes_sent["a"] == sum(path.stat().st_size for path in shared.glob("*.a.answer.npz"))
     with fails("holds this trial already"):
         try_plan(plan, sites_of(plan), tmp_path / "trial")
     asked = []
