@@ -80,6 +80,8 @@ class Compressor(Channel):
         """Refuse algorithms whose uploads the channel would spoil. Raises UserError."""
         algo, name = names["algo"], names["uplink"]
         traits = plugins["topology"].traits_of_messages(plugins["algo"].traits)
+        if not traits.shared_model:
+            raise UserError(f"clients of algo={algo} send nothing: leave uplink={name} out")
         if traits.feedback and self.feedback != traits.feedback:
             raise UserError(f"algo={algo} defines what clients remember: leave uplink.feedback out")
         if traits.hessian or traits.uploads == "exact":

@@ -114,5 +114,10 @@ def _find_cause(error: BaseException | None, kind: type | tuple[type, ...]) -> A
     while error is not None:
         if isinstance(error, kind):
             return error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (error.__context__ if _is_of_hydra(error) else None)
     return None
+
+
+def _is_of_hydra(error: BaseException) -> bool:
+    """Return whether Hydra or OmegaConf raised an error, which may hide the one that it handled."""
+    return type(error).__module__.partition(".")[0] in ("hydra", "omegaconf")

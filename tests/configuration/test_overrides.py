@@ -3,7 +3,9 @@
 import pytest
 from helpers import fails
 
+from fcorun.configuration.hydra_errors import is_user_error
 from fcorun.configuration.overrides import normalize_overrides, translate_folder
+from fcorun.errors import UserError
 
 
 def test_out_is_the_folder_of_a_run_or_of_a_sweep():
@@ -22,3 +24,17 @@ def test_two_folders_and_none_are_refused(arguments):
 def test_two_files_of_a_table_are_refused():
     with fails("data.path=[a.csv,b.csv]: data.path is one file"):
         normalize_overrides(["data.path=[a.csv,b.csv]"])
+
+
+def test_an_error_of_a_program_is_no_error_of_a_user_that_was_handled_before_it():
+    def fail():
+        try:
+            raise UserError("give another value")
+        except UserError:
+            raise KeyError("a defect")  # noqa: B904
+
+    with pytest.raises(KeyError) as failure:
+        fail()
+    assert not is_user_error(failure.value)
+    failure.value.__cause__ = UserError("give another value")
+    assert is_user_error(failure.value)
