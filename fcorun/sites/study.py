@@ -73,10 +73,10 @@ def run_plan(
         experiment = planned.apply(selection)
         for line in describe_selection(selection):
             log(line)
-    state = RunFolder(record_folder, experiment.identity).inspect(experiment.settings.force)
-    if state != "finished":
+    RunFolder(record_folder, experiment.identity).inspect(experiment.settings.force)  # refuses another run's
+    if not was_finished:
         mark.unlink(missing_ok=True)
-    elif was_finished and not mark.exists():
+    elif not mark.exists():
         # Killed between the end of the run and the mark: the sites expect the requests of the run again before "end".
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
