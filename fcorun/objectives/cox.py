@@ -42,7 +42,7 @@ class Cox(LinearModel):
     def check_targets(self, y, y_val):
         if any((split == 0).any() for split in (y, y_val)):
             raise ValueError("a time is 0, and must be positive: correct it")
-        if not (y > 0).any():
+        if len(y) and not (y > 0).any():  # a site may have held-out rows alone
             raise ValueError("all training rows are censored, and a partial likelihood needs an event: check the "
                              "column of events, where 1 is an event")  # fmt: skip
 
@@ -131,7 +131,7 @@ def log_risk_sums(prediction: jax.Array, y: jax.Array, weight: jax.Array, client
 
 def _differs_from_previous(values: jax.Array) -> jax.Array:
     """Return whether each value differs from the one before; True for the first, (n,)."""
-    return jnp.concatenate([jnp.ones(1, bool), values[1:] != values[:-1]])
+    return jnp.concatenate([jnp.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 
 def _log_relative_weights(weight: jax.Array, client: jax.Array | None) -> jax.Array:

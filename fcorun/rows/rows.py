@@ -370,7 +370,7 @@ def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.nd
     """
     trained = np.unique(client[is_training])
     others = np.setdiff1d(client[client >= 0], trained)
-    new_numbers = np.full(int(client.max()) + 2, -1, np.int32)  # the last one is that of no client, -1
+    new_numbers = np.full(int(client.max(initial=-1)) + 2, -1, np.int32)  # the last one is that of no client, -1
     new_numbers[trained] = np.arange(len(trained))
     new_numbers[others] = np.arange(len(trained), len(trained) + len(others))
     return new_numbers[client], trained, others

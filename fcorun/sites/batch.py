@@ -182,9 +182,13 @@ class SiteBatch:
         """
         if not self.federation.algorithm.has_personal_models:
             return []
+        names = np.array(self.federation.data.clients, dtype=str)[self.rows.has_client]
+        if not len(names):
+            shapes = self.federation.problem.shapes
+            none = {name: np.zeros((0, *shape), self.federation.precision) for name, shape in shapes.items()}
+            return [none | {"client": names} for _ in self.points]
         broadcast = self._read_broadcast(split_broadcast(evaluated)[1])
         models = jax.tree.map(np.asarray, self._personal_sums.models(self._numbers, broadcast, self.clients))
-        names = np.array(self.federation.data.clients, dtype=str)[self.rows.has_client]
         return [
             {name: values[g] for name, values in models.items()} | {"client": names} for g in range(len(self.points))
         ]

@@ -232,7 +232,7 @@ def pool_rows(parts: list[FederatedData], clients: tuple[str, ...]) -> Federated
     """Return the training rows of all sites as one data set, with its clients in this order."""
     columns: dict[str, list] = {name: [] for name in Rows.__dataclass_fields__}
     for part in parts:
-        number = np.array([clients.index(name) for name in part.clients])
+        number = np.array([clients.index(name) for name in part.clients], np.int64)
         for name, values in columns.items():
             value = getattr(part.train, name)
             values.append(number[value] if name == "client" else value)

@@ -218,6 +218,12 @@ def test_minibatches_are_refused(tmp_path):
         engine_of(patients(tmp_path, "algo=fedavg", "algo.client_lr=0.1", "batch_size=10"))
 
 
+def test_a_site_without_training_rows_has_no_losses():
+    none = jnp.zeros(0)
+    Cox().check_targets(np.zeros(0), np.array([2.0, -1.0]))
+    assert Cox().client_losses(none, none, none).shape == (0,)
+
+
 def test_targets_without_a_partial_likelihood_are_refused(tmp_path):
     _, y, _ = draw_patients()
     for name, bad, words in (("censored", -abs(y), "all training rows are censored"), ("zero", 0 * y, "a time is 0")):

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from fcorun.rows.rows import Rows
+from fcorun.rows.rows import Rows, renumber_clients
 
 OFFSETS = np.array([0, 2, 3, 6])  # of three clients
 X = np.arange(12.0).reshape(6, 2)
@@ -19,6 +19,12 @@ def test_subsets_keep_all_columns_of_y():
     np.testing.assert_array_equal(some.client, [0, 1, 2])
     np.testing.assert_array_equal(ROWS.take(slice(1, 3)).y, Y[1:3])
     assert len(ROWS) == ROWS.n_rows == 6
+
+
+def test_clients_with_training_rows_come_first_and_a_site_may_have_none():
+    numbers, trained, others = renumber_clients(np.array([2, 0, -1, 0]), np.array([True, False, False, False]))
+    assert (numbers.tolist(), trained.tolist(), others.tolist()) == ([0, 1, -1, 1], [2], [0])
+    assert [len(part) for part in renumber_clients(np.zeros(0, int), np.zeros(0, bool))] == [0, 0, 0]
 
 
 def test_sums_by_client_are_of_each_column():

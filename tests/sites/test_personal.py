@@ -75,8 +75,11 @@ def test_personal_models_and_their_metrics_are_those_of_pooled_rows(overrides, t
 
 @pytest.mark.slow
 def test_personal_models_of_several_clients_at_a_site(tmp_path):
-    """A client that is held out wholly has no model, and its rows are scored by the shared model alone."""
-    plan = plan_of(*DITTO, "data.client=ward", "data.test=[ax]")
+    """A client that is held out wholly has no model, and its rows are scored by the shared model alone.
+
+    At site c all clients are held out.
+    """
+    plan = plan_of(*DITTO, "data.client=ward", "data.test=[ax,cx,cy,cz]")
     for name in NAMES:
         rows = pd.read_csv(f"{name}.csv")
         rows.assign(ward=name + rows["ward"]).to_csv(f"{name}.csv", index=False)
@@ -84,7 +87,7 @@ def test_personal_models_of_several_clients_at_a_site(tmp_path):
     record, comparison = try_plan(plan, sites, tmp_path / "out")
     assert comparison.difference < 1e-12
     assert not_none(sites["a"].personal)["client"].tolist() == ["ay", "az"]
-    assert not_none(sites["a"].personal)["weights"].shape[0] == 2
+    assert [not_none(site.personal)["weights"].shape[0] for site in sites.values()] == [2, 3, 0]
     sets = [("train", "shared"), ("train", "personal"), ("validation", "shared"), ("validation", "personal")]
     scores = not_none(record.scores).set_index(["set", "model"])
     assert scores.index.tolist() == [*sets, ("test", "shared")]
