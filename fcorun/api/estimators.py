@@ -21,6 +21,7 @@ from fcorun.datasets.base import Dataset
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.models.forward import class_probabilities, compute_predictions, expected_targets
+from fcorun.object_checks import to_plain_value
 from fcorun.objectives.base import LinearModel, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
@@ -85,8 +86,8 @@ class FederatedLinearModel(BaseEstimator):
             raise InvalidInput("sample_weight: all weights are 0; give a row a positive weight")
         means = np.average(X, axis=0, weights=sample_weight)
         try:
-            check_value(self.tol, float, "tol")
-            check_value(self.rounds, Count, "rounds")
+            tol = check_value(to_plain_value(self.tol), float, "tol")  # a grid of NumPy has numbers of NumPy
+            check_value(to_plain_value(self.rounds), Count, "rounds")
             objective, regularizer = self._build_objective(task), self._build_regularizer()
             # the same problem, with a better conditioned intercept
             is_centered = objective.intercept and "bias" not in (regularizer.apply_to or ())
@@ -95,14 +96,14 @@ class FederatedLinearModel(BaseEstimator):
             experiment = self._prepare(data, objective, regularizer)
             if isinstance(self.strength, str):
                 experiment = choose_strength(experiment)
-            fit = fit_to_tolerance(experiment, self.tol)
+            fit = fit_to_tolerance(experiment, tol)
         except UserError as error:
             message = PythonNames("arrays", _NAME).translate(str(error))
             raise InvalidInput(message.removeprefix(f'name="{_NAME}": ')) from error
-        if fit.gap > self.tol:
+        if fit.gap > tol:
             warnings.warn(
                 f"the {fit.certificate_kind} is {fit.gap:.2g} relative to the zero model after {fit.n_rounds} rounds, "
-                f"above tol={self.tol:g}: give more rounds, scale the features, or choose another algorithm",
+                f"above tol={tol:g}: give more rounds, scale the features, or choose another algorithm",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -92,7 +92,8 @@ class RunRecord(FittedRecord):
             at: a time, for a record of times to events: adds ``survival_at_TIME``, the probability of no event
                 until then.
 
-        Raises UserError for a record that is not done, and for rows that lack features.
+        Raises UserError for a record that is not done, for rows that lack features, and for an offset of a record
+        without offsets.
         """
         from fcorun.models.predict import predict
 
@@ -106,9 +107,10 @@ class RunRecord(FittedRecord):
         if clients is not None:
             clients = _column_of(clients, "clients", len(frame))
         if offset is not None:
-            frame = frame.assign(
-                **{self.config["data"]["offset"] or "offset": _column_of(offset, "offset", len(frame))}
-            )
+            column = self.config["data"].get("offset")
+            if column is None:
+                raise UserError("this record has no offsets: leave offset out")
+            frame = frame.assign(**{column: _column_of(offset, "offset", len(frame))})
         index = frame.index
         predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at)
         for sentence in names_of_record(self).translate_each(sentences):

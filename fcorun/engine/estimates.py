@@ -164,7 +164,7 @@ def program_key(federation: Federation) -> str:
 
 
 def depends_on_seed(federation: Federation) -> bool:
-    """Return whether a run depends on its seed: by cohorts, minibatches, random links or start, shared uniforms, noise.
+    """Return whether a run depends on its seed: by cohorts, minibatches, random links, start or times, uniforms, noise.
 
     Shared uniforms and noise count as soon as clients access them, whatever the probabilities.
     """
@@ -175,6 +175,8 @@ def depends_on_seed(federation: Federation) -> bool:
     if rng.bit_generator.state != initial_rng_state:
         return True
     if not federation.full_participation or not schedule.full_batch_steps or federation.topology.redraws_links:
+        return True
+    if schedule.times is not None and schedule.times.speeds.variation > 0:
         return True
     has_channel = federation.channels.has_downlink or not isinstance(federation.uplink, Identity)
     return has_channel or not federation.shapes.accessed <= {"whole"}

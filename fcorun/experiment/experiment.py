@@ -137,6 +137,8 @@ class PreparedExperiment:
         for section in IDENTITY_SECTIONS:
             plugin = getattr(self, section)
             traced = set(numeric_fields(plugin)) if section in GRID_SECTIONS else set()
+            if section == "uplink" and not self.topology.waits_for_cohort:
+                traced = set()  # the bytes of messages decide when they arrive, and so who takes part
             if section == "reg" and self.reg.relative_or_none is not None:
                 traced.add("relative")
             static = {name: value for name, value in identity_fields(plugin).items() if name not in traced}

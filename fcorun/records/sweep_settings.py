@@ -1,8 +1,9 @@
 """The settings of a sweep, saved in its folder so that later tables and pictures are made by the same choices."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -71,12 +72,14 @@ def _load_folder(folder: Path) -> SweepSettings:
         content = formats.read_yaml(folder / SETTINGS_FILE)
     except (OSError, yaml.YAMLError):
         return SweepSettings()
-    values = {}
-    for field in fields(SweepSettings):
-        value = content.get(field.name)
-        if value is not None:
-            values[field.name] = value
-    values["algos"] = tuple(str(algo) for algo in values.get("algos", ()))
-    runs = [str(run) for run in values.get("runs", ())]
-    values["runs"] = tuple(run for run in runs if not Path(run).is_absolute() and ".." not in Path(run).parts)
-    return SweepSettings(**values)
+    values = {name: content[name] for name in ("metric", "x", "style") if isinstance(content.get(name), str)}
+    if type(content.get("tail_rounds")) is int:
+        values["tail_rounds"] = content["tail_rounds"]
+    algos, runs = ([str(item) for item in _as_list(content.get(name))] for name in ("algos", "runs"))
+    inside = [run for run in runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
+    return SweepSettings(**values, algos=tuple(algos), runs=tuple(inside))
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
+    return value if isinstance(value, list) else []

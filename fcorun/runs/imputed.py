@@ -20,6 +20,7 @@ from fcorun.experiment import build, reference
 from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE, measure_remaining_descent
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.solution import Penalty
+from fcorun.metrics import COUNTERS
 from fcorun.models.coefficients import coefficients_from, format_csv
 from fcorun.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.models.multiple_imputation import GapModel, prepare_imputations
@@ -31,7 +32,7 @@ from fcorun.system.interruption import check_interrupted
 from fcorun.system.machine import use_precision
 
 IMPUTATIONS_FILE = "imputations.csv"
-_ADDED = ("bytes_up", "bytes_down", "grad_evals", "prox_evals")  # counters that add up over the fits
+_NOT_ADDED = ("round", "seconds", "mean_staleness")  # all other counters add up over the fits
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +80,8 @@ class TableFitter:
             state = "done" if iterate.certified else "not certified"
             if not np.isfinite(iterate.objective):
                 state = "diverged"
-            counters: dict[str, float] = {"round": iterate.iteration, **dict.fromkeys(_ADDED, 0)}
+            no_messages = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
+            counters: dict[str, float] = {"round": iterate.iteration, **no_messages}
             return ImputedFit({name: np.asarray(values) for name, values in iterate.w.items()}, state, counters)
 
     def _run(self, experiment: PreparedExperiment, data: FederatedData) -> ImputedFit:
@@ -106,6 +108,8 @@ class TableFitter:
                 counters |= traffic.times_after(snapshot.round, sent)
                 history.add_snapshot(snapshot, 0, counters, snapshot.seconds)
             solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
+        if history.divergence_round:
+            return ImputedFit(solution, "diverged", history.rows[-1] if history.rows else {"round": 0})
         history.check_growth()
         state = "falling" if measure_remaining_descent(history.rows) else "done"
         return ImputedFit(solution, "diverged" if history.divergence_round else state, history.rows[-1])
@@ -155,7 +159,9 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     diverged = [str(k + 1) for k, fit in enumerate(fits) if fit.state == "diverged"]
     solution = average_solutions([fit.solution for fit in fits])
     counters = {"round": fits[-1].counters["round"], "seconds": time.perf_counter() - began}
-    counters |= {name: sum(fit.counters[name] for fit in fits) for name in _ADDED}
+    for name in COUNTERS:
+        if name not in _NOT_ADDED and any(name in fit.counters for fit in fits):
+            counters[name] = sum(fit.counters.get(name, 0) for fit in fits)
     files = {}
     if diverged:
         job.divergence_round = max(int(counters["round"]), 1)

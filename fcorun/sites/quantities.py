@@ -47,7 +47,7 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
             "describe",
             "clients, columns, levels, classes",
             "once",
-            "names of clients, numbers of their rows, kinds of columns, counts of levels and classes",
+            "names of clients, their rows and sums of weights, kinds of columns, counts of levels and classes",
             "the clients' weights, and one encoding for all sites",
         )
     ]

@@ -62,8 +62,13 @@ def _sync_folder(folder: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a text file. Raises WriteError."""
-    with defer_interruption(), name_file_in_errors(path), path.open("a", encoding="utf-8") as file:
+    """Append a line to a text file. Raises WriteError, also for a link, which may lead out of a record."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
+    with (
+        defer_interruption(),
+        name_file_in_errors(path),
+        open(os.open(path, flags, 0o666), "a", encoding="utf-8") as file,
+    ):
         file.write(f"{line}\n")
 
 

@@ -107,7 +107,7 @@ def test_clients_are_routed_through_pipelines_searches_and_cross_validation():
     x, y, clients = draw_rows(30)
     RecordingRegressor.seen.clear()
     with config_context(enable_metadata_routing=True):
-        model = RecordingRegressor(rounds=200).set_fit_request(clients=True)
+        model = RecordingRegressor(rounds=np.int64(200), tol=np.float32(1e-6)).set_fit_request(clients=True)
         pipeline = make_pipeline(StandardScaler(), model)
         search = GridSearchCV(pipeline, {"recordingregressor__strength": [0.01, 10.0]}, cv=2)
         search.fit(x, y, clients=clients)

@@ -248,3 +248,12 @@ def test_the_time_of_an_arrival_is_that_of_the_steps_that_the_deadline_left(tmp_
         numbers, client = np.arange(own.sum()), np.full(own.sum(), m)
         seconds = not_none(schedule.times).gradient_seconds(schedule.seed, numbers, client, np.full(own.sum(), key))
         np.testing.assert_allclose(np.cumsum(gradients[own] * seconds), arrivals.seconds[:40][own], rtol=1e-9)
+
+
+def test_runs_whose_messages_have_other_bytes_are_of_no_common_batch():
+    """Bytes decide when a message arrives, and so which clients take part."""
+    topk = ("uplink=topk", "algo=fedavg")
+    arrivals = ("topology=asynchronous", "clock=lognormal", "uplink.feedback=ef", "clients_per_round=null")
+    for waits, topology in ((True, ()), (False, arrivals)):
+        few, many = (prepare(small(*topk, *topology, f"uplink.fraction={f}")).batch_key for f in (0.05, 0.9))
+        assert (few == many) == waits

@@ -49,6 +49,13 @@ def test_seeds_change_what_is_drawn(overrides, expected):
 
 
 @pytest.mark.slow
+def test_simulated_times_are_drawn():
+    for variation in (0.2, 0.0):
+        federation = engine_of(small(*WHOLE, "clock=lognormal", f"clock.variation={variation}")).federation
+        assert depends_on_seed(federation) == (variation > 0)
+
+
+@pytest.mark.slow
 def test_a_start_at_a_record_is_not_drawn():
     config = small(*WHOLE, "algo=fedavg", *CLASSES, "objective=mlp", "objective.hidden=[3]", "rounds=1")
     run(config, "before")

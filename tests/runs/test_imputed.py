@@ -97,6 +97,30 @@ def test_the_model_is_the_average_of_single_runs(algorithm):
         assert len(record.predict(frame)) == 3
 
 
+@pytest.mark.slow
+def test_counters_add_up_over_the_fits_also_those_of_a_tree_and_a_clock():
+    fedavg = ("algo=fedavg", "algo.client_lr=0.1", "rounds=3")
+    for extra, names in (
+        (("topology=tree", "topology.edges=2", "topology.rounds=1"), ["edge_bytes_up", "edge_bytes_down"]),
+        (("clock=lognormal",), ["simulated_seconds"]),
+    ):
+        record = run(settings_with_gaps(*fedavg, *extra), extra[0])
+        alone = run(settings_with_gaps(*fedavg, *extra, "imputations=0"), f"{extra[0]} alone")
+        for name in ("bytes_up", "grad_evals", *names):
+            assert record.rows[-1][name] == pytest.approx(2 * alone.rows[-1][name], rel=0.5)
+        assert record.rows[-1]["bytes_up"] == 2 * alone.rows[-1]["bytes_up"]
+
+
+@pytest.mark.slow
+def test_fits_that_diverge_before_they_begin_have_diverged():
+    settings = settings_with_gaps("algo=fedavg", "algo.client_lr=0.1", "rounds=3", "data.task=regression")
+    frame = pd.read_csv("gaps.csv")
+    frame.assign(y=1e25 * (1 + frame["y"])).to_csv("gaps.csv", index=False)
+    record = run(settings, "here")
+    assert record.status["status"] == "diverged"
+    assert "the fits to the completed tables 1, 2 diverged" in record.status["reason"]
+
+
 def test_the_seed_is_part_of_the_identity_of_a_solver():
     first, second = (prepare(settings_with_gaps(*SOLVER, f"seed={seed}")) for seed in (0, 1))
     assert first.identity != second.identity

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcorun.errors import WriteError
-from fcorun.system.files import read_rows_at, write_atomically, write_rows_at
+from fcorun.system.files import append_line, read_rows_at, write_atomically, write_rows_at
 
 ROWS = np.arange(60, dtype=np.float32).reshape(12, 5)
 POSITIONS = np.array([0, 1, 2, 5, 9, 10])
@@ -55,3 +55,12 @@ def test_nobody_can_have_a_file_overwritten_through_a_link(monkeypatch):
     with pytest.raises(WriteError):
         write_atomically(Path("answer"), b"3")
     assert (Path("owner").read_text(), Path("answer").read_text()) == ("rules", "2")
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="the system has no such flag")
+def test_no_line_is_appended_through_a_link():
+    Path("other").write_text("mine\n")
+    Path("run.log").symlink_to("other")
+    with pytest.raises(WriteError):
+        append_line(Path("run.log"), "a line")
+    assert Path("other").read_text() == "mine\n"
