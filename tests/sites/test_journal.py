@@ -50,9 +50,9 @@ def test_a_killed_server_goes_on_to_the_same_bits(tmp_path):
     assert asked == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("change", [{"about": {"seed": 1}}, {"of": ["east"]}, {"name": "sums"}])
+@pytest.mark.parametrize("change", [{"about": {"seed": 1}}, {"of": ["east"]}, {"message_name": "sums"}])
 def test_another_request_than_the_stored_one_is_refused(tmp_path, change):
-    ask = {"name": "describe", "about": {"seed": 0}}
+    ask = {"message_name": "describe", "about": {"seed": 0}}
     JournaledConnections(CountedConnections(make_sites()), tmp_path).ask(**ask)
     with pytest.raises(UserError, match="answers another request"):
         JournaledConnections(CountedConnections(make_sites()), tmp_path).ask(**(ask | change))
