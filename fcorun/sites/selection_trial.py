@@ -108,15 +108,17 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
     fits = {name: _fit_pooled(pooled, name, starts.points[name]) for name in pooled.study.subsets}
     choice = pooled.choose_value(fits).choice
     over_sites = {name: PathFit.load(folder / FITS / f"{name}.npz") for name in fits}
-    pairs = [(fit, other) for name, fit in fits.items() if (other := over_sites[name]) is not None]
+    if lost := [name for name, fit in over_sites.items() if fit is None]:
+        raise UserError(f"{folder / FITS} lacks {', '.join(lost)}.npz: run the trial again, in another folder")
+    pairs = {name: (fit, over_sites[name]) for name, fit in fits.items()}
     chosen = np.abs(np.array(path) - read_json(folder / SELECTION_FILE)["chosen"]).argmin()
-    curves = [[fit.metrics[pooled.metric] for fit in side[1:]] for side in zip(*pairs, strict=True)]
+    folds = [pair for name, pair in pairs.items() if name != ALL_ROWS]
+    curves = [[fit.metrics[pooled.metric] for fit in side] for side in zip(*folds, strict=True)]
+    solution, other_solution = (fit.solution for fit in pairs[ALL_ROWS])
     return SelectionComparison(
         same_choice=bool(chosen == choice.chosen_index),
         curve=_difference(*(np.mean(scores, axis=0) for scores in curves)),
-        coefficients=max(
-            _difference(pairs[0][0].solution[name], pairs[0][1].solution[name]) for name in pairs[0][0].solution
-        ),
+        coefficients=float(np.max([_difference(solution[name], other_solution[name]) for name in solution])),
         bytes_sent=starts.bytes_sent,
     )
 
@@ -129,5 +131,6 @@ def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> float:
-    """Return the largest difference of two arrays, relative to the largest number."""
-    return float(np.nanmax(np.abs(one - two)) / max(np.nanmax(np.abs(one)), 1e-300))
+    """Return the largest difference of two arrays, relative to the largest number; NaN where only one of two is NaN."""
+    difference = np.where(np.isnan(one) & np.isnan(two), 0.0, np.abs(one - two))
+    return float(np.max(difference) / np.nanmax(np.abs(one), initial=1e-300))

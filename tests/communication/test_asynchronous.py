@@ -252,8 +252,11 @@ def test_the_time_of_an_arrival_is_that_of_the_steps_that_the_deadline_left(tmp_
 
 def test_runs_whose_messages_have_other_bytes_are_of_no_common_batch():
     """Bytes decide when a message arrives, and so which clients take part."""
-    topk = ("uplink=topk", "algo=fedavg")
-    arrivals = ("topology=asynchronous", "clock=lognormal", "uplink.feedback=ef", "clients_per_round=null")
+    topk = ("uplink=topk", "uplink.feedback=ef", "algo=fedavg")
+    arrivals = ("topology=asynchronous", "topology.buffer=2", "clock=lognormal", "clients_per_round=null")
     for waits, topology in ((True, ()), (False, arrivals)):
-        few, many = (prepare(small(*topk, *topology, f"uplink.fraction={f}")).batch_key for f in (0.05, 0.9))
+        few, many = (
+            prepare(small(*topk, *topology, "uplink.feedback=ef", f"uplink.fraction={f}")).batch_key
+            for f in (0.05, 0.9)
+        )
         assert (few == many) == waits

@@ -5,7 +5,6 @@ a block says otherwise: <!-- not run: REASON -->; <!-- file: NAME -->, which is 
 block of text after another shows what that prints, line by line, with ... for any lines between.
 """
 
-import contextlib
 import runpy
 import sys
 from pathlib import Path
@@ -39,8 +38,11 @@ def typed(fcorun, monkeypatch, capsys):
             return out + err
         assert words[0] == "python", f"{words} cannot be run here: mark its block <!-- not run: REASON -->"
         monkeypatch.setattr(sys, "argv", words[1:])
-        with contextlib.suppress(SystemExit):
+        try:
             runpy.run_path(str(ROOT / words[1]), run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                pytest.fail(f"{words} ended with the code {end.code}")
         return capsys.readouterr().out
 
     return run

@@ -106,7 +106,11 @@ GOOD = [0.5, 4.0, 1.0, 2.0, 2.0]
     ],
 )
 def test_bounds_on_curvatures_can_be_those_of_rows(bounds, words):
-    assert rows_of(GOOD, GOOD).curvature_bounds(full_batch=True) == (1.0, 2.0)
+    other = [0.25, 8.0, 0.5, 4.0, 3.0]
+    for pair in ((GOOD, other), (other, GOOD)):
+        assert rows_of(*pair).curvature_bounds(full_batch=True) == (0.5, 4.0)
+        assert rows_of(*pair).curvature_bounds(full_batch=False) == (0.25, 8.0)
+        assert rows_of(*pair).pooled_smoothness() == 3.0
     with fails("site 'b'", words):
         rows_of(GOOD, bounds).curvature_bounds(full_batch=True)
     with fails("site 'a'", "bounds without training rows"):

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from helpers import choice_names, plugin_class, ragged, small_for
+from helpers import choice_names, plugin_class, ragged, small_for, traits_of
 from sites_in_process import remote_engine
 
 from fcorun.algorithms.base import Algorithm
@@ -18,7 +18,9 @@ SHORT = ("precision=float64", "rounds=2", "eval_every=2")
 
 
 def star_algorithms():
-    return [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
+    """Return the names of the algorithms that run with a server and without edges."""
+    names = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
+    return [name for name in names if traits_of(name).hierarchy not in ("only", "graph")]
 
 
 def pooled_and_remote(config, groups, n_runs=1):
@@ -42,6 +44,7 @@ def assert_alike(pooled, remote, rtol):
     for name, values in pooled.solution.items():
         largest = np.abs(values).max(initial=1e-300)
         np.testing.assert_allclose(remote.solution[name], values, rtol=0, atol=rtol * largest)
+    assert {name for name in pooled.metrics if not name.startswith("personal_")} <= set(remote.metrics)
     for name, values in remote.metrics.items():
         np.testing.assert_allclose(values, pooled.metrics[name], rtol=max(rtol, 1e-12), err_msg=name)
     np.testing.assert_allclose(remote.work, pooled.work, rtol=0 if rtol == 0 else 0.02)  # of solvers that iterate
@@ -52,8 +55,7 @@ def assert_alike(pooled, remote, rtol):
 def test_one_client_a_site_takes_the_steps_of_the_pooled_run(algo):
     """To the bit, but for algorithms whose programs a compiler fuses otherwise: these differ in the last digit."""
     config = small_for(algo, *SHORT)
-    if config["topology"]["name"] != "star":
-        return
+    assert config["topology"]["name"] == "star"
     pooled, remote, _ = pooled_and_remote(config, one_each)
     tolerance = 1e-11 if algo in SOLVED else 1e-14
     assert_alike(pooled, remote, 0 if algo in EXACT else tolerance)

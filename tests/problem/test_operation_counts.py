@@ -11,6 +11,7 @@ from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem.operation_counts import ONE_PROX, apply_if, count_operations, mark
 from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
@@ -149,9 +150,7 @@ def test_marks_add_no_instructions():
 
 @pytest.mark.slow
 def test_quadratics_count_as_whole_clients():
-    quadratic = pytest.importorskip("fcorun.problem.quadratic").Quadratic(
-        Vector(weights=jnp.eye(3), bias=jnp.zeros(3)), jnp.ones(3), jnp.ones(3), jnp.zeros(())
-    )
+    quadratic = Quadratic(Vector(weights=jnp.eye(3), bias=jnp.zeros(3)), jnp.ones(3), jnp.ones(3), jnp.zeros(()))
     problem = Problem(LeastSquares(), L1(0.1), Euclidean(), SHAPES)
     assert count_operations(lambda: problem.gradient(W, quadratic))[1].tolist() == [0, 1, 0]
     assert count_operations(lambda: (quadratic.prox(W, 1.0), quadratic.minimize(W, 1.0)))[1].tolist() == [0, 0, 2]

@@ -78,6 +78,7 @@ def test_rounds(name):
     for last in snapshots(small(f"reg={name}", "algo=fedmid", "algo.client_lr=0.01", "algo.server_lr=0.5", "rounds=2")):
         assert all(np.isfinite(value).all() for value in last.metrics.values())
         assert not last.diverged.any()
+    assert ("violation" in last.metrics) == hasattr(REGULARIZERS[name], "violation")
     assert last.metrics.get("violation", np.zeros(1)).max() <= 1e-5
 
 

@@ -9,7 +9,7 @@ from scored_sites import COST, DITTO, ILL, LOCAL, WARD, compare, of_all_clients,
 from site_tables import frames
 
 from fcorun.experiment.classifier_warnings import warn_constant_scores
-from fcorun.models.auc_interval import bound_auc, count_scores, spread_cells
+from fcorun.models.auc_interval import EDGES, bound_auc, count_scores, spread_cells
 from fcorun.models.predict import predict
 from fcorun.models.score_functions import Groups, fit_calibration, roc_auc
 from fcorun.models.site_calibration import CalibrationSearch, sum_calibration
@@ -99,6 +99,10 @@ def test_the_interval_contains_the_area_under_the_curve():
             assert low - 1e-12 <= area <= high + 1e-12
             widths.append(high - low)
         assert widths[0] <= widths[1] + 1e-12
+        low, high = bound_auc(*(tuple(np.sum(counts[False][label], axis=0)) for label in (1, 0)))
+        bins = np.searchsorted(EDGES, score, side="right")
+        pairs = bins[y == 1][:, None] - bins[y == 0]
+        assert [low, high] == pytest.approx([(pairs > 0).mean(), (pairs >= 0).mean()], abs=1e-12)
     assert np.isnan(bound_auc((np.ones(3), np.ones(3)), (np.zeros(3), np.zeros(3)))).all()
 
 

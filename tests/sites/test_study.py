@@ -14,6 +14,7 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.config import build
 from fcorun.experiment.prepare import prepare
+from fcorun.problem.quadratic import curvature_bounds
 from fcorun.sites.acceptance import accept, open_durable_site, open_log, open_site
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.delivery import answer_bytes, number_request
@@ -23,9 +24,10 @@ from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message, SiteLost
 from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
+from fcorun.sites.rounding import round_down, round_up
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
-from fcorun.sites.study import check_messages_of_record, run_plan, try_plan
+from fcorun.sites.study import check_messages_of_record, pool_rows, run_plan, try_plan
 from fcorun.sites.table_options import SiteOptions
 
 
@@ -51,8 +53,12 @@ def test_a_trial_gives_a_record_and_the_weights_of_the_pooled_rows(tmp_path):
 @pytest.mark.slow
 def test_rates_that_are_auto_follow_from_rounded_bounds(tmp_path):
     plan = plan_of("algo=feddualavg")
-    record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")
-    assert record.summary["curvature"]["most"] == float(f"{record.summary['curvature']['most']:.2g}")
+    sites = sites_of(plan)
+    record, comparison = try_plan(plan, sites, tmp_path / "out")
+    pooled = pool_rows([site.own_data for site in sites.values()], next(iter(sites.values())).data.clients)
+    least, most = curvature_bounds(plan.experiment.objective, pooled)
+    bounds = record.summary["curvature"]
+    assert (bounds["least"], bounds["most"]) == (round_down(least), round_up(most))
     assert comparison.difference < 1e-14
 
 
@@ -243,12 +249,20 @@ def test_the_same_command_again_asks_no_round_and_changes_nothing(tmp_path):
         for name, site in sites.items():
             FolderSite(shared, name, site).answer_pending()
 
-    metrics = []
+    class Noted(FolderConnections):
+        def ask(self, name, *arguments, **options):
+            asked_by_command[-1].append(name)
+            return super().ask(name, *arguments, **options)
+
+    metrics, asked_by_command = [], []
     for _ in range(2):
-        connections = FolderConnections(shared, NAMES, plan.digest[:16], 30, answer)
+        asked_by_command.append([])
+        connections = Noted(shared, NAMES, plan.digest[:16], 30, answer)
         record = run_plan(plan, connections, tmp_path / "record")
         metrics.append((tmp_path / "record" / "metrics.csv").read_bytes())
     assert metrics[0] == metrics[1]
+    assert asked_by_command[0].count("round") == plan.experiment.settings.rounds
+    assert not {"round", "end"} & set(asked_by_command[1])
     assert record.finished
     _, comparison = try_plan(plan, sites_of(plan), tmp_path / "trial")
     assert comparison.bytes_sent["a"] == sum(path.stat().st_size for path in shared.glob("*.a.answer.npz"))
