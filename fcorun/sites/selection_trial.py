@@ -107,10 +107,12 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
         pooled = plan_selection(replace(plan.experiment, data=dataset), options, scratch, plan.select.metric)
     fits = {name: _fit_pooled(pooled, name, starts.points[name]) for name in pooled.study.subsets}
     choice = pooled.choose_value(fits).choice
-    over_sites = {name: PathFit.load(folder / FITS / f"{name}.npz") for name in fits}
-    if lost := [name for name, fit in over_sites.items() if fit is None]:
-        raise UserError(f"{folder / FITS} lacks {', '.join(lost)}.npz: run the trial again, in another folder")
-    pairs = {name: (fit, over_sites[name]) for name, fit in fits.items()}
+    pairs = {}
+    for name, fit in fits.items():
+        over_sites = PathFit.load(folder / FITS / f"{name}.npz")
+        if over_sites is None:
+            raise UserError(f"{folder / FITS} lacks {name}.npz: run the trial again, in another folder")
+        pairs[name] = (fit, over_sites)
     chosen = np.abs(np.array(path) - read_json(folder / SELECTION_FILE)["chosen"]).argmin()
     folds = [pair for name, pair in pairs.items() if name != ALL_ROWS]
     curves = [[fit.metrics[pooled.metric] for fit in side] for side in zip(*folds, strict=True)]
