@@ -73,6 +73,7 @@ def test_groups_of_predictions_are_numbers(records):
     assert predictions["group"].dtype == int
 
 
+@pytest.mark.slow
 def test_differences_of_two_records(records, call):
     code, out, _ = call(
         "scores", records / "a", records / "b", "--samples", "100", "--level", "0.9", "--resample", "rows"
@@ -94,6 +95,7 @@ def test_differences_of_two_records(records, call):
         (["--out", "all.txt"], ["all.txt", ".csv"]),
     ],
 )
+@pytest.mark.slow
 def test_wrong_options_are_one_sentence(records, call, options, words):
     code, _, err = call("scores", records / "a", *options)
     assert code == 2
@@ -106,6 +108,7 @@ def test_folders_without_predictions(call, tmp_path):
     assert "there is no folder" in call("scores", tmp_path / "none")[2]
 
 
+@pytest.mark.slow
 def test_in_python(records):
     first, second = load_records(records)
     with pytest.warns(ExperimentWarning) as caught:
@@ -120,6 +123,7 @@ def test_in_python(records):
     assert "p_value" in difference.frame
 
 
+@pytest.mark.slow
 def test_the_page_has_the_intervals(records, report, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = report(str(records / "a"))

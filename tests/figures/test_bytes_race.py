@@ -55,6 +55,6 @@ def test_every_algorithm_of_the_figure_has_a_column_and_a_dash(name):
     figure, _ = load_figure(name)
     assert figure.draw == "bytes_race"
     names = {claim.algo for claim in figure.claims} - {"gram"}
-    methods = {method for methods in bytes_race._PANELS.values() for method in methods}
+    methods = {method for methods in bytes_race._METHODS_OF_COLUMN.values() for method in methods}
     assert {name.partition("_")[0] for name in names} <= methods
     assert {name.partition("_")[2] for name in names} <= set(bytes_race._DASHES)

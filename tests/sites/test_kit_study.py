@@ -58,6 +58,7 @@ def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_p
 
 
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+@pytest.mark.slow
 def test_a_fetched_record_replaces_one_of_its_plan_alone(tmp_path, monkeypatch):
     from fcorun.sites import kit_study
 
