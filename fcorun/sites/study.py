@@ -34,6 +34,7 @@ from fcorun.sites.server import Server
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site import Site
 from fcorun.system.files import write_atomically
+from fcorun.system.helper_process import HelperProcess
 from fcorun.system.machine import use_precision
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def run_plan(
         # Killed between the end of the run and the mark: the sites expect the requests of the run again before "end".
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
-    (record,) = run_experiments([experiment], [record_folder], watch)
+    with HelperProcess() as helper:  # draws the pictures
+        (record,) = run_experiments([experiment], [record_folder], watch, helper)
     if not mark.exists():
         if plan.infer is not None and record.status["status"] == "done":
             for line in infer_over_sites(plan.infer, experiment, data, record):
