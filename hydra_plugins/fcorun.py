@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.configuration.overrides import split_overrides
 from fcorun.configuration.search_path import plugin_config_dirs, user_config_dir
+from fcorun.configuration.sweep_algorithms import has_product
 from fcorun.errors import UserError
 
 NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
@@ -64,7 +65,8 @@ class FcorunSweeper(Sweeper):
         given = self.parser.parse_overrides(arguments)
         given_keys = {override.key_or_group for override in given}
         jobs = []
-        if self.params or not self.also or "algo" in given_keys:
+        self._check_zipped_keys(overrides)
+        if has_product(self.params, self._own_overrides(), given):
             jobs = self.product_jobs(overrides)
         else:
             self._require_effect(given)
@@ -123,6 +125,14 @@ class FcorunSweeper(Sweeper):
                     f"{override.input_line} reaches no run: {key} is set by every run of "
                     f"{experiment or 'hydra.sweeper.also'} itself; {advice}"
                 )
+
+    def _check_zipped_keys(self, overrides: list[Override]) -> None:
+        """Raise UserError for a zipped key that has a list of values neither in ``overrides`` nor in ``also``."""
+        all_overrides = [*overrides, *itertools.chain(*self._own_overrides())]
+        listed = {override.get_key_element() for override in all_overrides if override.is_sweep_override()}
+        for key in itertools.chain(*self._zip_groups()):
+            if key not in listed:
+                raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
 
     def _zip_groups(self) -> list[list[str]]:
         """Return the groups of zipped keys. Raises UserError for a ``zip`` of another form."""

@@ -27,12 +27,30 @@ def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
     axes = parse([f"{key}={value}" for key, value in params.items() if key not in given_keys])
     further_jobs = [parse(split_overrides(job)) for job in sweeper.get("also") or ()]
     jobs = [[*relevant, *job] for job in further_jobs]
-    if params or not further_jobs or "algo" in given_keys:
+    if has_product(params, further_jobs, parsed):
         jobs.insert(0, [*relevant, *axes])
     names = []
     for job in jobs:
         names += _algorithms_of_job(job) or [str(config.algo.name)]
     return list(dict.fromkeys(names))
+
+
+def has_product(params: Any, further_jobs: Sequence[Sequence[Override]], given: Sequence[Override]) -> bool:
+    """Return whether a sweep has runs besides those that ``hydra.sweeper.also`` lists: the product of its axes.
+
+    It has none if an experiment lists all its runs. An algorithm of the command line, ``given``, then adds runs where
+    all listed ones choose their own. Without an experiment, lists of the command line are a product.
+
+    Args:
+        params: the axes of the experiment, ``hydra.sweeper.params``.
+        further_jobs: the overrides of each line of ``also``.
+    """
+    if params or not further_jobs:
+        return True
+    keys = {override.key_or_group for override in given}
+    if "experiment" not in keys:
+        return any(override.is_sweep_override() for override in given)
+    return "algo" in keys and all(any(own.key_or_group == "algo" for own in job) for job in further_jobs)
 
 
 def _algorithms_of_job(job: Iterable[Override]) -> list[str]:

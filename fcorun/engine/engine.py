@@ -17,7 +17,7 @@ from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.run_loop import RunLoop, Snapshot
 from fcorun.engine.segments.segment import Segments
 
-RESULTS_VERSION = 7  # raise it whenever the same configuration gives other numbers, so that old records are not reused
+RESULTS_VERSION = 8  # raise it whenever the same configuration gives other numbers, so that old records are not reused
 
 
 @dataclass

@@ -13,8 +13,6 @@ from fcorun.problem.solver import compile_programs, minimize
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
 
-_TOLERANCE, _ITERATIONS = 1e-10, 20_000  # of the solver
-
 
 @dataclass(frozen=True)
 class _Zero(Regularizer):
@@ -30,7 +28,7 @@ class _Zero(Regularizer):
 def strength_max(problem: Problem, batch: Batch) -> float:
     """Return the smallest strength at which 0 is optimal, with the intercept and unpenalized features fitted.
 
-    Raises UserError if that fit does not converge.
+    Raises UserError if the fit of unpenalized features does not converge.
     """
     return make_strength_max(problem, batch.x.shape[1])(batch)
 
@@ -60,15 +58,14 @@ def _make_null_fit(problem: Problem, features: int) -> Callable[[Batch], Vector]
         return fit if "bias" in problem.shapes else lambda batch: zeros
     null_problem = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
     compiled = compile_programs(null_problem, features)
+    # the intercept of a class without rows goes to minus infinity, and its fit is never certified
+    steps, tolerance = (20_000, 1e-10) if psi.has_free_features else (2000, 1e-12)
 
     def fit_by_solver(batch: Batch) -> Vector:
-        *_, null_model = minimize(null_problem, batch, _TOLERANCE, _ITERATIONS, compiled=compiled)
-        if not null_model.certified:
-            fitted = (
-                "the features that reg.factors leaves free were" if psi.has_free_features else "the intercepts were"
-            )
-            raise UserError(f"the largest strength, at which all other weights are 0: {fitted} not fitted in "
-                            f"{_ITERATIONS} steps: standardize the features, or give reg.strength")  # fmt: skip
+        *_, null_model = minimize(null_problem, batch, tolerance, steps, compiled=compiled)
+        if psi.has_free_features and not null_model.certified:
+            raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} "
+                            "steps: standardize them, or give reg.strength")  # fmt: skip
         return null_model.w
 
     return fit_by_solver

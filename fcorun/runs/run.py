@@ -108,12 +108,12 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             if state == "finished":
                 from fcorun.runs.rescore import has_other_threshold, rescore
 
+                without_effect = _explain_options_without_effect(job)  # before rescoring, which writes the options
                 if has_other_threshold(Record(job.run_folder.path), settings.threshold):
                     state = "finished" if rescore(job, data) else "locked"
+                job.add_reason(without_effect)
             if state in ("finished", "locked"):
                 job.end_status = "reused" if state == "finished" else "locked"
-                if state == "finished":
-                    job.reason = _explain_options_without_effect(job)
                 watch.on_end(job)
                 continue
             claimed.append(job)
@@ -154,7 +154,9 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
 
 def _explain_options_without_effect(job: Job) -> str:
     """Return which options of this call the reused record of a finished run lacks; empty for none."""
-    config, settings = Record(job.run_folder.path).config, job.experiment.settings
+    config, settings = Record(job.run_folder.path).flat_config, job.experiment.settings
+    if not config:
+        return ""
     pictures = [key for key in ("title", "style", "x") if config.get(key) != getattr(settings, key)]
     sentences = []
     if pictures:

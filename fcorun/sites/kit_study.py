@@ -96,4 +96,5 @@ def _check_folder(plan: Plan, folder: Path) -> None:
         return
     mark = folder / END_MARK
     if not mark.exists() or mark.read_text(encoding="utf-8") != plan.digest:
-        raise UserError(f"out={folder} holds files that are not of this plan; choose another folder")
+        raise UserError(f"out={folder} holds files, and no record of this plan that came from its sites; choose "
+                        "another folder")  # fmt: skip

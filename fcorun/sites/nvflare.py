@@ -225,10 +225,10 @@ class CollabConnections:
             lost = [] if away.suffices(len(asked) - len(lost), len(asked)) else lost
         if lost or now - started > limit:
             names = ", ".join(f"'{site}'" for site in lost or missing)
-            seconds, cure = (_SILENT_SECONDS, "runs") if lost else (limit, "runs, or wait longer (--wait)")
+            seconds, advice = (_SILENT_SECONDS, "runs") if lost else (limit, "runs, or wait longer (--wait)")
             raise SiteLost(
                 f"no answer to request {self.next_number} ({request.name}) from {names} within {seconds:g} seconds: "
-                f"see that the site {cure}, then give the same command again, which goes on"
+                f"see that the site {advice}, then give the same command again, which goes on"
             )
 
 

@@ -136,6 +136,18 @@ def test_lists_of_the_command_line_multiply_all_jobs(given, options, jobs):
     assert launched_jobs(*given, **{"also": ALSO} | options) == expected
 
 
+def test_without_an_experiment_lists_are_a_product_beside_the_listed_jobs():
+    sweeper = FcorunSweeper(also=["algo=centralized"])
+    sweeper.parser, sweeper.launcher = OverridesParser.create(), Launched()
+    assert sweeper.sweep(["rounds=1,2"])[:2] == ["rounds=1", "rounds=2"]
+    sweeper = FcorunSweeper(also=["data=haxby", "data=lasso"])
+    sweeper.parser, sweeper.launcher = OverridesParser.create(), Launched()
+    assert sweeper.sweep(["algo=fedmid"]) == ["algo=fedmid data=haxby", "algo=fedmid data=lasso"]
+    assert launched_jobs("algo=fedmid", also=["data=haxby"]) == ["experiment=race algo=fedmid data=haxby"]
+    with fails("hydra.sweeper.zip: data.sed has no list of values"):
+        launched_jobs("seed=0,1", also=["algo=fedavg"], zip=["seed", "data.sed"])
+
+
 def test_an_override_that_no_job_takes_is_refused():
     with fails("algo.mu=1 reaches no run: algo.mu is set by every run of experiment=race itself; leave it out"):
         launched_jobs("algo.mu=1", also=["algo=fedavg", "algo=fedmid"])

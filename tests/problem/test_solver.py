@@ -314,6 +314,18 @@ def test_the_largest_strength_does_not_depend_on_the_unit_of_the_target(unit):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
+def test_the_largest_strength_is_known_where_a_class_has_no_rows():
+    """Its best intercept is minus infinity. The gradient is that of the shares of the other classes."""
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((60, 4)), rng.integers(0, 2, 60)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(60, 1 / 60), client=jnp.zeros(60, int))
+    problem = Problem(Logistic(), L1(strength=1.0), Euclidean(), {"weights": (4, 3), "bias": (3,)})
+    gradient = x.T @ (np.eye(2)[y] - np.eye(2)[y].mean(axis=0)) / 60
+    assert strength_max(problem, batch) == pytest.approx(np.abs(gradient).max(), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("unit", [1e-6, 1e9])
 def test_a_certified_optimum_does_not_depend_on_the_unit_of_the_target(unit):
     """Neither with a duality gap nor with a prox-gradient norm: a unit is a summand of the intercept."""

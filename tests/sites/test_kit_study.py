@@ -84,7 +84,7 @@ def test_a_fetched_record_replaces_one_of_its_plan_alone(tmp_path, monkeypatch):
 
     assert run("1" * 64) == ["inference.csv", "sites_ended", "status.json"]
     assert run("1" * 64) == ["coefficients.csv", "sites_ended", "status.json"]
-    with pytest.raises(UserError, match="out holds files that are not of this plan; choose another folder"):
+    with pytest.raises(UserError, match="out holds files, and no record of this plan that came from its sites"):
         run("2" * 64)
     assert len(submitted) == 2
 

@@ -34,7 +34,8 @@ def compose_candidates(compose: Compose, overrides: Sequence[str], options: Comp
         own_scale = [text for text in shared if _key(text) != "data.standardize"]
         configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
     for name in (*options.method_names, LOCAL):
-        configs[name] = compose([*common, f"algo={name}", *OWN_MODELS.get(name, ())])
+        given = [text for text in common if name != LOCAL or _key(text).partition(".")[0] not in ("uplink", "downlink")]
+        configs[name] = compose([*given, f"algo={name}", *OWN_MODELS.get(name, ())])  # local training sends nothing
     return configs | {NEW_CLIENT: configs[SHARED]}
 
 

@@ -115,6 +115,8 @@ def drop_failed_refits(
 ) -> Float[np.ndarray, "K P"]:
     """Return scores, NaN where the fit of all rows that the chosen model is trained on diverged or does not exist.
 
+    If all others diverged, too, their scores stay.
+
     Relaxed coefficients may not exist. ``subset`` names the fit of these rows.
 
     Raises:
@@ -122,11 +124,12 @@ def drop_failed_refits(
     """
     state = fits[subset].end_state
     missing = np.isin(state, [END_STATES.index(reason) for reason in REASONS])
-    scores = np.where(missing | (state == END_STATES.index("diverged")), np.nan, scores)
+    scores = np.where(missing, np.nan, scores)
     if missing.any() and not np.isfinite(scores).all(axis=0).any():
         raise UserError("relax: no strength has a fit without a penalty on the rows of each fold: give 1, the lasso, "
                         "among the values of relax, or larger strengths by range=[LOW,HIGH]")  # fmt: skip
-    return scores
+    of_refits = np.where(state == END_STATES.index("diverged"), np.nan, scores)
+    return of_refits if np.isfinite(of_refits).all(axis=0).any() else scores
 
 
 def compute_weighted_mean(
