@@ -7,7 +7,7 @@ This file lies here because Hydra looks for its plug-ins in this folder. A sweep
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -130,9 +130,7 @@ class FcorunSweeper(Sweeper):
         """Raise UserError for a zipped key that has a list of values neither in ``overrides`` nor in ``also``."""
         all_overrides = [*overrides, *itertools.chain(*self._own_overrides())]
         listed = {override.get_key_element() for override in all_overrides if override.is_sweep_override()}
-        for key in itertools.chain(*self._zip_groups()):
-            if key not in listed:
-                raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+        _check_listed(itertools.chain(*self._zip_groups()), listed)
 
     def _zip_groups(self) -> list[list[str]]:
         """Return the groups of zipped keys. Raises UserError for a ``zip`` of another form."""
@@ -149,6 +147,13 @@ def _is_set_by(own: list[Override], override: Override) -> bool:
     return any(f"{override.key_or_group}.".startswith(f"{o.key_or_group}.") for o in own)
 
 
+def _check_listed(zipped_keys: Iterable[str], listed: set[str]) -> None:
+    """Raise UserError for a zipped key that is not among the keys with lists of values."""
+    for key in zipped_keys:
+        if key not in listed:
+            raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+
+
 def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[list[str]]:
     """Return the combinations of the values of overrides, where the keys of a group are combined pairwise."""
     for override in overrides:
@@ -160,9 +165,7 @@ def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[lis
         values[override.get_key_element()] = [value for (value,) in split]
     axes = {key: [[value] for value in key_values] for key, key_values in values.items()}
     for group in zip_groups:
-        for key in group:
-            if len(values.get(key, [])) < 2:
-                raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+        _check_listed(group, {key for key, key_values in values.items() if len(key_values) > 1})
         if len({len(values[key]) for key in group}) > 1:
             raise UserError(f"hydra.sweeper.zip: {', '.join(group)} differ in length; give each as many values")
         axes[group[0]] = [list(combination) for combination in zip(*(values[key] for key in group), strict=True)]

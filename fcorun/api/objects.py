@@ -82,7 +82,7 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
             values[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
     settings = build(Settings, values)
     experiment = prepare_plugins(plugins, labels, settings)
-    return replace(experiment, note=explain_ignored_batch_size(config, settings, experiment))
+    return replace(experiment, settings_warning=explain_ignored_batch_size(config, settings, experiment))
 
 
 def _class_path(plugin: Any) -> str:

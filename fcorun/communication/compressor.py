@@ -81,7 +81,9 @@ class Compressor(Channel):
         algo, name = names["algo"], names["uplink"]
         traits = plugins["topology"].traits_of_messages(plugins["algo"].traits)
         if not traits.shared_model:
-            raise UserError(f"clients of algo={algo} send nothing: leave uplink={name} out")
+            raise UserError(
+                f"algo={algo} trains no model for all clients that uploads would change: leave uplink={name} out"
+            )
         if traits.feedback and self.feedback != traits.feedback:
             raise UserError(f"algo={algo} defines what clients remember: leave uplink.feedback out")
         if traits.hessian or traits.uploads == "exact":

@@ -11,7 +11,7 @@ from fcorun.config import SECTIONS
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError, suggest_name
 
-_READ_AS_NUMBER = re.compile(r"[+-]?[\d_.]+(e[+-]?\d+)?|null|true|false|nan|[+-]?inf", re.IGNORECASE)
+_NOT_READ_AS_TEXT = re.compile(r"[+-]?[\d_.]+(e[+-]?\d+)?|null|true|false|nan|[+-]?inf", re.IGNORECASE)
 _GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
 
 
@@ -45,8 +45,8 @@ def translate_folder(arguments: Sequence[str]) -> list[str]:
     folder = given[0].partition("=")[2]
     if not folder:
         raise UserError("out= names no folder: give out=DIR")
-    if _READ_AS_NUMBER.fullmatch(folder):
-        folder = f"'{folder}'"  # else Hydra reads 2026_05 as 202605
+    if _NOT_READ_AS_TEXT.fullmatch(folder):
+        folder = f"'{folder}'"  # Hydra would read 2026_05 as 202605
     return [*others, f"{key}={folder}"]
 
 

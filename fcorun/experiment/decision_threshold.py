@@ -31,7 +31,7 @@ class ThresholdRule:
 
     @classmethod
     def parse(cls, text: float | str) -> "ThresholdRule":
-        """Return the rule of a value of ``threshold``, such as 0.3, "youden" or "sensitivity:0.9"; it is checked."""
+        """Return the rule of a value that ``fcorun.config`` has checked: 0.3, "youden", "sensitivity:0.9", and such."""
         if text == YOUDEN:
             return cls(YOUDEN, 0.0, text)
         kind, _, number = str(text).rpartition(":")

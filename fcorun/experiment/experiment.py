@@ -45,7 +45,7 @@ class PreparedExperiment:
         config: the configuration as plain values, fit for YAML, from which the same experiment can be built again.
         names: the name of the plug-in of each section, as in ``algo=NAME``.
         tracker: receives the complete record. The tracker is no part of the identity, nor of ``config``.
-        note: a warning about settings that have no effect; empty for none.
+        settings_warning: a warning about settings that have no effect; empty for none.
     """
 
     algo: Algorithm | Baseline
@@ -61,7 +61,7 @@ class PreparedExperiment:
     settings: Settings
     config: dict[str, Any]
     names: dict[str, str]
-    note: str = ""
+    settings_warning: str = ""
 
     @cached_property
     def identity(self) -> str:
@@ -201,10 +201,11 @@ class PreparedExperiment:
     @property
     def warning(self) -> str:
         """A warning about this combination of plug-ins and settings before the run begins; empty for none."""
-        return "; ".join(filter(None, (self._warning_about_plugins, self.note)))
+        return "; ".join(filter(None, (self._plugins_warning, self.settings_warning)))
 
     @property
-    def _warning_about_plugins(self) -> str:
+    def _plugins_warning(self) -> str:
+        """A warning about this combination of plug-ins; empty for none."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
             return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
         if self.ignores_regularizer:

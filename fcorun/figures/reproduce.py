@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -275,11 +275,11 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
     keys = ["algo", *problem_keys]
     best_positions = {}
     for row in inputs.grid_view.best_rows():
-        best_positions[tuple(None if row[key] != row[key] else row[key] for key in keys)] = row["rows"]  # NaN is None
+        best_positions[_none_for_nan([row[key] for key in keys])] = row["rows"]
     rows: list[dict[str, Any]] = []
     for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(keys, values, strict=True))
-        positions = best_positions[tuple(None if value != value else value for value in values)]
+        positions = best_positions[_none_for_nan(values)]
         config = inputs.grid_records[positions[0]].config["algo"]
         if set(RATE_KEYS) <= set(config):
             row |= {key: config[key] for key in RATE_KEYS}
@@ -293,6 +293,11 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
                 row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _none_for_nan(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return values with None for NaN, which equals nothing: both are cells without a value."""
+    return tuple(None if value != value else value for value in values)
 
 
 def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:

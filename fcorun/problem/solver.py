@@ -84,18 +84,19 @@ def minimize(
     psi, with the best intercept where each row has one prediction. (Of losses with a log link, the curvature at an
     intercept of 0 may be that at the best one times a million.) ``batch`` holds all rows and their weights in F. An
     iterate is certified if its duality gap is at most ``tolerance`` times the objective of the null model, or its
-    prox-gradient norm at most ``tolerance`` times that of the null model.
-    ``compiled`` are programs of the same problem. Call and consume this generator under ``jax.enable_x64(True)``.
+    prox-gradient norm at most ``tolerance`` times that of the null model. ``compiled`` are programs of the same
+    problem. Call and consume this generator under ``jax.enable_x64(True)``.
     """
     batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
     has_gap = has_duality_gap(problem, batch.x.shape[1])
     kind = "duality gap" if has_gap else "prox-gradient norm"
     strengths = numeric_fields(problem.regularizer)  # arguments, so that one compiled program serves all strengths
     advance, certify = compiled or compile_programs(problem, batch.x.shape[1])
-    longest = jnp.full((), 1e-10)  # 1 / the first step, which backtracking shortens at once
-    null_model, null_objective, _ = certify(strengths, problem.prox(problem.zeros(jnp.float64), 0.0), longest, batch)
+    lipschitz = jnp.full((), 1e-10)  # the first step is long, and backtracking shortens it at once
+    origin = problem.prox(problem.zeros(jnp.float64), 0.0)
+    null_model, null_objective, _ = certify(strengths, origin, lipschitz, batch)
     w = null_model if start is None else problem.prox(start, 0.0)
-    state = (w, w, jnp.ones(()), longest)
+    state = (w, w, jnp.ones(()), lipschitz)
     scale = abs(float(null_objective)) if has_gap else 0.0
     for iteration in range(0, max_iterations + STEPS_PER_CERTIFICATE, STEPS_PER_CERTIFICATE):
         check_interrupted()

@@ -54,8 +54,9 @@ def _make_null_fit(problem: Problem, features: int) -> Callable[[Batch], Vector]
     psi = problem.regularizer
     if has_one_output(problem, features) and not psi.has_free_features:
         zeros = problem.zeros(jnp.float64)
-        fit = jax.jit(lambda batch: fit_intercept(problem, zeros, batch))
-        return fit if "bias" in problem.shapes else lambda batch: zeros
+        if "bias" not in zeros:
+            return lambda batch: zeros
+        return jax.jit(lambda batch: fit_intercept(problem, zeros, batch))
     null_problem = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
     compiled = compile_programs(null_problem, features)
     # the intercept of a class without rows goes to minus infinity, and its fit is never certified

@@ -326,6 +326,13 @@ def metric_header(runs: RunTable, name: str) -> str:
     return header
 
 
+def best_marks_caption(runs: RunTable, metric: str, metrics: Iterable[str], *, has_ties: bool) -> str:
+    """Return the caption of a table of runs by a metric: the marks of best points, and the tail averages of metrics."""
+    of_each = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
+    ties = ", = those tied with it" if has_ties else ""
+    return f"* best point of each {of_each} by {metric}{ties}; {tail_caption(runs, metrics)}"
+
+
 def tail_caption(runs: RunTable, metrics: Iterable[str], has_band: bool = False) -> str:
     """Return the definition of these metrics' tail averages: over which rounds, with which cutoff."""
     tail, cutoff = runs.tail_rounds, runs.cutoff

@@ -80,8 +80,8 @@ class TableFitter:
             state = "done" if iterate.certified else "not certified"
             if not np.isfinite(iterate.objective):
                 state = "diverged"
-            no_messages = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
-            counters: dict[str, float] = {"round": iterate.iteration, **no_messages}
+            no_costs = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
+            counters: dict[str, float] = {"round": iterate.iteration, **no_costs}
             return ImputedFit({name: np.asarray(values) for name, values in iterate.w.items()}, state, counters)
 
     def _run(self, experiment: PreparedExperiment, data: FederatedData) -> ImputedFit:

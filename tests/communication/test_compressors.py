@@ -179,7 +179,7 @@ def test_what_is_exact_stays_exact_with_compression(name, feedback):
 
 @pytest.mark.slow
 def test_refusals():
-    with fails("clients of algo=local send nothing: leave uplink=topk out"):
+    with fails("algo=local trains no model for all clients that uploads would change: leave uplink=topk out"):
         prepare(small("algo=local", "uplink=topk"))
     with fails("algo=newton needs uploads as they are", "leave uplink=topk out"):
         prepare(small_for("newton", "uplink=topk"))

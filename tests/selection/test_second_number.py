@@ -129,6 +129,8 @@ def test_values_are_read_from_the_command():
     given = ["algo=fedavg", "reg.l1_ratio=0.5,0.1", "points=3", "out=2026_05"]
     options, overrides, folder = split_options(SelectOptions, given)
     assert folder == "2026_05"
+    with fails("out= names no folder: give out=DIR"):
+        split_options(SelectOptions, ["out="])
     assert options.second == {"reg.l1_ratio": [0.5, 0.1]}
     assert overrides == ["algo=fedavg", "reg.l1_ratio=0.1"]
 

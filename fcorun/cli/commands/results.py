@@ -18,13 +18,13 @@ from fcorun.reports.latex import format_best_latex
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs
 from fcorun.reports.run_table import RunTable, column_values
 from fcorun.reports.sweep_report import (
+    best_marks_caption,
     best_point_notes,
     describe_end,
     format_number,
     key_header,
     metric_header,
     print_full_width,
-    tail_caption,
     warn_unequal_rounds,
 )
 from fcorun.system.files import write_atomically
@@ -89,9 +89,7 @@ def _print_runs(runs: RunTable, metric: str | None, out: Console) -> None:
     if not measured:  # no run has come to its end
         return
     has_ties = runs.best_points(metric)["tied"].map(len).any()
-    tied = ", = those tied with it" if has_ties else ""
-    of_each = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
-    out.print(f"* best point of each {of_each} by {metric}{tied}; {tail_caption(runs, shown_metrics)}")
+    out.print(best_marks_caption(runs, metric, shown_metrics, has_ties=has_ties))
     for line in best_point_notes(runs, metric):
         out.print(escape(line))
 

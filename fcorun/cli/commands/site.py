@@ -221,7 +221,7 @@ class _WaitingNotice:
 
 
 def _output_folder(plan: Any, arguments: Any) -> Path:
-    """Return the folder of the record: ``out=DIR``, or one of the plan's own, or of its trial."""
+    """Return the folder of the record: ``out=DIR``, or outputs/sites/PLAN-DIGEST, and for a trial PLAN-DIGEST-trial."""
     outs = [text.removeprefix(_OUT) for text in arguments.rest if text.startswith(_OUT)]
     trial = "-trial" if arguments.step == "try" else ""
     return Path(outs[-1] if outs else f"outputs/sites/{arguments.plan.stem}-{plan.digest[:8]}{trial}")

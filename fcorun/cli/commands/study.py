@@ -80,6 +80,8 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
             raise UserError(f"'{text}' is not KEY=VALUE")
         if key == "out":
             out = re.sub(r"""^(['"])(.*)\1$""", r"\2", value)
+            if not out:
+                raise UserError("out= names no folder: give out=DIR")
             continue
         if key not in option_names:
             several = _read_several(text) if "second" in option_names else []

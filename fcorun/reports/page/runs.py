@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fcorun.metrics import is_baseline_row, structure_metrics
+from fcorun.metrics import structure_metrics
 from fcorun.records.formats import read_summary
 from fcorun.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
@@ -17,7 +17,7 @@ from fcorun.reports.page.elements import (
     table_cell,
 )
 from fcorun.reports.run_table import RunTable, column_values, is_number
-from fcorun.reports.sweep_report import STATUSES, describe_end, metric_header, tail_caption
+from fcorun.reports.sweep_report import STATUSES, best_marks_caption, describe_end, metric_header
 
 _MAX_VALUES = 5  # of a key, in a sentence
 _COSTS = ("seconds", "bytes_up", "bytes_down", "grad_evals")
@@ -132,18 +132,11 @@ def result_table(record: Record, runs: RunTable) -> str:
         if isinstance(best.get(name), dict):
             best_value, best_round = best[name].get("value"), best[name].get("round")
         rows.append([name, value, best_value, best_round, tail.get(name)])
-    headers = ["metric", "at the end", "best", "at round", _describe_tail(summary)]
-    if not headers[-1]:
-        headers, rows = headers[:-1], [row[:-1] for row in rows]
-    return html_table(headers, rows) if rows else ""
-
-
-def _describe_tail(summary: dict[str, Any]) -> str:
-    """Return the rounds of a run's tail averages in words, "" if the tail is the last value alone."""
-    if summary.get("stopped") or is_baseline_row({"bytes_up": 0} | summary):
-        return ""
+    headers = ["metric", "at the end", "best", "at round"]
     n_rounds = min(filter(None, (summary.get("tail_rounds"), summary.get("round"))), default=0)
-    return f"mean of the last {n_rounds} rounds" if n_rounds > 1 else ""
+    if n_rounds > 1 and not (summary.get("stopped") or runs.are_baselines().all()):
+        headers.append(f"mean of the last {n_rounds} rounds")
+    return html_table(headers, [row[: len(headers)] for row in rows]) if rows else ""
 
 
 def run_facts(runs: RunTable) -> str:
@@ -177,11 +170,7 @@ def runs_table(runs: RunTable, metric: str) -> str:
     keys = ["best", *settings, *metrics, *costs, "folder", "reason"]
     metric_headers = [" ".join(metric_header(runs, name).split()) for name in metrics]
     headers = ["best", *settings, *metric_headers, *costs, "folder", "reason"]
-    of_each = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
-    caption = f"* best point of each {of_each} by {metric}"
-    if "=" in marks.values():
-        caption += ", = tied with it"
-    caption += f"; {tail_caption(runs, metrics)}."
+    caption = best_marks_caption(runs, metric, metrics, has_ties="=" in marks.values()) + "."
     body = "\n".join(lines)
     content = f"<thead><tr>{sortable_headers(keys, headers)}</tr></thead><tbody>{body}</tbody>"
     return scrollable_table(content, "runs", caption)

@@ -178,7 +178,9 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
     if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
         return []
     if curve.is_baseline:
-        level = float(np.median([_value(rows[-1], name) for rows in curve.runs]))  # seeds differ in their iterations
+        level = float(
+            np.median([_metric_of(rows[-1], name) for rows in curve.runs])
+        )  # seeds differ in their iterations
         ax.axhline(level, label=f"{curve.label} (its solution)", **curve.style.line_kwargs)
         return [level]
     xs, low, median, high = _compute_band(curve, name, x)
@@ -197,11 +199,11 @@ def _compute_band(curve: Curve, name: str, x: str) -> tuple[np.ndarray, np.ndarr
     for rows in row_of_round:
         common = [rows[r] for r in rounds]
         xs.append(x_values(common, x, curve.plain_label))
-        values.append([_value(row, name) for row in common])
+        values.append([_metric_of(row, name) for row in common])
     low, median, high = seed_band(np.array(values))
     return np.median(xs, axis=0), low, median, high
 
 
-def _value(row: dict[str, float], name: str) -> float:
+def _metric_of(row: dict[str, float], name: str) -> float:
     """Return a metric of an evaluation; without personal models that of the shared model, NaN without either."""
     return row.get(name, row.get(global_name(name), np.nan))

@@ -33,9 +33,11 @@ def compose_candidates(compose: Compose, overrides: Sequence[str], options: Comp
     if "standardize" in data and data["standardize"] != "per_client":
         own_scale = [text for text in shared if _key(text) != "data.standardize"]
         configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
-    for name in (*options.method_names, LOCAL):
-        given = [text for text in common if name != LOCAL or _key(text).partition(".")[0] not in ("uplink", "downlink")]
-        configs[name] = compose([*given, f"algo={name}", *OWN_MODELS.get(name, ())])  # local training sends nothing
+    for name in options.method_names:
+        configs[name] = compose([*common, f"algo={name}", *OWN_MODELS.get(name, ())])
+    of_channels = [text for text in common if _key(text).partition(".")[0] in ("uplink", "downlink")]
+    of_local = [text for text in common if text not in of_channels]  # local training sends nothing
+    configs[LOCAL] = compose([*of_local, f"algo={LOCAL}", *OWN_MODELS.get(LOCAL, ())])
     return configs | {NEW_CLIENT: configs[SHARED]}
 
 

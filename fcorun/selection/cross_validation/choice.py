@@ -113,11 +113,10 @@ def stack_scores(fits: Mapping[str, PathFit], names: Sequence[str], metric: str)
 def drop_failed_refits(
     scores: Float[np.ndarray, "K P"], fits: Mapping[str, PathFit], subset: str
 ) -> Float[np.ndarray, "K P"]:
-    """Return scores, NaN where the fit of all rows that the chosen model is trained on diverged or does not exist.
+    """Return scores, NaN where the fit to all rows that the chosen model is trained on diverged or does not exist.
 
-    If all others diverged, too, their scores stay.
-
-    Relaxed coefficients may not exist. ``subset`` names the fit of these rows.
+    ``subset`` names the fit to these rows. Relaxed coefficients may not exist. If the fits at all values diverged, the
+    scores of the folds are returned as they are.
 
     Raises:
         UserError: each value lacks relaxed coefficients on some of the rows.
