@@ -270,9 +270,7 @@ def _contracts() -> str:
     lines += ["## Arguments of an algorithm's functions", ""]
     for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.vector.Vector"):
         lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
-    return joined(
-        [*lines, *documented("autoclass", "fcorun.algorithms.local_data.LocalData", ":members:", ":no-index:")]
-    )
+    return joined([*lines, *documented("autoclass", "fcorun.algorithms.base.LocalData", ":members:", ":no-index:")])
 
 
 def _home(name: str) -> str:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fcorun.mirror_maps import *  # noqa: F403
     from fcorun.objectives import *  # noqa: F403
     from fcorun.problem.problem import Problem as Problem
-    from fcorun.problem.vector import Vector as Vector
+    from fcorun.problem.problem import Vector as Vector
     from fcorun.regularizers import *  # noqa: F403
     from fcorun.runs.job import SweepWatcher as SweepWatcher
     from fcorun.runs.job import Watcher as Watcher
@@ -142,7 +142,7 @@ __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str):
     """Import a public name on its first use, so that ``fcorun --help`` does not wait for JAX."""
     if name == "__version__":
-        from fcorun.system.version import fcorun_version
+        from fcorun.system.machine import fcorun_version
 
         return fcorun_version()
     if name in _MODULES:

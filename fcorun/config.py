@@ -1,8 +1,4 @@
-"""From plain configuration values to checked objects.
-
-A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are
-its schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and root keys alike.
-"""
+"""From plain configuration values, or the arguments of a Python program, to checked objects."""
 
 import dataclasses
 import functools
@@ -15,11 +11,31 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Union
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
-from fcorun.folder_names import check_folder_name
 from fcorun.trust import import_trusted_module, import_user_module, is_free_to_import
+
+# Names that become names of folders.
+
+# Folders may be copied to systems that refuse these.
+_INVALID_FOLDER_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
+
+
+def check_folder_name(name: object, key: str) -> None:
+    """Raise UserError, naming ``key``, for a name that cannot be part of a folder's name on every system."""
+    if not isinstance(name, str) or not name or _INVALID_FOLDER_NAME.search(name):
+        raise UserError(
+            f"{key}={name} cannot be in a folder's name on every system: leave out <>:\"/\\|?*, dots and spaces at the "
+            "end, and names of devices such as con"
+        )
+
+
+# From plain configuration values to checked objects.
+#
+# A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are
+# its schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and root keys alike.
 
 # Marks in an annotation are conditions on the value, or one of these:
 # "or auto": the text auto is allowed, for a number that is computed before the run;
@@ -141,7 +157,7 @@ SECTIONS = {
         ("fcorun.communication.base.Topology",), default={"name": "star", "class": "fcorun.communication.star.Star"}
     ),
     **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.communication.base.Channel",), grid=True,
-        default_in_identity=False, default={"name": "identity", "class": "fcorun.communication.identity.Identity"})),
+        default_in_identity=False, default={"name": "identity", "class": "fcorun.communication.base.Identity"})),
     "clock": ConfigSection(("fcorun.clocks.base.Clock",), default_in_identity=False,
                            default={"name": "none", "class": "fcorun.clocks.none.NoClock"}),
     "tracker": ConfigSection(("fcorun.trackers.base.Tracker",), grid=False, in_identity=False,
@@ -398,3 +414,91 @@ def identity_fields(plugin: Any) -> dict[str, Any]:
             continue
         fields[field.name] = value
     return fields
+
+
+# Checks of the plug-ins that a Python program makes, as ``config.build`` checks those of a configuration.
+
+
+class CheckedObject:
+    """The common base of plug-ins, whose constructors name a field of a wrong type.
+
+    A ``__post_init__`` may compare fields without checking their types. A field with several values, for a sweep, is
+    left to the objects that the sweep makes, each with one of the values.
+    """
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if "__post_init__" in vars(cls):
+            cls.__post_init__ = _explain_wrong_types(vars(cls)["__post_init__"])  # type: ignore[attr-defined]
+
+
+def _explain_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a ``__post_init__`` that raises UserError where ``check`` fails on a field of the wrong type."""
+
+    @functools.wraps(check)
+    def call(plugin: Any) -> None:
+        try:
+            check(plugin)
+        except (TypeError, ValueError, AttributeError):
+            hints, marks = type_hints(type(plugin)), field_marks(type(plugin))
+            given = {}
+            for field in dataclasses.fields(plugin):
+                value = getattr(plugin, field.name)
+                if field.init and "in memory" not in marks[field.name] and not _is_auto(value):
+                    given[field.name] = value
+            if any(has_several_values(value, hints[name]) for name, value in given.items()):
+                return
+            for name, value in given.items():
+                check_value(to_plain_value(value), hints[name], f"{type(plugin).__name__}.{name}")
+            raise
+
+    return call
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == AUTO
+
+
+def has_several_values(value: Any, hint: Any) -> bool:
+    """Return whether a field of this type was given a list or an array of values."""
+    is_several = isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) == 1
+    return is_several and not takes_lists(hint)
+
+
+def takes_lists(hint: Any) -> bool:
+    """Return whether a list may be one value of a type."""
+    if get_origin(hint) is Annotated:
+        return takes_lists(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return any(map(takes_lists, get_args(hint)))
+    return hint is Any or get_origin(hint) is list
+
+
+def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
+    """Return a plug-in made in Python with every field checked, as ``build`` checks the values of a configuration.
+
+    Fields that are "auto" get the value of ``defaults``, by name, if there is one. Raises UserError for an object that
+    is no dataclass, for a value of the wrong type or out of range, and for a field that is still without a value.
+    """
+    cls = type(plugin)
+    if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
+        raise UserError(f"the class {cls.__name__} is no dataclass: write @dataclass(frozen=True) above it")
+    hints, marks = type_hints(cls), field_marks(cls)
+    values = {}
+    for field in dataclasses.fields(cls):
+        value = getattr(plugin, field.name)
+        if not field.init or "in memory" in marks[field.name]:
+            continue
+        if _is_auto(value) and defaults.get(field.name) is not None:
+            value = defaults[field.name]
+        if _is_auto(value) and not accepts_auto(hints[field.name]):
+            raise UserError(f"{section}: {field.name} has no value: give {cls.__name__}({field.name}=...)")
+        values[field.name] = check_value(to_plain_value(value), hints[field.name], f"{section}.{field.name}")
+    return dataclasses.replace(plugin, **values)
+
+
+def to_plain_value(value: Any) -> Any:
+    """Return numbers and arrays of NumPy as Python's, and other values as they are."""
+    if isinstance(value, (list, tuple)):
+        return [to_plain_value(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.communication import Topology
-from fcorun.communication.rounds import RoundOutcome, RoundState
+from fcorun.communication.base import RoundOutcome, RoundState
 from fcorun.config import Fraction
 from fcorun.errors import UserError
 

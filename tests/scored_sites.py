@@ -8,8 +8,7 @@ from helpers import composed
 from site_tables import frames, save
 
 from fcorun.experiment.prepare import prepare
-from fcorun.models.predictions import predict_splits
-from fcorun.models.scores import tabulate_scores
+from fcorun.models.predictions import predict_splits, tabulate_scores
 from fcorun.rows.rows import Rows
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Shaped, install_import_hook, jaxtyped
 typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))  # accepts 1 for 1.0
 
 # Modules whose functions are checked in every call.
-TABLES = ["fcorun.tables.partition", "fcorun.tables.scaling", "fcorun.tables.splits"]
-FUNCTIONS = [*TABLES, "fcorun.engine.evaluate", "fcorun.objectives.matmul"]
+TABLES = ["fcorun.tables.splits", "fcorun.tables.scaling", "fcorun.tables.splits"]
+FUNCTIONS = [*TABLES, "fcorun.engine.evaluate", "fcorun.objectives.base"]
 
 
 class OptionalOfRegularizers:

@@ -7,13 +7,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from fcorun.algorithms.base import Algorithm, LocalData, Traits
-from fcorun.algorithms.local_data import tree_bytes
+from fcorun.algorithms.base import Algorithm, LocalData, Traits, tree_bytes
 from fcorun.config import Count, Index, NonNegative
 from fcorun.problem.inner_solvers import StoppingRule
 from fcorun.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
 
 _MODEL_STOP = StoppingRule(10_000, 0.0, 1e-12)
 _DECREASE = 1e-4  # the share of the predicted decrease that Armijo's rule requires

@@ -1,4 +1,8 @@
-"""Base classes of algorithms: four pure functions that read like the box in the paper, and a few optional ones.
+"""The contract of an algorithm: four pure functions that read like the box in the paper, and a few optional ones.
+
+An algorithm gets a client's rows and minibatches as ``LocalData``, says in ``Traits`` with which problems, channels and
+topologies it may run, and derives from ``Algorithm``, or from ``TwoRates`` with one rate on the clients and one on the
+server.
 
 The YAML of an algorithm in conf/algo holds ``name``, ``class`` and a value for each field without a default. Pictures
 call the algorithm by its ``title``, or by its name without one.
@@ -6,18 +10,230 @@ call the algorithm by its ``title``, or by its name without one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self
 
+import jax
+import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
-from fcorun.algorithms.local_data import LocalData, PyTree, tree_bytes
-from fcorun.algorithms.traits import Traits
-from fcorun.config import AUTO, Count, Positive
+from fcorun.config import AUTO, AutoPositive, CheckedObject, Count, Positive, check_value, type_hints
+from fcorun.errors import UserError
 from fcorun.metrics import Metric
-from fcorun.object_checks import CheckedObject
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.operation_counts import apply_if
+from fcorun.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector, wrap_key
+
+# The data of a client in a round: rows, minibatches, random numbers, and the loops over local steps.
+
+PyTree = Any  # an array, or nested tuples and dicts of arrays
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """The data of one client in one round.
+
+    Attributes:
+        x, y: the rows of all clients, (N, d) and (N,).
+        rows: the row numbers of each local step's batch, (K, B); -1 pads a shorter batch. Empty with
+            ``full_batch_steps``.
+        weight, offset: of all rows, (N,), or None: factors with mean one in each client; terms added to predictions.
+        full_batch_steps: the number of local steps if each step takes all data, else None.
+        uneven_steps: True if this client may take fewer than K steps. A step without rows changes nothing.
+        whole: all data of the client as one batch.
+        frozen: True if the server's model is fixed; then the client's copy is fixed too, and nothing is uploaded.
+        client_number: the number of the client among all clients, counted from 0.
+        key_bits: the bits of ``key``.
+        shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    rows: jax.Array
+    dtype: Any
+    weight: jax.Array | None = None
+    offset: jax.Array | None = None
+    full_batch_steps: int | None = None
+    uneven_steps: bool = False
+    whole: Batch | Quadratic = None  # type: ignore[assignment]
+    frozen: bool = False
+    client_number: jax.Array | int = 0
+    key_bits: KeyBits = (0, 0)
+    shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def key(self) -> jax.Array:
+        """A key for ``jax.random``, for noise and stochastic rounding.
+
+        The key depends on the seed, the round (on a tree the round of the edge) and the client's name alone.
+        """
+        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key itself
+
+    @property
+    def client(self) -> jax.Array:
+        """The number of the client among all clients, counted from 0, an int32."""
+        return jnp.asarray(self.client_number, jnp.int32)
+
+    def repeat(self, count: Count | jax.Array, step: Callable[[PyTree], PyTree], start: PyTree) -> PyTree:
+        """Apply ``step`` to ``start`` ``count`` times; ``count`` may be traced."""
+        if isinstance(count, int):
+            return lax.scan(lambda value, _: (step(value), None), start, None, count)[0] if count else start
+        return lax.while_loop(lambda now: now[1] < count, lambda now: (step(now[0]), now[1] + 1), (start, 0))[0]
+
+    def geometric_steps(self, probability: jax.Array | float, draw: Literal[0, 1] = 0) -> jax.Array:
+        """Draw the number of steps up to a communication that follows each step with this probability.
+
+        ``draw`` chooses one of the round's ``shared_uniforms``.
+        """
+        below_one = 1 - jnp.finfo(self.dtype).epsneg  # rounding may turn a draw just below 1 into 1
+        uniform = jnp.minimum(self.shared_uniforms[draw], below_one)
+        return 1 + jnp.floor(jnp.log1p(-uniform) / jnp.log1p(-probability)).astype(jnp.int32)
+
+    def steps(
+        self, step: Callable[[PyTree, Any], PyTree], start: PyTree, count: Count | jax.Array | None = None
+    ) -> PyTree:
+        """Apply ``step(value, batch)`` to ``start`` for each of the client's K local steps.
+
+        ``count`` is another number of steps, which may be traced and may differ between clients. Fewer than K steps
+        take the first minibatches; more than K steps start again with the first minibatch.
+        """
+        if isinstance(count, int) and count < 0:
+            raise UserError(f"data.steps(..., count={count}): give a count of 0 or more")
+        if self.full_batch_steps is not None:
+            whole = self.whole
+            repeats = self.full_batch_steps if count is None else count
+            return self.repeat(repeats, lambda value: step(value, whole), start)
+        if count is not None:
+            batches = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
+
+            def numbered_step(state):
+                value, number = state
+                return step(value, self.batch(self.rows[number % batches])), number + 1
+
+            return self.repeat(count, numbered_step, (start, jnp.zeros((), jnp.int32)))[0]
+
+        def body(value, rows):
+            batch = self.batch(rows)
+            if self.uneven_steps:
+                return apply_if(rows[0] >= 0, lambda value: step(value, batch), value), None
+            return step(value, batch), None
+
+        return lax.scan(body, start, self.rows)[0]
+
+    def batch(self, rows: jax.Array) -> Batch:
+        """Return the rows of these numbers (B,) as a batch; entries of -1 are masked."""
+        mask = rows >= 0
+        indicator = mask.astype(self.dtype)
+        rows = jnp.maximum(rows, 0)
+        weight = indicator / jnp.maximum(indicator.sum(), 1)
+        if self.weight is not None:
+            weight = weight * self.weight[rows]
+        offset = None if self.offset is None else self.offset[rows]
+        return Batch(self.x[rows], self.y[rows], weight, mask, offset=offset)
+
+    def with_whole_data(self, rows: jax.Array) -> Self:
+        """Return a copy whose whole data are the rows of these numbers."""
+        return replace(self, whole=self.batch(rows)._replace(mask=None, full_passes=1))
+
+
+@dataclass(frozen=True)
+class RecordingLocalData(LocalData):
+    """Local data that record in ``accessed`` which random numbers are read, and whether the whole data are."""
+
+    accessed: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("key_bits", "shared_uniforms", "whole"):
+            self.accessed.add(name)
+        return super().__getattribute__(name)
+
+
+def tree_bytes(tree: PyTree) -> int:
+    """Return the bytes of all arrays of a pytree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+# Traits of algorithms, which decide with which problems, channels and topologies an algorithm may run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """The requirements and abilities of an algorithm. fcorun.experiment.prepare refuses every other combination.
+
+    Attributes:
+        needs: the optional methods of the regularizer that the algorithm calls. A regularizer without them is refused.
+        psi_sides: the sides that apply psi, of "client" and "server". Without any, psi is ignored, and the run says so.
+        mirrored: True if the algorithm works with mirror maps. Without it only the Euclidean map is accepted.
+        partial: True if the algorithm works with a cohort of some clients. Without it such a cohort is refused.
+        quadratic_losses: True if the theory needs least squares. Other objectives are refused.
+        proximal: True if clients minimise their own loss plus a further term, in closed form for least squares.
+        needs_strong_convexity: True if the algorithm needs strongly convex losses; known bounds are checked.
+        needs_convex_psi: True if the theory needs a convex psi; a psi that declares that it is not is refused.
+        deterministic: True if clients use all their data at once, ``data.whole``, instead of minibatches.
+        hierarchy: "some" if the algorithm also works with edges between clients and server, and on a graph of clients
+            without a server, because the mean of its states has a meaning; "only" if it needs edges; "graph" if it
+            needs a graph; "" if it needs a server.
+        restores_domain: True if ``root`` and ``output`` make a point of the domains of psi and h from any mean.
+        exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
+            (psi = 0), "composite" (any psi) or "" (none).
+        exact_with_one_step: the same, for rounds of one step of all clients with all their data.
+        robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
+        decays_to_zero: True if the output of a long run goes to 0.
+        shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
+            measured, unless ``start`` gives the model.
+        hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
+            "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
+        uploads: the meaning of an upload, which decides how a client may compress it: "updates" of the server's model;
+            "increments" of clients' states, whose sum the server keeps, so that nothing of them may be lost; "points"
+            or gradients, which do not vanish at the optimum; or "exact", numbers that must not be compressed.
+        feedback: the ``uplink.feedback`` that the method consists of; "" leaves the choice to the user.
+        growing_broadcasts: True if broadcasts grow with the rounds, and compressed ones never become exact.
+        multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
+        local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
+            positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
+        needs_bounded_domain: True if psi must bound every parameter. A free intercept is refused.
+        sublinear: True if the algorithm approaches the optimum, but too slowly to be ``exact``.
+        common_uploads: True if uploads follow from the rows alone and not from the numbers of a run, such as strengths,
+            and clients have no states. Sites then send one upload for all runs of a path.
+        reveals_personal: True if uploads determine a client's personal model, or nearly so. Where rows stay at their
+            sites, a plan says that the server can compute the model of a site's only client.
+        personal_psi: True if psi acts on the personal models, not on the model of all clients.
+    """
+
+    needs: tuple[str, ...] = ()
+    psi_sides: tuple[Literal["client", "server"], ...] = ("client", "server")
+    mirrored: bool = False
+    partial: bool = True
+    quadratic_losses: bool = False
+    proximal: bool = False
+    needs_strong_convexity: bool = False
+    needs_convex_psi: bool = False
+    deterministic: bool = False
+    hierarchy: Literal["some", "only", "graph", ""] = ""
+    restores_domain: bool = False
+    exact: Literal["smooth", "composite", ""] = ""
+    exact_with_one_step: Literal["smooth", "composite", ""] = ""
+    robust_to_uneven_steps: bool = False
+    decays_to_zero: bool = False
+    shared_model: bool = True
+    hessian: Literal["linear model", "constant", ""] = ""
+    uploads: Literal["updates", "increments", "points", "exact"] = "updates"
+    feedback: Literal["ef21", "diana", ""] = ""
+    growing_broadcasts: bool = False
+    multiplies_means: bool = False
+    local_fits: bool = False
+    needs_bounded_domain: bool = False
+    sublinear: bool = False
+    common_uploads: bool = False
+    reveals_personal: bool = False
+    personal_psi: bool = False
+
+    def __post_init__(self):
+        for name, hint in type_hints(Traits).items():
+            check_value(getattr(self, name), hint, f"traits.{name}")
+
+
+# Base classes of algorithms: four pure functions that read like the box in the paper, and a few optional ones.
 
 __all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
 
@@ -324,3 +540,67 @@ class Baseline(Method, ABC):
     @abstractmethod
     def select_rows(self, offsets) -> slice:
         """Return the rows to solve for, among the rows of all clients: client m has offsets[m]:offsets[m + 1]."""
+
+
+# Base class of algorithms with one rate on the clients and one on the server.
+
+MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the longest stable step; our choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoRateAlgorithm(Algorithm):
+    """An algorithm of K local steps of ``client_lr`` whose server moves by ``server_lr`` times the mean of the steps.
+
+    A round moves F by a step of K eta_c eta_s. "auto" makes this step 1 / L, with L the curvature of F, or of any
+    client for cohorts of some clients. For K = 1 the rates are eta_c = 1 / L and eta_s = 1: (dual) gradient descent.
+    For K > 1, eta_c is a tenth of 1 / (K L_m), with L_m the largest curvature of a client, and eta_s compensates.
+    Theorem 1 of Karimireddy et al. (SCAFFOLD, ICML 2020) bounds the drift of FedAvg by the square of K eta_c alone, so
+    that a small eta_c leads near the optimum if all clients take equally many steps. Otherwise clients with more steps
+    weigh more, whatever the rates (Wang et al., FedNova, NeurIPS 2020).
+
+    With minibatches, L is the expected smoothness of the rows that a round draws. Theorem 3.1 of Gower et al. (SGD:
+    general analysis and improved rates, ICML 2019) allows a step of half of 1 / L. With reg.applied_by=client,
+    the server takes the mean of the clients, eta_s = 1.
+
+    Attributes:
+        client_lr: eta_c; "auto" as above, and at most one over the curvature of any minibatch.
+        server_lr: eta_s; "auto" as above, and 1 where eta_c is a number.
+    """
+
+    client_lr: AutoPositive = AUTO
+    server_lr: AutoPositive = AUTO
+
+    @property
+    def curvature_alternatives(self):
+        return [f"a value for algo.{name}" for name in self.auto_fields if name != "server_lr"]
+
+    def auto(self, constants):
+        return auto_rates(self.client_lr, self.server_lr, constants)
+
+
+def auto_rates(
+    client_lr: float | str, server_lr: float | str, constants: ProblemConstants, server_gain: float = 1.0
+) -> dict[str, float]:
+    """Return values for the rates that are "auto".
+
+    ``server_gain`` is the factor by which the server moves farther in the long run, by momentum for example.
+    """
+    if not isinstance(client_lr, str):
+        return {"server_lr": 1 / server_gain}
+    if not isinstance(server_lr, str):
+        return {"client_lr": auto_client_lr(constants, server_lr * server_gain)}
+    if constants.local_steps == 1 or constants.psi_on_clients_only:
+        return {"client_lr": auto_client_lr(constants), "server_lr": 1 / server_gain}
+    steps = constants.local_steps
+    client = min(MAX_DRIFT / (steps * constants.client_smoothness), 1 / constants.smoothness)
+    smoothness = constants.expected_smoothness(constants.cohort_smoothness)
+    return {"client_lr": client, "server_lr": 1 / (steps * client * smoothness * server_gain)}
+
+
+def auto_client_lr(constants: ProblemConstants, server_lr: float = 1.0) -> float:
+    """Return the rate of the clients that makes a round, with ``server_lr`` on the server, a step of 1 / L."""
+    steps = constants.local_steps
+    if steps == 1:  # all clients start from one point, so that none drifts
+        return 1 / (server_lr * constants.expected_smoothness(constants.cohort_smoothness))
+    smoothness = constants.expected_smoothness(constants.client_smoothness)
+    return min(1 / (steps * server_lr * smoothness), 1 / constants.smoothness)

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from fcorun.algorithms.base import Algorithm, Traits
+from fcorun.algorithms.base import Algorithm, Traits, TwoRateAlgorithm
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedmid import FedMiD
-from fcorun.algorithms.two_rates import TwoRateAlgorithm
 from fcorun.config import AUTO, AutoPositive, NonNegative
 
 SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}

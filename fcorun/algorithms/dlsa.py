@@ -9,7 +9,7 @@ from fcorun.algorithms.base import Traits
 from fcorun.algorithms.local_fit import LocalFitAlgorithm
 from fcorun.problem.inner_solvers import StoppingRule
 from fcorun.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 from fcorun.regularizers.none import NoRegularizer
 
 _STOP = StoppingRule(10_000, 0.0, 1e-12)  # of the server's solver

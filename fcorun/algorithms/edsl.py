@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Traits
-from fcorun.algorithms.local_data import tree_bytes
+from fcorun.algorithms.base import Traits, tree_bytes
 from fcorun.algorithms.shifted import ShiftedAlgorithm
 from fcorun.config import AUTO, AutoNonNegative, Index
 

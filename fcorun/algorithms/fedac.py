@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.algorithms.two_rates import auto_client_lr
+from fcorun.algorithms.base import Algorithm, Traits, auto_client_lr
 from fcorun.config import AUTO, AutoPositive
 
 

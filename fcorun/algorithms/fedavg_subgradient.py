@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits
-from fcorun.algorithms.two_rates import TwoRateAlgorithm
+from fcorun.algorithms.base import Traits, TwoRateAlgorithm
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Traits
-from fcorun.algorithms.two_rates import TwoRateAlgorithm
+from fcorun.algorithms.base import Traits, TwoRateAlgorithm
 
 
 @dataclass(frozen=True)

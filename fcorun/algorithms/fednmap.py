@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.algorithms.two_rates import auto_client_lr
+from fcorun.algorithms.base import Algorithm, Traits, auto_client_lr
 from fcorun.config import AUTO, AutoPositive, Positive
 
 

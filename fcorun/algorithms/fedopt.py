@@ -6,9 +6,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import ProblemConstants, PyTree, Traits
+from fcorun.algorithms.base import ProblemConstants, PyTree, Traits, auto_client_lr, auto_rates
 from fcorun.algorithms.fedavg import FedAvg
-from fcorun.algorithms.two_rates import auto_client_lr, auto_rates
 from fcorun.config import AUTO, Decay, Positive
 
 

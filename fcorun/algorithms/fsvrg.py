@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits
+from fcorun.algorithms.base import Traits, auto_client_lr
 from fcorun.algorithms.mean_gradient import MeanGradientAlgorithm
-from fcorun.algorithms.two_rates import auto_client_lr
 from fcorun.config import AUTO, AutoPositive
 
 

@@ -10,8 +10,7 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, LocalData, PyTree
 from fcorun.config import Count, NonNegative
 from fcorun.problem import inner_solvers
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from fcorun.algorithms.base import LocalData, Traits
-from fcorun.algorithms.local_data import tree_bytes
+from fcorun.algorithms.base import LocalData, Traits, tree_bytes
 from fcorun.algorithms.local_fit import LocalFitAlgorithm
 from fcorun.metrics import Metric
 from fcorun.problem.penalized_quadratic import hessian, invert_positive
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Problem, Vector
 
 
 @dataclass(frozen=True)

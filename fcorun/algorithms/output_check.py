@@ -12,8 +12,7 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, LocalData, PyTree
 from fcorun.errors import UserError, find_user_line
 from fcorun.problem.operation_counts import count_operations
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
 
 _CLIENT_STATE = "the state that each client stores (None for no state)"
 _ARGUMENTS = {

@@ -10,9 +10,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.config import AUTO, AutoPositive, Count, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.problem import inner_solvers
-from fcorun.problem.problem import Problem
-from fcorun.problem.quadratic import Quadratic
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Quadratic, Vector
 
 Real = jax.Array | float
 

@@ -9,9 +9,7 @@ import jax
 from fcorun.algorithms.base import Algorithm, LocalData, ProblemConstants
 from fcorun.config import Count, NonNegative
 from fcorun.problem import inner_solvers
-from fcorun.problem.problem import Problem
-from fcorun.problem.quadratic import Quadratic
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Quadratic, Vector
 
 Real = jax.Array | float
 

@@ -9,8 +9,7 @@ from fcorun.algorithms.base import LocalData
 from fcorun.algorithms.mean_gradient import MeanGradientAlgorithm
 from fcorun.config import Count, NonNegative
 from fcorun.problem import inner_solvers
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
 
 Real = jax.Array | float
 _SMALLEST_CONVEXITY = 1e-4  # of the smoothness, for the momentum of the inner solver

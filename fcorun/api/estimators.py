@@ -16,12 +16,11 @@ from fcorun.api.experiment import Experiment
 from fcorun.api.fit import choose_strength, fit_to_tolerance
 from fcorun.api.messages import PythonNames
 from fcorun.api.rows import Task, from_arrays
-from fcorun.config import Count, check_value
+from fcorun.config import Count, check_value, to_plain_value
 from fcorun.datasets.base import Dataset
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.models.forward import class_probabilities, compute_predictions, expected_targets
-from fcorun.object_checks import to_plain_value
 from fcorun.objectives.base import LinearModel, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic

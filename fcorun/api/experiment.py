@@ -1,36 +1,264 @@
 """An experiment made of objects: what ``fcorun algo=... data=...`` composes from names."""
 
+import dataclasses
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.api.arguments import check_configuration, check_folder, check_watcher
-from fcorun.api.combinations import combine, name_keys
-from fcorun.api.messages import PythonNames, names_of_configuration, names_of_experiment, python_errors
-from fcorun.api.objects import objects_of_config, prepare_objects
+from fcorun.api.messages import (
+    SECTION_OF_ARGUMENT,
+    PythonNames,
+    check_axes,
+    check_configuration,
+    check_folder,
+    check_watcher,
+    describe_type,
+    names_of_configuration,
+    names_of_experiment,
+    python_errors,
+)
 from fcorun.clocks.base import Clock
 from fcorun.communication.base import Channel, Topology
-from fcorun.config import AUTO, CurveAxis, FigureStyle, build, import_classes
+from fcorun.config import (
+    AUTO,
+    SECTIONS,
+    CurveAxis,
+    FigureStyle,
+    Settings,
+    build,
+    build_plugin,
+    check_plugin,
+    has_several_values,
+    import_classes,
+    to_plain_value,
+    type_hints,
+)
+from fcorun.configuration.defaults import compose_for_objects
 from fcorun.datasets.base import Dataset
-from fcorun.errors import UserError
+from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import check_metric
+from fcorun.experiment.prepare import (
+    STRENGTH_OF_DATA,
+    build_plugins,
+    check_metric,
+    prepare_plugins,
+    read_labels,
+    split_settings,
+)
+from fcorun.experiment.requirements import explain_ignored_batch_size
 from fcorun.mirror_maps.base import MirrorMap
-from fcorun.object_checks import to_plain_value
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 from fcorun.runs.job import SweepWatcher, Watcher
 from fcorun.runs.run import run_experiments
 from fcorun.trackers.base import Tracker
 
-if TYPE_CHECKING:  # a method imports what it alone needs: the command waits for none of these
+if TYPE_CHECKING:
     from fcorun.api.record import RunRecord
     from fcorun.api.sweep import Sweep
     from fcorun.selection.cross_validation.options import Selection
     from fcorun.selection.stability.options import StabilityResult
+
+
+# The combinations of an experiment's arguments, and of fields of these, that have several values.
+
+
+def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the description and the arguments of each combination of values.
+
+    Args:
+        arguments: the arguments of an Experiment, of which some, or some fields of them, are lists of values.
+        axes: further lists of values, by the name of an argument, "seed", or of its field, "algorithm.client_lr".
+
+    Raises UserError for axes that name no argument or field, and for lists without a value.
+    """
+    check_axes(axes)
+    arguments = dict(arguments)
+    field_axes: dict[str, dict[str, Sequence[Any]]] = {}
+    for name, values in axes.items():
+        argument, _, field_name = name.partition(".")
+        if argument not in arguments:
+            owners = [owner for owner, value in arguments.items() if argument in _field_names(value)]
+            suggestion = f"did you mean '{owners[0]}.{argument}'?" if owners else suggest_name(argument, arguments)
+            raise UserError(f"axes: an experiment has no argument '{argument}': {suggestion}")
+        if field_name:
+            _check_field(arguments[argument], argument, field_name)
+            field_axes.setdefault(argument, {})[field_name] = values
+        else:
+            arguments[argument] = list(values)
+    variants = []
+    for name, value in arguments.items():
+        if name in SECTION_OF_ARGUMENT:
+            variants.append(_expand_plugins(name, value, field_axes.get(name, {})))
+        else:
+            variants.append(_expand_setting(name, value))
+    combinations = []
+    for combination in itertools.product(*variants):
+        text = " ".join(part for part, _ in combination if part)
+        values = [value for _, value in combination]
+        combinations.append((text, dict(zip(arguments, values, strict=True))))
+    return combinations
+
+
+def _check_field(value: Any, argument: str, field_name: str) -> None:
+    """Raise UserError if no object of an argument has a field of this name."""
+    if argument not in SECTION_OF_ARGUMENT:
+        raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
+    if value is None:
+        raise UserError(f"axes: {argument} has no object with the field {field_name}: give one to the experiment")
+    known = _field_names(value)
+    if field_name not in known:
+        raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
+
+
+def _field_names(value: Any) -> set[str]:
+    """Return the names of the fields of an object, or of several."""
+    names = set()
+    for plugin in value if isinstance(value, (list, tuple)) else [value]:
+        if dataclasses.is_dataclass(plugin):
+            names |= {field.name for field in dataclasses.fields(plugin)}
+    return names
+
+
+def _expand_setting(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return the description and the value of each value of a setting; one value has no description."""
+    if not has_several_values(value, type_hints(Settings)[name]):
+        return [("", value)]
+    values = to_plain_value(_listed(value, name))
+    return [(f"{name}={item}" if len(values) > 1 else "", item) for item in values]
+
+
+def _expand_plugins(name: str, value: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    """Return the description and the object of each combination of the objects of an argument and their fields."""
+    plugins = _listed(value, name) if isinstance(value, (list, tuple)) else [value]
+    section = SECTION_OF_ARGUMENT[name]
+    variants = []
+    for plugin in plugins:
+        label = f"{section}={type(plugin).__name__.lower()}" if len(plugins) > 1 else ""
+        for text, variant in _expand_fields(section, plugin, axes):
+            variants.append((f"{label} {text}".strip(), variant))
+    return variants
+
+
+def _expand_fields(section: str, plugin: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    """Return the description and a copy of a plug-in for each combination of its fields that have several values.
+
+    A field of ``axes`` that the plug-in lacks is left out, as the command leaves out keys that an algorithm lacks.
+    """
+    if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
+        return [("", plugin)]
+    hints = type_hints(type(plugin))
+    values_of_field = {}
+    for field in dataclasses.fields(plugin):
+        value = axes.get(field.name, getattr(plugin, field.name))
+        if field.init and (field.name in axes or has_several_values(value, hints[field.name])):
+            values_of_field[field.name] = to_plain_value(_listed(value, f"{section}.{field.name}"))
+    variants = []
+    for values in itertools.product(*values_of_field.values()):
+        changes = dict(zip(values_of_field, values, strict=True))
+        text = " ".join(f"{section}.{name}={value}" for name, value in changes.items())
+        variants.append((text, dataclasses.replace(plugin, **changes) if changes else plugin))
+    return variants
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    """Return several values as a list. Raises UserError for none."""
+    if not len(values):
+        raise UserError(f"{name} has no values: give at least one")
+    return list(values)
+
+
+def name_keys(second: Mapping[str, Sequence[float]] | None) -> dict[str, list[float]] | None:
+    """Return the values of a number by its key, {"reg.l1_ratio": [0.1]}, given its argument, "regularizer.l1_ratio"."""
+    if second is None:
+        return None
+    check_axes(second)
+    named = {}
+    for path, values in second.items():
+        argument, _, field_name = path.partition(".")
+        named[f"{SECTION_OF_ARGUMENT.get(argument, argument)}.{field_name}"] = list(values)
+    return named
+
+
+# The two ways to the objects of an experiment, and the way from these to one that is checked and complete.
+
+
+def objects_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the Experiment of a configuration: its objects, its root keys, and ``defaults``.
+
+    Raises UserError for what is wrong with the configuration itself, and not with objects that do not fit each other.
+    """
+    settings = build(Settings, split_settings(config))
+    plugins = build_plugins(config)
+    defaults = dict(config)
+    for section, plugin in plugins.items():
+        values = config.get(section) or SECTIONS[section].default or {}
+        defaults[section] = {**values, "class": _class_path(plugin)}  # a file may name a class as its package does
+    arguments = {name: plugins[section] for name, section in SECTION_OF_ARGUMENT.items()}
+    return vars(settings) | arguments | {"defaults": defaults}
+
+
+def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
+    """Return the experiment of the arguments of an Experiment, with every field resolved and checked.
+
+    Raises UserError as ``Experiment.prepared``.
+    """
+    plugins: dict[str, Any] = {}
+    for name, section in SECTION_OF_ARGUMENT.items():
+        plugin = arguments[name]
+        if plugin is None and name not in ("algorithm", "data"):
+            continue
+        if not isinstance(plugin, SECTIONS[section].base_classes):
+            base_names = " or ".join(cls.__name__ for cls in SECTIONS[section].base_classes)
+            if isinstance(plugin, type):
+                raise UserError(
+                    f"{name} is {describe_type(plugin)}: give an object of the class, {plugin.__name__}(...)"
+                )
+            advice = "give an object of such a class"
+            if name == "data":
+                advice = "from_frame makes one of a DataFrame, and from_arrays of arrays"
+            raise UserError(f"{name} is {describe_type(plugin)}, and no {base_names}: {advice}")
+        plugins[section] = plugin
+    if "objective" in plugins:
+        plugins["data"] = plugins["data"].for_tasks(plugins["objective"].tasks)
+    config = arguments["defaults"] or compose_for_objects(plugins)
+    labels = {}
+    for section in SECTIONS:
+        values = dict(config.get(section) or SECTIONS[section].default or {})
+        plugin = plugins.get(section)
+        if plugin is None:
+            plugins[section] = build_plugin(section, values)
+        elif values.get("class") == _class_path(plugin):
+            if section == "reg" and getattr(plugin, "relative", None) is not None:
+                if plugin.strength not in (AUTO, STRENGTH_OF_DATA):
+                    raise UserError("relative sets the strength: give relative or strength, not both")
+                values = values | {"strength": STRENGTH_OF_DATA}
+            plugins[section] = check_plugin(plugin, values, section)
+        else:  # a class without a configuration file
+            plugins[section] = check_plugin(plugin, {}, section)
+            from fcorun.datasets.in_memory import InMemoryTable
+
+            name = plugin.path if isinstance(plugin, InMemoryTable) else type(plugin).__name__.lower()
+            labels[section] = {"name": name, "title": type(plugin).__name__}
+            continue
+        labels[section] = read_labels(values)
+    values = split_settings(config)
+    for field in dataclasses.fields(Settings):
+        value = arguments.get(field.name, AUTO)
+        if not (isinstance(value, str) and value == AUTO):
+            values[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
+    settings = build(Settings, values)
+    experiment = prepare_plugins(plugins, labels, settings)
+    return replace(experiment, settings_warning=explain_ignored_batch_size(config, settings, experiment))
+
+
+def _class_path(plugin: Any) -> str:
+    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
+
 
 T = TypeVar("T")
 OneOrSeveral = T | Sequence[T]
@@ -136,7 +364,7 @@ class Experiment:
     save_personal: bool | Literal["auto"] = AUTO
     force: bool | Literal["auto"] = AUTO
     debug: bool | Literal["auto"] = AUTO
-    defaults: Mapping[str, Any] | None = field(default=None, repr=False)
+    defaults: Mapping[str, Any] | None = dataclasses.field(default=None, repr=False)
 
     @classmethod
     @python_errors(names_of_configuration)

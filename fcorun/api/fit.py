@@ -10,14 +10,12 @@ import numpy as np
 from fcorun.config import numeric_fields
 from fcorun.errors import UserError
 from fcorun.experiment import build
-from fcorun.experiment.convergence import RELATIVE_CHANGE
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
+from fcorun.experiment.optimality_gap import gather_rows, resolve_strength
 from fcorun.experiment.prepare import replace_plugins
-from fcorun.experiment.reference import gather_rows, resolve_strength
 from fcorun.problem import solver
-from fcorun.problem.duality_gap import has_duality_gap
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Problem, Vector
+from fcorun.problem.solver import has_duality_gap
 from fcorun.regularizers.base import Regularizer
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection

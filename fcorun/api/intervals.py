@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fcorun.api.arguments import check_folder
+from fcorun.api.messages import check_folder
 from fcorun.models.inference_table import COLUMNS, InferenceTable
 from fcorun.system.files import write_atomically
 

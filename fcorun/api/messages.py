@@ -1,18 +1,23 @@
-"""Messages for a Python program: the options of the command become arguments, and its choices objects.
+"""Arguments of the Python interface: their checks, and messages about them.
 
 All of fcorun names options as the command does: algo.client_lr=null, reg=none, force=true. Where a message leaves
 fcorun for a Python program, these are algorithm.client_lr=None, regularizer=NoRegularizer(), force=True.
 """
 
 import functools
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from fcorun.config import SECTIONS, Settings, type_hints
 from fcorun.configuration.expressions import find_expression, format_literal
 from fcorun.errors import UserError, is_command
+
+if TYPE_CHECKING:
+    from fcorun.runs.job import Watcher
+
 
 # the argument of Experiment that stands for each section of a configuration
 ARGUMENTS = {
@@ -247,3 +252,57 @@ def names_of_record(record: Any) -> PythonNames:
 def names_of_configuration(_: Any) -> PythonNames:
     """Return the names for a configuration of plain values."""
     return PythonNames(has_sections=True)
+
+
+# Checks of the arguments that every function of the Python interface takes alike.
+
+
+def check_folder(folder: Any, argument: str = "folder") -> None:
+    """Raise UserError for a folder that is neither a path nor None."""
+    if not isinstance(folder, (str, os.PathLike, type(None))):
+        raise UserError(f"{argument} is {describe_type(folder)}: give a path, a text or a pathlib.Path")
+
+
+def check_watcher(watch: Any, base_class: "type[Watcher]") -> None:
+    """Raise UserError for callbacks that are neither of the base class nor None."""
+    if watch is not None and not isinstance(watch, base_class):
+        name = base_class.__name__
+        raise UserError(
+            f"watch is {describe_type(watch)}: give an object of a class that is derived from fcorun.{name}"
+        )
+
+
+def check_configuration(config: Any, argument: str = "config") -> None:
+    """Raise UserError for a configuration that is no mapping."""
+    if not isinstance(config, Mapping):
+        raise UserError(f"{argument} is {describe_type(config)}: give a mapping, as fcorun.compose returns")
+
+
+def check_list(values: Any, argument: str, advice: str) -> None:
+    """Raise UserError, which ends with ``advice``, for values that are no list, tuple or array."""
+    is_list = isinstance(values, Sequence) or getattr(values, "ndim", 0) == 1
+    if not is_list or isinstance(values, (str, bytes)):
+        raise UserError(f"{argument} is {describe_type(values)}: {advice}")
+
+
+def check_axes(axes: Any) -> None:
+    """Raise UserError for axes that are no mapping of names to lists of values."""
+    if not isinstance(axes, Mapping):
+        raise UserError(f"axes is {describe_type(axes)}: give a mapping of names to lists of values")
+    for name, values in axes.items():
+        if not isinstance(name, str):
+            raise UserError(f"axes has the name {name!r}: give a text")
+        check_list(values, f"axes[{name!r}]", "give a list of values")
+        if not len(values):
+            raise UserError(f"axes[{name!r}] has no values: give at least one")
+
+
+def describe_type(value: Any) -> str:
+    """Return the type of a value in words.
+
+    >>> describe_type(3), describe_type(None), describe_type(int)
+    ('of type int', 'None', 'the class int')
+    """
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"

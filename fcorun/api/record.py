@@ -9,9 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcorun.api.arguments import check_folder, describe_type
 from fcorun.api.intervals import Intervals
-from fcorun.api.messages import names_of_configuration, names_of_record, python_errors
+from fcorun.api.messages import check_folder, describe_type, names_of_configuration, names_of_record, python_errors
 from fcorun.api.progress import ExperimentWarning
 from fcorun.config import CurveAxis, build
 from fcorun.datasets.base import Dataset

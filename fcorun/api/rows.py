@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hint
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fcorun.api.arguments import describe_type
-from fcorun.api.messages import COLUMN_ARGUMENTS, PythonNames, python_errors
+from fcorun.api.messages import COLUMN_ARGUMENTS, PythonNames, describe_type, python_errors
+from fcorun.config import check_folder_name, check_plugin, to_plain_value
 from fcorun.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.errors import UserError, suggest_name
-from fcorun.folder_names import check_folder_name
-from fcorun.object_checks import check_plugin, to_plain_value
 from fcorun.tables.columns import names_as_text
-from fcorun.tables.fit_encoding import MissingPolicy
+from fcorun.tables.encoding import MissingPolicy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fcorun.api.arguments import check_axes, check_configuration, check_folder, check_list, check_watcher
 from fcorun.api.experiment import Experiment
-from fcorun.api.messages import names_of_configuration, python_errors
+from fcorun.api.messages import (
+    check_axes,
+    check_configuration,
+    check_folder,
+    check_list,
+    check_watcher,
+    names_of_configuration,
+    python_errors,
+)
 from fcorun.api.record import RunRecord
 from fcorun.config import locate
 from fcorun.errors import UserError, suggest_name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fcorun.api.arguments import check_folder
+from fcorun.api.messages import check_folder
 from fcorun.api.record import RunRecord
 from fcorun.errors import UserError
 from fcorun.records.record import load_records

@@ -13,12 +13,10 @@ from fcorun.checks import algorithms
 from fcorun.checks.check import Check, require, require_close, require_finite
 from fcorun.checks.problems import engine_of, snapshots
 from fcorun.clocks.base import Clock
-from fcorun.communication.base import Channel, Topology
-from fcorun.communication.rounds import MessageBytes
+from fcorun.communication.base import Channel, MessageBytes, Topology
 from fcorun.config import numeric_fields
 from fcorun.configuration.search_path import find_choices
-from fcorun.engine.engine import Engine
-from fcorun.engine.estimates import estimate_traffic, message_bytes
+from fcorun.engine.engine import Engine, estimate_traffic, message_bytes
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 

@@ -14,8 +14,7 @@ from jax.flatten_util import ravel_pytree
 from fcorun.checks.check import Check, require, require_at_least, require_at_most, require_close
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import LinearModel, Objective
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.regularizers.l1 import L1
 
 CLASSES = {"regression": 0, "survival": 0, "binary": 2, "multiclass": 3}  # the number of classes of each task

@@ -8,7 +8,7 @@ from fcorun.errors import HostLost, WriteError, describe_error, escape_controls
 
 def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error as one line; return the exit code. With debug=true in ``arguments``, print its traceback too."""
-    from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
+    from fcorun.configuration.compose import describe_hydra_error, is_user_error
 
     debug = "debug=true" in arguments or "debug=True" in arguments
     if debug:

@@ -28,15 +28,15 @@ from fcorun.configuration.compose import (
     compose_config,
     compose_with_defaults,
     initialize_hydra,
+    normalize_overrides,
+    override_key,
     register_resolvers,
     resolve_settings,
     to_plain_values,
 )
-from fcorun.configuration.overrides import normalize_overrides, override_key
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import UserError, command_errors
-from fcorun.system.background_import import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES
-from fcorun.system.helper_process import HelperProcess
+from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
 from fcorun.system.interruption import interruptible_at_once
 
 if TYPE_CHECKING:
@@ -239,8 +239,7 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
     Args:
         arguments: the command line, which must be the same on all hosts but for the keys of the host itself.
     """
-    from fcorun.system.cluster import resolve_hosts
-    from fcorun.system.hosts import current_hosts
+    from fcorun.system.hosts import current_hosts, resolve_hosts
 
     options = resolve_hosts(hosts)
     if options is None or current_hosts():
@@ -269,8 +268,8 @@ def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules:
 
     Errors are left to the preparation of the run.
     """
-    from fcorun.datasets.loading import begin_to_load
-    from fcorun.system.cluster import resolve_hosts
+    from fcorun.datasets.base import begin_to_load
+    from fcorun.system.hosts import resolve_hosts
 
     with suppress(UserError):
         if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
@@ -290,8 +289,8 @@ def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
 def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str], helper: HelperProcess) -> None:
     """Run an experiment into a folder, its pictures drawn by ``helper``; with ``dry_run``, print what would be done."""
     from fcorun.cli.console import Console
-    from fcorun.records.folder import RunFolder
-    from fcorun.runs.batching import check_devices
+    from fcorun.records.record import RunFolder
+    from fcorun.runs.batch import check_devices
     from fcorun.runs.run import run_experiments
     from fcorun.system.machine import set_up_jax
 
@@ -350,7 +349,7 @@ def run_points(
     from fcorun.reports.page.write import write_report
     from fcorun.runs.sweep import run_sweep
     from fcorun.runs.sweep_points import SweepOptions, tail_value
-    from fcorun.system.cluster import require_single_host
+    from fcorun.system.hosts import require_single_host
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()

@@ -42,7 +42,7 @@ def main() -> None:
 def _run_command(command_line: list[str]) -> None:
     config_dir, arguments = _split_config_dir(command_line)
     if arguments == ["--version"]:
-        from fcorun.system.version import fcorun_version
+        from fcorun.system.machine import fcorun_version
 
         print(f"fcorun {fcorun_version()}")
         return
@@ -71,7 +71,7 @@ def _run_command(command_line: list[str]) -> None:
                 _print_help()
                 return
             from fcorun.cli.hydra_app import compose_and_run
-            from fcorun.configuration.overrides import normalize_overrides, translate_folder
+            from fcorun.configuration.compose import normalize_overrides, translate_folder
 
             arguments = normalize_overrides(translate_folder(arguments))
             if not is_completing:

@@ -8,8 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from numpy import ndarray
 
-from fcorun.config import Positive
-from fcorun.object_checks import CheckedObject
+from fcorun.config import CheckedObject, Positive
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.clocks.none import NoClock
-from fcorun.communication.base import Topology
-from fcorun.communication.rounds import RoundOutcome, RoundState
+from fcorun.communication.base import RoundOutcome, RoundState, Topology
 from fcorun.config import Count, NonNegative
 from fcorun.errors import UserError
 

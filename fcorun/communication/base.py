@@ -1,20 +1,98 @@
-"""Base classes of topologies and channels, and the parts of a round that a topology puts together."""
+"""Base classes of topologies and channels, and what a topology gets, puts together and returns in a round.
+
+A channel is what happens to a message on its way; ``Identity`` changes nothing. ``Channels`` are those of a run, of
+uploads and of broadcasts.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.algorithms.local_data import PyTree
-from fcorun.communication.rounds import MessageBytes, RoundDraws, RoundOutcome, RoundState
-from fcorun.config import Settings
+from fcorun.algorithms.base import Algorithm, PyTree, Traits
+from fcorun.config import CheckedObject, Settings
 from fcorun.errors import UserError
 from fcorun.metrics import Metric
-from fcorun.object_checks import CheckedObject
+
+# Draws, states and bytes of a round, as a topology gets and returns them.
+
+
+class RoundDraws(NamedTuple):
+    """The random draws of a round. With ``edge_rounds`` each has one more leading axis, the rounds of an edge.
+
+    Attributes:
+        rows: the rows of each client's batches, (S, K, B).
+        keys: the bits of a random key for each client, (S, 2).
+        shared_uniforms: two uniform numbers for all clients, (2,).
+        server_key: the bits of a random key for the server, (2,), or None where nothing reads the key.
+        links: the part of the links that ``Topology.draw_links`` draws for this round, or None.
+    """
+
+    rows: jax.Array
+    keys: jax.Array
+    shared_uniforms: jax.Array
+    server_key: jax.Array | None = None
+    links: PyTree = None
+
+
+class RoundState(NamedTuple):
+    """The states before or after a round.
+
+    Attributes:
+        server: the state of the topology: by default the server's state.
+        memory: the memory of the uplink at the receivers of uploads, of the downlink at the server, and of the uplink
+            at edges if they send by it, in this order.
+        clients: the state of each client of the cohort, and the memory of the channel there, with a leading axis S.
+    """
+
+    server: PyTree
+    memory: PyTree
+    clients: PyTree
+
+
+class RoundOutcome(NamedTuple):
+    """The result of a round.
+
+    Attributes:
+        client_work: the work of each client, (S, 3).
+        server_work: the work of the server and of edges, (3,).
+    """
+
+    state: RoundState
+    client_work: jax.Array
+    server_work: jax.Array
+
+
+class MessageBytes(NamedTuple):
+    """The bytes of messages.
+
+    Attributes:
+        uploads: of a client's upload in each exchange of a round.
+        broadcasts: of what a client receives in each exchange of a round.
+        edge_upload: of an edge's upload.
+        edge_broadcast: of what an edge receives from the root.
+        idle_clients: the clients of a cohort that do not communicate in the last exchange.
+    """
+
+    uploads: tuple[int, ...]
+    broadcasts: tuple[int, ...]
+    edge_upload: int = 0
+    edge_broadcast: int = 0
+    idle_clients: int = 0
+
+    def bytes_up(self, cohort_size: int) -> int:
+        """Return the bytes that a cohort sends in a round."""
+        return cohort_size * sum(self.uploads) - self.idle_clients * self.uploads[-1]
+
+    def bytes_down(self, cohort_size: int) -> int:
+        """Return the bytes that a cohort receives in a round."""
+        return cohort_size * sum(self.broadcasts) - self.idle_clients * self.broadcasts[-1]
+
+
+# Base classes of topologies and channels, and the parts of a round that a topology puts together.
 
 
 class Exchange(Protocol):
@@ -156,7 +234,7 @@ class Topology(CheckedObject, ABC):
         bytes_depend_on_cohort: False if all cohorts of one size send equally many bytes.
         has_downlink: True if broadcasts pass the downlink.
         file_field: the field that may name a file, of which ``sources`` returns a digest.
-        declared_metrics: declarations of the metrics of its nodes, in the order of ``fcorun.engine.node_metrics``.
+        declared_metrics: declarations of the metrics of its nodes, in the order of ``fcorun.engine.evaluate``.
     """
 
     source: ClassVar[str]
@@ -364,3 +442,54 @@ class Channel(CheckedObject, ABC):
     def counted_bytes(self, memory: PyTree) -> int:
         """Return the bytes that a downlink has counted in its memory, beside those of ``upload_bytes``."""
         return 0
+
+
+# The channel that changes nothing.
+
+
+@dataclass(frozen=True)
+class Identity(Channel):
+    """A channel that delivers messages unchanged."""
+
+    source = "textbook"
+
+    def check_downlink(self, plugins, names, settings):
+        return  # the base class refuses; an unchanged message breaks nothing
+
+    def send(self, upload, memory, key):
+        return upload, memory
+
+
+# The channels of a run: the ways of uploads and of broadcasts, and what they remember.
+
+
+class Channels(NamedTuple):
+    """The uplink and the downlink of a run."""
+
+    uplink: Channel
+    downlink: Channel
+
+    @property
+    def has_downlink(self) -> bool:
+        """True if broadcasts pass a channel that is not the identity."""
+        return not isinstance(self.downlink, Identity)
+
+    @property
+    def needs_server_key(self) -> bool:
+        """True if a channel reads a random key of the server."""
+        return type(self.uplink).receive is not Channel.receive or self.has_downlink
+
+    def with_numbers(self, numbers: Mapping[str, Mapping[str, Any]]) -> "Channels":
+        """Return the channels with other numbers, by section and field."""
+        return Channels(*(replace(channel, **numbers.get(name, {})) for name, channel in self._asdict().items()))
+
+    def client_memory(self, uploads: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        """Return the memory of the uplink at each client, for each exchange of a round."""
+        return tuple(self.uplink.client_memory(upload) for upload in uploads)
+
+    def server_memory(self, uploads: tuple[PyTree, ...], broadcasts: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        """Return the memory at the server: of the uplink for each exchange, then of the downlink for each exchange."""
+        memory = tuple(self.uplink.server_memory(upload) for upload in uploads)
+        if not self.has_downlink:
+            return memory
+        return memory + tuple(self.downlink.client_memory(broadcast) for broadcast in broadcasts)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.gossip import GossipAlgorithm
-from fcorun.communication.base import Channel, Topology
+from fcorun.communication.base import Channel, Identity, RoundOutcome, RoundState, Topology
 from fcorun.communication.graph_links import (
     complete_edges,
     draw_mixing,
@@ -26,8 +26,6 @@ from fcorun.communication.graph_links import (
     ring_edges,
     torus_edges,
 )
-from fcorun.communication.identity import Identity
-from fcorun.communication.rounds import RoundOutcome, RoundState
 from fcorun.config import Fraction, Index
 from fcorun.errors import UserError
 from fcorun.metrics import Metric

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from fcorun.communication.base import Topology
-from fcorun.communication.rounds import RoundOutcome, RoundState
+from fcorun.communication.base import RoundOutcome, RoundState, Topology
 
 
 @dataclass(frozen=True)

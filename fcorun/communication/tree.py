@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.communication.base import Channel, Topology
-from fcorun.communication.rounds import RoundOutcome, RoundState
+from fcorun.communication.base import Channel, RoundOutcome, RoundState, Topology
 from fcorun.config import Count, Index
 from fcorun.errors import UserError
 

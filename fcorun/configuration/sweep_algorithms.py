@@ -7,8 +7,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 
-from fcorun.configuration.compose import compose_config
-from fcorun.configuration.overrides import normalize_overrides, split_overrides
+from fcorun.configuration.compose import compose_config, normalize_overrides, split_overrides
 from fcorun.configuration.search_path import find_choices, read_yaml
 
 

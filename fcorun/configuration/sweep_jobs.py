@@ -9,10 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fcorun.config import GRID_SECTIONS, build_plugin, import_classes
-from fcorun.configuration.hydra_errors import find_unknown_key
-from fcorun.configuration.overrides import override_key
+from fcorun.configuration.compose import find_unknown_key, override_key
 from fcorun.errors import UserError
-from fcorun.experiment.convergence import IGNORES_PSI
+from fcorun.experiment.experiment import IGNORES_PSI
 
 ComposeFunction = Callable[[list[str]], DictConfig]  # raises what Hydra raises
 

@@ -1,25 +1,71 @@
-"""The data of all clients, and the base class of data sets."""
+"""The data of all clients, the base class of data sets, and the loading of data sets."""
 
 import dataclasses
 import hashlib
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from fcorun.config import identity_fields
-from fcorun.datasets.voxel_grid import VoxelGrid
-from fcorun.errors import UserError
-from fcorun.object_checks import CheckedObject
+from fcorun.config import CheckedObject, identity_fields
+from fcorun.errors import UserError, first_line
 from fcorun.plugin_code import code_identifier
 from fcorun.rows.host_matrix import balance_clients
 from fcorun.rows.rows import Rows
+from fcorun.system.files import Keyed
+from fcorun.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.tables.encoding import Encoding
 from fcorun.tables.labels import Labels, label_features
-from fcorun.tables.subset_encoding import TrainingCells
+from fcorun.tables.scaling import TrainingCells
+
+# The positions of features that are voxels of images.
+
+
+@dataclass(frozen=True, eq=False)
+class VoxelGrid:
+    """The voxels in a mask, in nilearn's order, that of ``mask.nonzero()``; each voxel is a feature.
+
+    Attributes:
+        mask: True for voxels that are features, shape (X, Y, Z).
+        affine: the map from the indices of a voxel to millimetres, shape (4, 4).
+    """
+
+    mask: Bool[np.ndarray, "X Y Z"]
+    affine: Float[np.ndarray, "4 4"]
+
+    @property
+    def n_voxels(self) -> int:
+        """Return the number of voxels in the mask, d."""
+        return int(self.mask.sum())
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return each voxel's name, made of its indices in the image: voxel 12 30 22."""
+        return tuple(f"voxel {i} {j} {k}" for i, j, k in np.argwhere(self.mask).tolist())
+
+    def to_image(self, values: np.ndarray) -> np.ndarray:
+        """Return values (d,) as an image (X, Y, Z), or values (d, k) as k images (X, Y, Z, k); 0 outside the mask."""
+        out = np.zeros((*self.mask.shape, *values.shape[1:]), np.float32)
+        out[self.mask] = values
+        return out
+
+    def neighbours(self) -> Int[np.ndarray, "d 6"]:
+        """Return the numbers of the voxels that share a face with each voxel; d for neighbours outside the mask."""
+        numbers = np.full(np.add(self.mask.shape, 2), self.n_voxels)  # padded by one voxel on every side
+        numbers[1:-1, 1:-1, 1:-1][self.mask] = np.arange(self.n_voxels)
+        positions = np.argwhere(self.mask) + 1
+        steps = np.concatenate([np.eye(3, dtype=int), -np.eye(3, dtype=int)])
+        return np.stack([numbers[tuple((positions + step).T)] for step in steps], axis=1)
+
+
+# The data of all clients, and the base class of data sets.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -286,3 +332,45 @@ def shard_for_host(data: FederatedData, host: int, n_hosts: int, in_memory: bool
         test = dataclasses.replace(test, x=np.asarray(test.x))
     train = train.shard(train.offsets[host_offsets], host, in_memory)
     return dataclasses.replace(data, train=train, validation=validation, test=test)
+
+
+# The loading of data sets, each once in a process, and for generated rows while JAX is still being imported.
+
+_LOADING = threading.Lock()  # held while data are loaded: who needs the same data waits for them
+
+
+def load_dataset(dataset: Dataset, fingerprint: str, memory: float | None, host: int, n_hosts: int) -> FederatedData:
+    """Load one shard of a data set. The next call for the same data returns the same object.
+
+    Raises UserError if the data cannot be loaded, or do not fit into memory.
+    """
+    request = Keyed(f"{fingerprint} {dataset}", (dataset, memory))
+    with _LOADING:
+        return _load_once(request, host, n_hosts)
+
+
+def begin_to_load(dataset: Dataset, memory: float | None) -> None:
+    """Begin to load a whole data set in the background, if loading it is computation alone.
+
+    NumPy's random generators do not hold Python's lock. An error is raised by the call of ``load_dataset`` that needs
+    the data.
+    """
+
+    def load() -> None:
+        with suppress(UserError):
+            load_dataset(dataset, dataset.fingerprint(), memory, 0, 1)
+
+    if dataset.is_generated:
+        threading.Thread(target=load, daemon=True).start()
+
+
+@lru_cache(maxsize=2)
+def _load_once(request: Keyed[tuple[Dataset, float | None]], shard: int, n_shards: int) -> FederatedData:
+    dataset, memory = request.value
+    needed, description = dataset.memory_needed()
+    check_memory(needed / n_shards, free_host_memory(), memory, description)
+    try:
+        data = dataset.load() if n_shards == 1 else dataset.load_shard(shard, n_shards)
+        return data.validate()
+    except MemoryError as error:
+        raise UserError(f"the data do not fit into memory ({first_line(error)}); {REDUCE_HINT}") from error

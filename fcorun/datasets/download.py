@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fcorun.system.cache import cache_dir
+from fcorun.system.files import cache_dir
 
 RETRIES = 2
 TIMEOUT = 30.0  # seconds without a byte

@@ -17,7 +17,7 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.rows.host_matrix import allocate
 from fcorun.rows.rows import Rows
-from fcorun.system.cache import cache_dir
+from fcorun.system.files import cache_dir
 
 PIXELS = 28 * 28
 DIGEST_BYTES, DIGEST_PIECES = 1 << 20, 16  # length and number of the pieces of a file that are digested

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.voxel_grid import VoxelGrid
+from fcorun.datasets.base import VoxelGrid
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
-from fcorun.system.cache import cache_dir
-from fcorun.system.files import write_atomically
+from fcorun.system.files import cache_dir, write_atomically
 from fcorun.tables import array_files
 
 # a warning for splits of a client's images that were standardized together

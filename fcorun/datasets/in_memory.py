@@ -10,10 +10,9 @@ import numpy as np
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError
-from fcorun.tables.column_files import ParsedTable
-from fcorun.tables.column_roles import ParsedRows
+from fcorun.tables.columns import ParsedRows
 from fcorun.tables.encoding import Column, Encoding
-from fcorun.tables.readers import parse_columns
+from fcorun.tables.readers import ParsedTable, parse_columns
 from fcorun.tables.splits import attach_groups_and_splits
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Index, PathOption
-from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.base import Dataset, FederatedData, VoxelGrid
 from fcorun.datasets.images import (
     RUN_DEPENDENCE,
     check_same_grid,
@@ -25,13 +25,10 @@ from fcorun.datasets.images import (
     unreadable_error,
 )
 from fcorun.datasets.table import Table
-from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError, suggest_name
-from fcorun.tables.column_files import detect_separator
-from fcorun.tables.column_roles import ParsedRows
-from fcorun.tables.columns import parse_numbers
+from fcorun.tables.columns import ParsedRows, parse_numbers
 from fcorun.tables.data_warnings import abbreviate, warn_similar_names
-from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file
+from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
 from fcorun.tables.splits import attach_groups_and_splits
 
 Names = list[str]

@@ -9,7 +9,7 @@ from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError
 from fcorun.rows.away_sites import AwayRule
-from fcorun.tables.fit_encoding import MissingPolicy
+from fcorun.tables.encoding import MissingPolicy
 
 _NOT_OF_TABLE = (  # options that data=table does not have
     *("classes", "ranges", "fold_names", "by_site", "away", "away_seconds", "least_sites"),

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Shaped
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.rows import renumber_clients
-from fcorun.tables.scaling import Scaling, standardize_per_client
-from fcorun.tables.subset_encoding import TrainingCells
+from fcorun.tables.scaling import Scaling, TrainingCells, standardize_per_client
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def take_subset(
 ) -> RowSubset:
     """Return the subset of the rows ``train``, validated on the rows ``validation``.
 
-    Missing values are filled, and levels known, by the rows ``train`` alone (``fcorun.tables.subset_encoding``).
+    Missing values are filled, and levels known, by the rows ``train`` alone (``fcorun.tables.scaling``).
     Where the data set standardized its features, ``restandardize`` standardizes them anew by the rows ``train``: the
     scale of held-out rows must not be known. Raises UserError for a column without a value in these rows.
     """

@@ -20,10 +20,10 @@ from fcorun.tables.array_files import (
     stays_on_disk,
 )
 from fcorun.tables.client_differences import warn_client_differences
-from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
-from fcorun.tables.columns import ColumnKind, infer_kinds
+from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, infer_kinds, take_weight_and_offset
 from fcorun.tables.data_warnings import (
     abbreviate,
+    compare_gaps,
     describe_positive_class,
     warn_constant_features,
     warn_missing_codes,
@@ -32,22 +32,28 @@ from fcorun.tables.data_warnings import (
     warn_similar_names,
     warn_suspicious_columns,
 )
-from fcorun.tables.encoding import ENCODING_FILE, Encoding, encode_targets, order_classes, read_encoding
-from fcorun.tables.fit_encoding import ClientRows, MissingPolicy, encode
+from fcorun.tables.encoding import (
+    ENCODING_FILE,
+    ClientRows,
+    Encoding,
+    MissingPolicy,
+    encode,
+    encode_targets,
+    order_classes,
+    read_encoding,
+)
 from fcorun.tables.label_file import assign_roles, read_label_file
-from fcorun.tables.missing_by_outcome import compare_gaps
-from fcorun.tables.partition import assign_clients
 from fcorun.tables.readers import detect_ending, find_file, read_table
-from fcorun.tables.scaling import Scaling, standardize
+from fcorun.tables.scaling import Scaling, TrainingCells, standardize
 from fcorun.tables.splits import (
     DEFAULT_VALIDATION,
     HoldOut,
+    assign_clients,
     attach_groups_and_splits,
     check_groups_and_folds,
     summarize_groups,
     warn_groups_across_clients,
 )
-from fcorun.tables.subset_encoding import TrainingCells
 from fcorun.tables.survival import read_signed_times
 
 ColumnName = Annotated[str | None, "default outside identity"]
@@ -60,13 +66,13 @@ class Table(Dataset):
 
     Attributes:
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
-            (a .csv may have semicolons and decimal commas: see ``fcorun.tables.column_files``); a .npz file of X
+            (a .csv may have semicolons and decimal commas: see ``fcorun.tables.readers``); a .npz file of X
             (N, d), y (N,) and, optionally, client (N,) and boolean validation and test (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be compressed (.gz, .bz2).
             An HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
         target: the column to predict; required for files with named columns, and refused for others.
         client: the column that names the client of a row. None: ``partition`` assigns the rows.
-        partition: see ``fcorun.tables.partition``; only for files that name no clients.
+        partition: see ``fcorun.tables.splits``; only for files that name no clients.
         clients: the number of clients of the partition.
         alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
         event: a column of 1 for an event at the time that ``target`` gives, and 0 for a row that is censored then; no
@@ -80,7 +86,7 @@ class Table(Dataset):
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data standardized "pooled", whose mean and deviation are applied.
         seed: the seed of the partition and of the held-out rows.
-        missing: the treatment of gaps in the features, see ``fcorun.tables.fit_encoding.fit_encoding``.
+        missing: the treatment of gaps in the features, see ``fcorun.tables.encoding.fit_encoding``.
         ignore: columns that are no features.
         only: the columns that are features, to the exclusion of all others. None: all columns.
         encoding: a record whose encoding is applied, for new clients: columns found by name, levels and fills. A run

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fcorun.clocks.base import ClientSpeeds
-from fcorun.engine import streams
+from fcorun.engine import random_streams
 
 _TIMES = 7  # the stream of random numbers, beside those of ``fcorun.engine.schedule``
 
@@ -37,7 +37,7 @@ class ClientTimes:
             return seconds
         from scipy.special import ndtri  # takes long to import, and few runs have a clock
 
-        uniform = streams.draw_uniforms(streams.stream_states(_TIMES, seed, numbers, keys), 1)[:, 0]
+        uniform = random_streams.draw_uniforms(random_streams.stream_states(_TIMES, seed, numbers, keys), 1)[:, 0]
         return seconds * np.exp(self.speeds.variation * ndtri(uniform + 2.0**-54))
 
     def message_seconds(self, clients: np.ndarray, n_bytes: int) -> np.ndarray:

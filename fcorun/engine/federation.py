@@ -19,29 +19,22 @@ import numpy as np
 from jax import lax
 
 from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.communication.base import Channel, Topology
-from fcorun.communication.channels import Channels
-from fcorun.communication.identity import Identity
-from fcorun.communication.rounds import RoundDraws, RoundState
+from fcorun.communication.base import Channel, Channels, Identity, RoundDraws, RoundState, Topology
 from fcorun.communication.star import Star
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import (
+    CohortLayout,
     DeviceRows,
     SubsetView,
     precompute_losses,
     rows_to_device,
     whole_row_indices,
 )
-from fcorun.engine.clients import CohortFunction, looped
-from fcorun.engine.cohort_layout import CohortLayout
-from fcorun.engine.devices import SINGLE_DEVICE, Devices, vmap_runs
-from fcorun.engine.evaluate import Evaluation, personal_models
-from fcorun.engine.node_metrics import measure_nodes
-from fcorun.engine.round import Round, commit, copy_tree
+from fcorun.engine.clients import SINGLE_DEVICE, CohortFunction, Devices, looped, vmap_runs
+from fcorun.engine.evaluate import Evaluation, measure_nodes, personal_models
+from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
 from fcorun.engine.schedule import START, Rounds, Schedule
-from fcorun.engine.traffic import MessageShapes, trace_message_shapes
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
 

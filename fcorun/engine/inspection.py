@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.core import Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
-from fcorun.algorithms.local_data import LocalData
+from fcorun.algorithms.base import LocalData
 from fcorun.engine.arrays import first_row
 from fcorun.engine.federation import Federation
 from fcorun.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line

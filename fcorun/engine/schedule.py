@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcorun.engine import streams
+from fcorun.engine import random_streams
 from fcorun.engine.client_times import Arrivals, ClientTimes, order_arrivals
 
 START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY = range(7)  # the streams of a run
@@ -119,11 +119,11 @@ class Schedule:
 
     @cached_property
     def _stored_keys(self) -> np.ndarray:
-        return streams.client_keys(self.names or range(len(self.sizes)))
+        return random_streams.client_keys(self.names or range(len(self.sizes)))
 
     def client_keys(self, clients: np.ndarray) -> np.ndarray:
         """Return the keys that identify these clients, (N,), in their random streams."""
-        return streams.client_keys(clients) if self.generated_clients else self._stored_keys[clients]
+        return random_streams.client_keys(clients) if self.generated_clients else self._stored_keys[clients]
 
     @property
     def cohort_size(self) -> int:
@@ -204,13 +204,13 @@ class Schedule:
             numbers = self._number_edge_rounds(numbers)
             clients = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
         rows, keys = self._draw_batches(clients, np.broadcast_to(numbers[..., None], clients.shape))
-        shared_states = streams.stream_states(_SHARED, self.seed, numbers.ravel())
+        shared_states = random_streams.stream_states(_SHARED, self.seed, numbers.ravel())
         return Rounds(
             cohort=cohorts.astype(np.int32),
             rows=rows,
             weights=weights.astype(np.float32 if self.client_weights is None else np.float64),  # counts are exact
             cohort_share=cohort_share,
-            shared_uniforms=streams.draw_uniforms(shared_states, 2).reshape(*numbers.shape, 2),
+            shared_uniforms=random_streams.draw_uniforms(shared_states, 2).reshape(*numbers.shape, 2),
             keys=keys,
         )
 
@@ -243,10 +243,10 @@ class Schedule:
         """Draw the rows of the batches of each client (...) in its round, and the bits of its key."""
         shape, clients, numbers = clients.shape, clients.ravel(), numbers.ravel()
         client_keys = self.client_keys(clients)
-        keys = streams.stream_states(_KEY, self.seed, numbers, client_keys).view(np.uint32).reshape(*shape, 2)
+        keys = random_streams.stream_states(_KEY, self.seed, numbers, client_keys).view(np.uint32).reshape(*shape, 2)
         if self.full_batch_steps:
             return np.empty((*shape, 0), np.int32), keys
-        states = streams.stream_states(_BATCHES, self.seed, numbers, client_keys)
+        states = random_streams.stream_states(_BATCHES, self.seed, numbers, client_keys)
         sizes = self.sizes[clients]
         rows = np.full((len(clients), int(self.steps.max()), self.max_batch), -1, np.int32)
         for size in np.unique(sizes):  # clients of one size together, as many as stay in the cache
@@ -324,10 +324,10 @@ class Schedule:
         per_epoch = -(-count // self.max_batch)
         epochs = -(-steps // per_epoch)
         rows = np.full((len(states), epochs, per_epoch * self.max_batch), -1)
-        rows[..., :count] = streams.draw_permutations(states, epochs, count) + offsets[:, None, None]
+        rows[..., :count] = random_streams.draw_permutations(states, epochs, count) + offsets[:, None, None]
         return rows.reshape(len(states), epochs * per_epoch, self.max_batch)[:, :steps]
 
 
 def _key_bits(stream: int, seed: int, numbers: np.ndarray) -> np.ndarray:
     """Return the bits of a random key for each of these rounds (...), uint32 (..., 2)."""
-    return streams.stream_states(stream, seed, numbers.ravel()).view(np.uint32).reshape(*numbers.shape, 2)
+    return random_streams.stream_states(stream, seed, numbers.ravel()).view(np.uint32).reshape(*numbers.shape, 2)

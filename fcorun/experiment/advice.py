@@ -8,12 +8,12 @@ import numpy as np
 from fcorun import algorithms
 from fcorun.algorithms.base import Algorithm, RunConditions
 from fcorun.algorithms.gossip import GossipAlgorithm
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule
-from fcorun.experiment.client_links import takes_mean_of_all
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.requirements import takes_mean_of_all
 from fcorun.regularizers.none import NoRegularizer
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from fcorun.algorithms.base import Baseline, Traits
 from fcorun.clocks.none import NoClock
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.communication.star import Star
 from fcorun.config import (
     IDENTITY_SECTIONS,
@@ -23,14 +23,16 @@ from fcorun.config import (
     type_hints,
 )
 from fcorun.errors import UnknownMetric, UserError, suggest_name
-from fcorun.experiment.convergence import RELATIVE_CHANGE
-from fcorun.experiment.convexity import check_convex_psi, check_optimum
-from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.full_batches import full_batch_settings
-from fcorun.experiment.imputed import check_imputations
-from fcorun.experiment.relaxed import check_relax
-from fcorun.experiment.required_psi import check_required_psi
-from fcorun.experiment.simulated_time import check_clock
+from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
+from fcorun.experiment.requirements import (
+    check_clock,
+    check_convex_psi,
+    check_imputations,
+    check_optimum,
+    check_relax,
+    check_required_psi,
+    full_batch_settings,
+)
 from fcorun.metrics import (
     CATALOGUE,
     COUNTERS,
@@ -43,7 +45,7 @@ from fcorun.metrics import (
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
-from fcorun.problem.duality_gap import explain_missing_conjugate
+from fcorun.problem.solver import explain_missing_conjugate
 from fcorun.regularizers.base import Regularizer
 
 STRENGTH_OF_DATA = 0.0  # a placeholder in a regularizer with ``relative``, whose strength follows from the data

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.engine.remote.certificate import REFERENCE, CertificateRequests
-from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
+from fcorun.problem.solver import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.interruption import check_interrupted
 

@@ -13,15 +13,14 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.convexity import are_convex
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import compile_solver
-from fcorun.experiment.reference import gather_rows
+from fcorun.experiment.optimality_gap import compile_solver, gather_rows
+from fcorun.experiment.requirements import are_convex
 from fcorun.objectives.base import is_linear_model
 from fcorun.problem import solver
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.cache import Keyed
+from fcorun.system.files import Keyed
 
 STEPS = solver.STEPS_PER_CERTIFICATE
 SMALL_MOVEMENT = 0.02  # relative to the largest coefficient: a smaller movement counts as standing still

@@ -11,8 +11,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.problem.problem import Problem
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Problem, Vector
 from fcorun.records.record import Record
 from fcorun.tables.scaling import Scaling
 

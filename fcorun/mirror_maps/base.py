@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax
 from jaxtyping import Array, Float
 
-from fcorun.object_checks import CheckedObject
+from fcorun.config import CheckedObject
 from fcorun.regularizers.base import Real, Regularizer
 from fcorun.regularizers.none import NoRegularizer
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from fcorun.experiment.decision_threshold import SENSITIVITY, YOUDEN, ThresholdRule
+from fcorun.experiment.classifiers import SENSITIVITY, YOUDEN, ThresholdRule
 from fcorun.models.auc_interval import EDGES
 from fcorun.models.forward import class_probabilities
 from fcorun.objectives.base import Objective

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, count_flagged
-from fcorun.models.prediction_file import OUT_OF_FOLD
-from fcorun.models.predictions import Predictions
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, count_flagged
+from fcorun.models.predictions import OUT_OF_FOLD, Predictions
 from fcorun.records.formats import csv_text
 
 MAX_CLIENTS = 50  # with curves of their own

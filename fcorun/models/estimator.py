@@ -8,9 +8,9 @@ import numpy as np
 
 from fcorun.config import build_plugin, locate
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.models.forward import expected_targets
-from fcorun.models.prediction_file import PERSONAL, SHARED
+from fcorun.models.predictions import PERSONAL, SHARED
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.cox import Cox
 from fcorun.objectives.gamma import Gamma

@@ -16,8 +16,7 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.system.random_streams import random_stream
 from fcorun.tables.data_warnings import abbreviate
 from fcorun.tables.encoding import Column
-from fcorun.tables.scaling import reciprocal_or_zero
-from fcorun.tables.subset_encoding import TrainingCells
+from fcorun.tables.scaling import TrainingCells, reciprocal_or_zero
 
 _MAX_LEVELS = 10  # of a column of text with gaps
 _MAX_CLIENTS = 50  # with an intercept of their own in each model

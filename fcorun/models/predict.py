@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.coefficients import personal_only
 from fcorun.models.estimator import clients_with_personal_models, load_model, read_threshold
 from fcorun.models.survival import survival_probabilities
 from fcorun.records.record import Record
-from fcorun.tables.column_roles import PREDICTION_COLUMNS
+from fcorun.tables.columns import PREDICTION_COLUMNS
 from fcorun.tables.data_warnings import abbreviate, describe_rows, find_spelling
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.tables.readers import require_finite_numbers

@@ -1,13 +1,14 @@
-"""Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out."""
+"""Predictions for held-out rows, the threshold between two classes that they give, and their scores by client."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.models.forward import (
     Arrays,
     class_probabilities,
@@ -16,10 +17,21 @@ from fcorun.models.forward import (
     expected_targets,
     predict_by_client,
 )
-from fcorun.models.prediction_file import PERSONAL, SHARED, TRAIN
+from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
+from fcorun.models.survival import score_survival
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import columns_csv
 from fcorun.rows.rows import Rows
+
+# Names and limits of predictions.csv, for those who write the file and those who read it.
+
+PREDICTIONS_FILE = "predictions.csv"
+MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
+SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
+TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
+
+
+# Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -255,3 +267,125 @@ def _tabulate_probabilities(predictions: Predictions, order: np.ndarray, labels:
         return {"positive": [labels[1]] * len(order), "probability": predictions.probability[order].tolist()}
     by_class = predictions.expected[order].T.tolist()
     return {f"probability_{label}": values for label, values in zip(labels, by_class, strict=True)}
+
+
+# The threshold between two classes of each model of a run, chosen by a rule on held-out rows.
+
+_MODELS = {SHARED: "the shared model", PERSONAL: "the personal models"}
+_ROWS = {"validation": "validation rows", "out_of_fold": "rows out of fold"}
+
+
+@dataclass(frozen=True)
+class ChosenThresholds:
+    """The thresholds of the models of a run.
+
+    Attributes:
+        rule: the rule as ``threshold`` gives it.
+        chosen_on: the set of rows that the rule was applied to, "" for a number.
+        values: the threshold by model: shared, personal.
+        warnings: a sentence each.
+    """
+
+    rule: float | str
+    chosen_on: str
+    values: dict[str, float]
+    warnings: tuple[str, ...] = ()
+
+    def apply(self, predictions: Sequence[Predictions]) -> list[Predictions]:
+        """Return the predictions with the threshold of their model."""
+        return [replace(p, threshold=self.values.get(p.model, DEFAULT_THRESHOLD)) for p in predictions]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the section ``threshold`` of summary.json and selection.json."""
+        return {"rule": self.rule, "chosen_on": self.chosen_on, **self.values, "warnings": list(self.warnings)}
+
+
+def fix_thresholds(text: float | str) -> ChosenThresholds:
+    """Return the number ``text`` as the threshold of the shared model and of the personal models."""
+    rule = ThresholdRule.parse(text)
+    return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
+
+
+def choose_thresholds(
+    predictions: Sequence[Predictions], text: float | str, split: str = "validation"
+) -> ChosenThresholds | None:
+    """Choose the threshold of each model by a rule on the rows of ``split``; never on test rows.
+
+    A model without such rows, as the personal models if whole clients are held out, has the threshold of the shared
+    model. Returns None if there are no probabilities of two classes.
+    """
+    if not predictions or predictions[0].probability is None:
+        return None
+    rule = ThresholdRule.parse(text)
+    values: dict[str, float] = {}
+    warnings = []
+    has_personal = any(of_model.model == PERSONAL for of_model in predictions)
+    for of_model in predictions:
+        if of_model.split != split or of_model.probability is None:
+            continue
+        rows = _ROWS[split] + (f" by {_MODELS[of_model.model]}" if has_personal else "")
+        values[of_model.model], warning = rule.choose(of_model.y, of_model.probability, rows)
+        if warning and warning not in warnings:
+            warnings.append(warning)
+    fallback = values.get(SHARED, DEFAULT_THRESHOLD) if rule.needs_rows else rule.value
+    for of_model in predictions:
+        values.setdefault(of_model.model, fallback)
+    return ChosenThresholds(rule.text, split if rule.needs_rows else "", values, tuple(warnings))
+
+
+# scores.csv: the scores of a run's model on the training, validation and test rows, of all clients and of each.
+
+
+def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object]]:
+    """Return the lines of scores.csv.
+
+    A line is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
+    and a ``client``, empty for all clients. Then come ``n``, the number of data rows, for two classes and for times
+    ``events``, the number of positive rows or of events, the scores that the objective declares, such as ``loss``, and
+    those of ``fcorun.models.score_functions``, or of ``fcorun.models.survival`` for times. For two classes,
+    ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that the rows
+    do not define are empty. Each row counts once, whatever its training weight.
+    """
+    return [row for of_split in predictions for row in _score_split(of_split)]
+
+
+def scores_by_group(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray]:
+    """Return all scores of groups of the rows by name, each of shape (G,)."""
+    y, expected, output = predictions.y, predictions.expected, predictions.output
+    if predictions.data.task == "regression":
+        scores = {} if expected is None else score_regression(np.asarray(y, float), expected, groups)
+    elif predictions.data.task == "survival":
+        scores = score_survival(y, output.astype(float), predictions.client_numbers, groups)
+    elif predictions.data.task == "binary":
+        scores = score_binary(y, predictions.label, output.astype(float), predictions.probability, groups)
+    else:
+        scores = score_multiclass(y, predictions.label, expected, groups, len(predictions.data.classes))
+    losses = {name: groups.mean(values) for name, values in predictions.losses.items() if name not in scores}
+    counts = {"n": groups.sizes.astype(int)}
+    if predictions.data.task in ("binary", "survival"):
+        counts["events"] = groups.total(np.asarray(y) > 0).astype(int)
+    return {**counts, **losses, **scores}
+
+
+def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
+    """Yield the lines of scores.csv of one set and one model: all clients together, then each client."""
+    n, data = len(predictions), predictions.data
+    clients = np.full(n, "") if predictions.clients is None else predictions.clients
+    names, row_group = np.unique(clients, return_inverse=True)
+    group = {str(name): g for g, name in enumerate(names)}
+    trained = [name for name in data.client_names if name in group]
+    held_out = [name for name in group if name and name not in set(trained)]
+    together = _to_lists(scores_by_group(predictions, Groups(np.zeros(n, int), 1)))
+    by_client = _to_lists(scores_by_group(predictions, Groups(row_group, len(names))))
+    for client in ("", *trained, *held_out):
+        row: dict[str, object] = {"set": predictions.split, "model": predictions.model, "client": client}
+        if data.task == "binary":
+            row["positive"] = str(data.classes[1])
+        for name, values in (by_client if client else together).items():
+            row[name] = values[group[client] if client else 0]
+        yield row
+
+
+def _to_lists(scores: dict[str, np.ndarray]) -> dict[str, list[object]]:
+    """Return the scores as plain numbers, "" for nan."""
+    return {name: np.where(np.isnan(values), "", values.astype(object)).tolist() for name, values in scores.items()}

@@ -17,7 +17,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.reference import gather_rows
+from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.solution import Penalty, SingularHessian, check_regular, solve
 from fcorun.inference.sums import PooledSums

@@ -1,4 +1,4 @@
-"""scores.csv of a model whose rows stay at sites: the scores of ``fcorun.models.scores`` that follow from sums.
+"""scores.csv of a model whose rows stay at sites: the scores of ``fcorun.models.predictions`` that follow from sums.
 
 Ranks do not. The area under the ROC curve is between the columns ``auc_low`` and ``auc_high``.
 """
@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.models.auc_interval import bound_auc
 from fcorun.models.binned_threshold import choose_edge, probability_at
-from fcorun.models.choose_threshold import ChosenThresholds, fix_thresholds
 from fcorun.models.forward import Arrays
-from fcorun.models.prediction_file import PERSONAL, SHARED
+from fcorun.models.predictions import PERSONAL, SHARED, ChosenThresholds, fix_thresholds
 from fcorun.models.score_functions import safe_divide
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_counts, collect_sums

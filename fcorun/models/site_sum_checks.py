@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.models.auc_interval import N_BINS
-from fcorun.models.prediction_file import PERSONAL, SHARED
+from fcorun.models.predictions import PERSONAL, SHARED
 from fcorun.objectives.base import Objective, score_names, score_range
 
 BINS: tuple[str, str] = ("positive_bins", "negative_bins")

@@ -13,10 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.problem import Batch, Problem, Quadratic, Vector
 from fcorun.problem.row_span import to_span_coordinates
-from fcorun.problem.vector import Vector
 
 Data = Batch | Quadratic
 MIN_GRADIENTS_FOR_SPAN = 5  # from so many gradients in a row on, coordinates of the span of a client's rows save time

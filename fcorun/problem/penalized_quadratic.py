@@ -7,9 +7,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from fcorun.problem.inner_solvers import StoppingRule
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.quadratic import Quadratic
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Problem, Quadratic, Vector
 from fcorun.regularizers.none import NoRegularizer
 
 MAX_PARAMETERS = 4096  # of a Hessian, which then takes 128 MiB in float64

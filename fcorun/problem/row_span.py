@@ -14,11 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fcorun.datasets.base import FederatedData
-from fcorun.objectives.base import Objective, is_linear_model
-from fcorun.objectives.matmul import matmul
-from fcorun.problem.problem import Batch, Problem, to_coordinates
-from fcorun.problem.quadratic import SPAN_COORDINATES, Quadratic, scaled_features
-from fcorun.problem.vector import Vector
+from fcorun.objectives.base import Objective, is_linear_model, matmul
+from fcorun.problem.problem import SPAN_COORDINATES, Batch, Problem, Quadratic, Vector, scaled_features, to_coordinates
 
 _MAX_NUMBERS = 2**27  # in all bases together
 _OUTSIDE = "outside"  # the parameter for the distance from the span

@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.errors import UserError
-from fcorun.problem.duality_gap import fit_intercept, has_one_output
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.solver import compile_programs, minimize
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Problem, Vector
+from fcorun.problem.solver import compile_programs, fit_intercept, has_one_output, minimize
 from fcorun.regularizers.base import Regularizer
 
 

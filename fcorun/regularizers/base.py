@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fcorun.config import NonNegative
-from fcorun.object_checks import CheckedObject
+from fcorun.config import CheckedObject, NonNegative
 
 Real = Float[Array, ""] | float
 INDEX_BYTES = 4  # of an index in a message

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from fcorun.config import IDENTITY_SECTIONS
-from fcorun.experiment.convergence import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS
+from fcorun.experiment.experiment import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS
 from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record

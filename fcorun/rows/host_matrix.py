@@ -8,7 +8,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.system.arrays import empty_aligned
+from fcorun.system.machine import empty_aligned
 
 ClientBuffer = Callable[[int], np.ndarray]  # maps a client's number to the array (n_m, d) that takes its rows
 

@@ -12,13 +12,12 @@ from typing import Any
 
 from fcorun.config import import_classes
 from fcorun.errors import HostLost, RemoteError, UserError, describe_error, first_line
-from fcorun.records.folder import RunFolder
+from fcorun.records.record import RunFolder
 from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run import run_jobs
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
-from fcorun.system.cluster import SECRET_VARIABLE, HostOptions, resolve_hosts
-from fcorun.system.hosts import shutdown
+from fcorun.system.hosts import SECRET_VARIABLE, HostOptions, resolve_hosts, shutdown
 from fcorun.system.interruption import interruptible
 from fcorun.system.machine import available_cores, set_up_jax
 from fcorun.system.rendezvous import join_hosts

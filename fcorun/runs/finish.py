@@ -1,24 +1,36 @@
-"""The end of a run: final warnings, the summary, and the files that complete the record."""
+"""The end of a run: final warnings, scores of held-out rows, the summary, and the files that complete the record."""
 
+import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.config import IDENTITY_SECTIONS
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, first_line
-from fcorun.experiment.build import build_problem
-from fcorun.experiment.classifier_warnings import warn_constant_prediction, warn_separation
-from fcorun.experiment.client_links import connect_clients
-from fcorun.experiment.convergence import (
+from fcorun.experiment.build import build_evaluation, build_problem
+from fcorun.experiment.classifiers import (
+    DEFAULT_THRESHOLD,
+    warn_constant_prediction,
+    warn_constant_scores,
+    warn_separation,
+)
+from fcorun.experiment.experiment import (
     MIN_EVALUATIONS,
+    PreparedExperiment,
     describe_missed_targets,
     describe_remaining_descent,
     is_descending,
@@ -26,31 +38,224 @@ from fcorun.experiment.convergence import (
     metric_phrase,
     minimised_metric,
 )
-from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.relaxed import relaxes
-from fcorun.experiment.required_psi import warn_unapplied_psi
+from fcorun.experiment.optimality_gap import gather_rows
+from fcorun.experiment.requirements import connect_clients, relaxes, warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
-from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
-from fcorun.models.curves import Curves
-from fcorun.models.few_events import warn_few_validation_rows
-from fcorun.models.few_levels import find_few_levels
-from fcorun.models.outcome import summarize_outcome
+from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, format_csv, personal_only
+from fcorun.models.curves import Curves, compute_curves
+from fcorun.models.outcome import find_few_levels, summarize_outcome, warn_few_validation_rows
+from fcorun.models.predictions import (
+    MAX_PREDICTED_ROWS,
+    PERSONAL,
+    PREDICTIONS_FILE,
+    SHARED,
+    TRAIN,
+    ChosenThresholds,
+    choose_thresholds,
+    fix_thresholds,
+    predict_splits,
+    predictions_csv,
+    tabulate_scores,
+)
+from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
+from fcorun.models.site_scores import choose_site_threshold, compute_site_scores
+from fcorun.models.survival import baseline_hazards
 from fcorun.objectives.base import is_linear_model
+from fcorun.problem.problem import Vector
 from fcorun.records.formats import csv_text, json_text, npz_bytes
-from fcorun.records.record import AT_SITES, AWAY_FILE
+from fcorun.records.record import AT_SITES, AWAY_FILE, BASELINE_HAZARD_FILE
 from fcorun.rows.site_rows import SiteRows
-from fcorun.runs.environment import describe_environment
-from fcorun.runs.held_out import HeldOutResults, score_held_out
-from fcorun.runs.job import Job
-from fcorun.runs.relax import relax_run, replace_rows
+from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import read_source
 from fcorun.system.helper_process import begin_call
 from fcorun.system.interruption import check_interrupted
+from fcorun.system.machine import fcorun_version
+from fcorun.tables.data_warnings import MISSING_FILE
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
-from fcorun.tables.missing_by_outcome import MISSING_FILE
+
+# The environment of a run: versions, the git commit of fcorun, and the device.
+
+
+@cache
+def describe_environment() -> dict[str, Any]:
+    """Return versions, the git commit of fcorun if it is known, and the device."""
+    packages = ("jax", "jaxlib", "numpy", "hydra-core")
+    versions = {"python": platform.python_version(), "fcorun": fcorun_version(), **{p: version(p) for p in packages}}
+    device = jax.devices()[0]
+    return {
+        "versions": versions,
+        "git": _commit(Path(__file__).parent.parent),
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{sys.platform} {platform.machine()}",
+    }
+
+
+def _commit(package: Path) -> str | None:
+    """Return the git commit of fcorun in this folder: of a checkout, or as noted when the package was built."""
+    if (package.parent / ".git").exists():
+        command = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
+    note = package / "commit"
+    return note.read_text(encoding="utf-8").strip() if note.exists() else None
+
+
+# Results of a run's model on held-out rows: thresholds, scores and predictions, as files of the record.
 
 Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class HeldOutResults:
+    """The results on held-out rows.
+
+    Attributes:
+        files: the contents of files by name. Of a model of times to events the baseline hazards, by the training rows;
+            none other if nothing is held out.
+        thresholds: the thresholds between two classes, or None.
+        note: a sentence for the log, or "".
+        curves: the curves of two classes, or None.
+        model_warnings: sentences on the model that follow from its scores.
+    """
+
+    files: dict[str, str]
+    thresholds: ChosenThresholds | None = None
+    note: str = ""
+    curves: Curves | None = None
+    model_warnings: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the reason of the status."""
+        return self.model_warnings + (() if self.thresholds is None else self.thresholds.warnings)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The sections of summary.json."""
+        return {} if self.thresholds is None else {"threshold": self.thresholds.to_json()}
+
+
+def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None) -> HeldOutResults:
+    """Score a run's model on its rows. The test rows are read here, once, and nothing is chosen by them.
+
+    Args:
+        solution: the parameters by name.
+        models: the clients' personal models by parameter, or None.
+    """
+    experiment = job.experiment
+    if isinstance(data.train, SiteRows):
+        kinds = {SHARED: experiment.has_shared_model, PERSONAL: experiment.algo.has_personal_models}
+        objective = experiment.objective
+        thresholds, edge = choose_site_threshold(data, objective, solution, experiment.settings.threshold)
+        scores = compute_site_scores(data, objective, solution, edge, [kind for kind in kinds if kinds[kind]])
+        warnings = warn_constant_scores([row for row in scores if row["model"] == SHARED], data.classes)
+        files = {"scores.csv": csv_text(scores)} if scores else {}
+        return HeldOutResults(files, thresholds, model_warnings=warnings)
+    gather = partial(gather_predictions, experiment.objective, data, solution)
+    shared_model = solution if experiment.has_shared_model else None
+    files = {}
+    if data.task == "survival" and shared_model is not None:
+        files[BASELINE_HAZARD_FILE] = baseline_hazards(experiment.objective, data, shared_model)
+    predictions = predict_splits(experiment.objective, data, shared_model, models, gather)
+    if not predictions:
+        has_number = experiment.settings.threshold != DEFAULT_THRESHOLD
+        return HeldOutResults(files, fix_thresholds(experiment.settings.threshold) if has_number else None)
+    thresholds = choose_thresholds(predictions, experiment.settings.threshold)
+    if thresholds is not None:
+        predictions = thresholds.apply(predictions)
+    scores = tabulate_scores(predictions)
+    files["scores.csv"] = csv_text(scores)
+    n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
+    note = ""
+    if n_rows <= MAX_PREDICTED_ROWS:
+        files[PREDICTIONS_FILE] = predictions_csv(predictions)
+    else:
+        note = f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
+    curves = compute_curves(predictions, scores)
+    if curves is not None:
+        files |= curves.files
+    return HeldOutResults(files, thresholds, note, curves)
+
+
+# The end of a run with ``relax``: the relaxed coefficients of its solution, and their evaluation.
+
+RELAXED_FILE = "relaxed.csv"
+LASSO_METRICS_FILE = "lasso_metrics.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedRun:
+    """The relaxed coefficients of a run.
+
+    Attributes:
+        solution: the relaxed parameters by name.
+        row: their evaluation, with the counters of the run.
+        table: relaxed.csv: the coefficients of the lasso, of the fit without a penalty, and the relaxed ones.
+        summary: the section of summary.json.
+        sentence: a sentence for the reason of the status.
+    """
+
+    solution: dict[str, np.ndarray]
+    row: dict[str, float]
+    table: str
+    summary: dict[str, Any]
+    sentence: str
+
+
+def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) -> RelaxedRun:
+    """Relax the solution of a run. Raises UserError if the fit without a penalty does not exist."""
+    experiment, gamma = job.experiment, job.experiment.settings.relax
+    assert gamma is not None
+    with jax.enable_x64(True):
+        refits = UnpenalizedRefits.of_data(experiment, data)
+    try:
+        relaxed, fitted = relax_solution(refits, solution, gamma)
+    except NoRefit as error:
+        raise UserError(f"relax={gamma:g}: the selected features have no fit without a penalty: {error}: give a larger "
+                        "reg.strength, or relax=1, the lasso") from error  # fmt: skip
+    models = [coefficients_from(values, data, experiment.data.units) for values in (solution, fitted, relaxed)]
+    names = ("parameter", "feature", "class", "lasso", "refit", "relaxed")
+    rows = [(*label, *values) for label, *values in zip(models[0].labels, *(m.values.tolist() for m in models),
+                                                        strict=True)]  # fmt: skip
+    n_selected = int((np.abs(solution["weights"]) > refits.cutoff).sum())
+    strength = build_problem(experiment, data).regularizer.strength_or_none
+    sentence = (
+        f"the coefficients are relaxed: {gamma:g} times those of the lasso at strength {strength:.4g} plus "
+        f"{1 - gamma:.4g} times those of the fit without a penalty to the {n_selected} features that it selects "
+        f"({RELAXED_FILE}); no duality gap or objective tells how near they are to an optimum"
+    )
+    summary = {
+        "share_of_lasso": gamma,
+        "strength": strength,
+        "selected": n_selected,
+        "certificate_of_lasso": job.certificate,
+    }
+    row = {name: job.rows[-1][name] for name in COUNTERS if name in job.rows[-1]} | evaluate(experiment, data, relaxed)
+    return RelaxedRun(relaxed, row, format_csv(names, rows), summary, sentence)
+
+
+def replace_rows(job: Job, relaxed: RelaxedRun) -> dict[str, str]:
+    """Replace the rows of a run by the evaluation of its relaxed coefficients. Returns further files by name."""
+    files = {LASSO_METRICS_FILE: csv_text(job.rows), RELAXED_FILE: relaxed.table}
+    job.rows = [relaxed.row]
+    job.add_reason(relaxed.sentence)
+    return files
+
+
+def evaluate(experiment: PreparedExperiment, data: FederatedData, solution: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return the metrics of a solution by name, without those of the problem with the penalty."""
+    with jax.enable_x64(True):
+        evaluation, problem = build_evaluation(experiment, data), build_problem(experiment, data)
+        rows = gather_rows(data, experiment.settings.client_weighting)
+        arrays = evaluation.arrays("float64")
+        parameters = Vector({name: jnp.asarray(values, jnp.float64) for name, values in solution.items()})
+        measured = jax.jit(lambda w, *given: evaluation.measure(problem, w, *given))(parameters, rows.x, rows.y, arrays)
+        metrics = evaluation.add_ranking(measured)
+    return keep_relaxed_metrics({name: float(value) for name, value in metrics.items()})
+
+
+# The end of a run: final warnings, the summary, and the files that complete the record.
+
 Pictures = Callable[[], dict[str, bytes]]  # waits for pictures, and returns them by file name
 
 

@@ -2,11 +2,10 @@
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import bind_objective
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.records.formats import json_text, yaml_text
-from fcorun.records.locks import try_lock
-from fcorun.records.record import Record
-from fcorun.runs.held_out import HeldOutResults, score_held_out
+from fcorun.records.record import Record, try_lock
+from fcorun.runs.finish import HeldOutResults, score_held_out
 from fcorun.runs.job import Job
 
 

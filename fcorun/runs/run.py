@@ -11,26 +11,19 @@ from pathlib import Path
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.engine import Engine
-from fcorun.engine.estimates import depends_on_seed, estimate_traffic, message_bytes
+from fcorun.engine.engine import Engine, depends_on_seed, estimate_traffic, message_bytes
 from fcorun.errors import UserError
-from fcorun.experiment import build, reference
+from fcorun.experiment import build, optimality_gap
 from fcorun.experiment.build import check_metric_measured, load_data
-from fcorun.experiment.convergence import NO_RANDOMNESS
-from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.row_requirements import ROWS_MEMORY_SHARE, check_round_memory
+from fcorun.experiment.experiment import NO_RANDOMNESS, PreparedExperiment
+from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
-from fcorun.records.locks import IN_USE
-from fcorun.records.record import FINISHED_STATUSES, Record
-from fcorun.runs.batch import BatchContext, run_with_oom_retry
-from fcorun.runs.batching import check_devices, choose_devices, split_jobs
-from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts
-from fcorun.runs.job import Job, Watcher
-from fcorun.system.background_import import PLOTTING_MODULES, RUN_DRAWING_MODULES, import_in_background
-from fcorun.system.cache import Keyed
-from fcorun.system.helper_process import HelperProcess
+from fcorun.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
+from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
+from fcorun.runs.job import Job, Watcher, build_on_all_hosts, load_on_all_hosts
+from fcorun.system.files import Keyed
+from fcorun.system.helper_process import PLOTTING_MODULES, RUN_DRAWING_MODULES, HelperProcess, import_in_background
 from fcorun.system.hosts import current_hosts
 from fcorun.system.interruption import check_interrupted, defer_interruption, wait_for_first
 from fcorun.system.machine import available_cores, compute_policy, memory_limit, use_precision
@@ -257,7 +250,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     for name, value in numeric_fields(job.experiment.objective).items():
         if name not in numbers_before:
             resolved_values[f"objective.{name}"] = value
-    job.experiment = job.experiment.with_resolved(reg=reference.resolve_strength(job.experiment, data))
+    job.experiment = job.experiment.with_resolved(reg=optimality_gap.resolve_strength(job.experiment, data))
     try:
         job.experiment, algo_values = build.resolve_auto(job.experiment, data)
     except UserError as error:
@@ -268,7 +261,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     job.add_reason(algo.describe_auto(job.resolved_values or {}))
     if not job.experiment.settings.reference:
         return True
-    job.optimum = reference.compute_optimum(job.experiment, data)
+    job.optimum = optimality_gap.compute_optimum(job.experiment, data)
     target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
     resolution = job.resolution(job.optimum["objective"])
     if target < resolution:

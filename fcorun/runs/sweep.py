@@ -12,12 +12,11 @@ from fcorun.experiment.build import check_metric_measured
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweep_settings import REPORT_KEYS, load_settings
 from fcorun.reports.sweep_report import write_sweep_report
-from fcorun.runs.batching import check_devices
+from fcorun.runs.batch import check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
-from fcorun.system.background_import import PLOTTING_MODULES, TABLE_MODULES, import_in_background
-from fcorun.system.helper_process import HelperProcess
+from fcorun.system.helper_process import PLOTTING_MODULES, TABLE_MODULES, HelperProcess, import_in_background
 
 
 def run_sweep(

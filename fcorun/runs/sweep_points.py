@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from fcorun.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
 from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE, aggregate
-from fcorun.records.folder import RunFolder
-from fcorun.records.record import Record
+from fcorun.records.record import Record, RunFolder
 from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.reports.build_table import build_table
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import check_classes, check_values
-from fcorun.engine.estimates import message_bytes
+from fcorun.engine.engine import message_bytes
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment

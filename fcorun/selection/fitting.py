@@ -22,23 +22,28 @@ from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import RowSubset, SubsetDataset
 from fcorun.engine.arrays import SubsetView, targets_to_device, to_device
-from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot
-from fcorun.engine.estimates import counted_broadcast_bytes, estimate_traffic, message_bytes, program_key, subset_bytes
+from fcorun.engine.engine import (
+    CompiledPrograms,
+    Engine,
+    Snapshot,
+    counted_broadcast_bytes,
+    estimate_traffic,
+    message_bytes,
+    program_key,
+    subset_bytes,
+)
 from fcorun.engine.evaluate import objective_weights
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.experiment import build
-from fcorun.experiment.convergence import measure_remaining_descent
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.metrics import aggregate
 from fcorun.models.forward import compute_predictions
-from fcorun.models.prediction_file import PERSONAL, SHARED
-from fcorun.models.predictions import predict_personal
+from fcorun.models.predictions import PERSONAL, SHARED, predict_personal
 from fcorun.models.relaxed import UnpenalizedRefits
 from fcorun.problem import solver
-from fcorun.problem.problem import Batch
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Vector
 from fcorun.runs.baseline import bind_client_problem
-from fcorun.runs.batching import max_runs
+from fcorun.runs.batch import max_runs
 from fcorun.runs.job import RunHistory
 from fcorun.selection.adaptive import AdaptiveFactors
 from fcorun.selection.imputation import average_fits, complete_subset

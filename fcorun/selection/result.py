@@ -10,8 +10,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.convergence import MIN_EVALUATIONS
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
 from fcorun.records.formats import json_text
 from fcorun.selection.folds import count_rows
 from fcorun.selection.path import RegularizationPath

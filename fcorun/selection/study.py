@@ -29,9 +29,9 @@ from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import solver
-from fcorun.records import locks
 from fcorun.records.formats import json_text, read_json
-from fcorun.runs.batching import check_devices
+from fcorun.records.record import IN_USE, LOCK_FILE, try_lock
+from fcorun.runs.batch import check_devices
 from fcorun.selection.fitting import PathFitter
 from fcorun.selection.folds import SubsetMasks, describe_rows, marks_whole_clients
 from fcorun.selection.path import RegularizationPath, find_path_parameter
@@ -186,7 +186,7 @@ class Study:
         folder = self.folder
         force = self.experiment.settings.force
         existing = read_json(folder / self.study_file)
-        files = [path.name for path in folder.iterdir() if path.name != locks.LOCK_FILE] if folder.is_dir() else []
+        files = [path.name for path in folder.iterdir() if path.name != LOCK_FILE] if folder.is_dir() else []
         if files and not existing:
             raise UserError(f"out={folder} has a file {min(files)} that is not of such a study; choose another folder")
         if existing and existing.get("identity") != self.identity and not force:
@@ -196,11 +196,11 @@ class Study:
             )
         try:
             (folder / FITS).mkdir(parents=True, exist_ok=True)
-            lock = locks.try_lock(folder)
+            lock = try_lock(folder)
         except OSError as error:
             raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
         if lock is None:
-            raise UserError(f"{folder} {locks.IN_USE}")
+            raise UserError(f"{folder} {IN_USE}")
         try:
             if force:
                 for path in (folder / FITS).glob("*.npz"):
@@ -210,7 +210,7 @@ class Study:
                 write_atomically(folder / self.study_file, json_text(content))
             yield
         finally:
-            (folder / locks.LOCK_FILE).unlink(missing_ok=True)
+            (folder / LOCK_FILE).unlink(missing_ok=True)
             lock.release()
 
     def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment

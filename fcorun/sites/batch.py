@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fcorun.algorithms.base import PyTree
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums

@@ -1,6 +1,6 @@
 """Fills and levels that the training rows of a fold teach, from counts and sums of all sites, as on pooled rows.
 
-A site sends for each column what ``fcorun.tables.subset_encoding`` needs of its rows that the fold trains on: sums and
+A site sends for each column what ``fcorun.tables.scaling`` needs of its rows that the fold trains on: sums and
 numbers of values, or their histogram; counts of levels; and numbers of gaps that have an indicator. The server returns
 the fill of each column, and which of its features tell anything.
 """
@@ -21,11 +21,8 @@ from fcorun.sites.table_data import encode_table
 from fcorun.sites.table_description import find_bins, median_edges
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.client_sums import add_clients
-from fcorun.tables.encoding import Column, Encoding
-from fcorun.tables.fit_encoding import MissingPolicy, count_values, sum_values
-from fcorun.tables.scaling import Scaling
-from fcorun.tables.subset_encoding import ColumnFit, TrainingCells, fit_levels, read_cells
+from fcorun.tables.encoding import Column, Encoding, MissingPolicy, add_clients, count_values, sum_values
+from fcorun.tables.scaling import ColumnFit, Scaling, TrainingCells, fit_levels, read_cells
 
 FILLS, INFORMATIVE = "fills", "informative"  # the arrays of requests
 _NO_FILL = -1.0  # of levels whose gaps are not filled

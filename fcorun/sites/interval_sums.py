@@ -15,7 +15,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.reference import gather_site_rows
+from fcorun.experiment.optimality_gap import gather_site_rows
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.sums import SquaredScores, row_shares, score_rows_or_clusters, sum_derivatives, sum_moments
 from fcorun.models.inference_features import feature_scaling

@@ -12,7 +12,7 @@ from yaml import YAMLError
 from fcorun.config import IDENTITY_SECTIONS, build, keys_outside_identity
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.models.inference_options import InferenceOptions
@@ -25,7 +25,7 @@ from fcorun.sites.planned_intervals import PlannedIntervals
 from fcorun.sites.planned_selection import PlannedSelection
 from fcorun.sites.quantities import Quantity, list_quantities
 from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
-from fcorun.system.version import fcorun_version
+from fcorun.system.machine import fcorun_version
 
 FORMAT = 1
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}

@@ -11,8 +11,8 @@ from fcorun.config import Count
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
-from fcorun.experiment.convexity import are_convex
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.requirements import are_convex
 from fcorun.rows.site_rows import SiteRows
 from fcorun.selection.cross_validation.metric import choose_metric
 from fcorun.selection.cross_validation.options import ALL_ROWS, DEFAULT_FOLDS, SelectOptions

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, replace
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.communication.identity import Identity
+from fcorun.communication.base import Identity
 from fcorun.datasets.sites import Sites
-from fcorun.experiment.decision_threshold import ThresholdRule
+from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.row_requirements import needs_curvature_bounds
+from fcorun.experiment.requirements import needs_curvature_bounds
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.models.auc_interval import N_BINS
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
-from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
+from fcorun.problem.solver import MAX_INTERCEPT_STEPS
 
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.models.auc_interval import EDGES
 from fcorun.models.binned_threshold import probability_at
 from fcorun.sites.messages import Message

@@ -11,13 +11,20 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
-from fcorun.models.predictions import predict_splits, predictions_csv
+from fcorun.models.predictions import (
+    MAX_PREDICTED_ROWS,
+    PERSONAL,
+    PREDICTIONS_FILE,
+    SHARED,
+    TRAIN,
+    predict_splits,
+    predictions_csv,
+)
 from fcorun.models.survival import baseline_hazards
 from fcorun.records.formats import arrays_from_bytes, npz_bytes, yaml_text
 from fcorun.records.record import AWAY_FILE, BASELINE_HAZARD_FILE

@@ -7,11 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.models.auc_interval import count_scores, spread_cells
 from fcorun.models.forward import Arrays
-from fcorun.models.prediction_file import PERSONAL, SHARED
-from fcorun.models.predictions import Predictions, predict_rows
+from fcorun.models.predictions import PERSONAL, SHARED, Predictions, predict_rows
 from fcorun.models.site_calibration import sum_calibration
 from fcorun.models.site_sum_checks import BINS, key_of_set
 from fcorun.models.survival import count_concordant_pairs

@@ -9,11 +9,10 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.sites import Sites
-from fcorun.engine.engine import CompiledPrograms
-from fcorun.engine.estimates import program_key
+from fcorun.engine.engine import CompiledPrograms, program_key
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, resolve_auto
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.records.formats import json_text, read_json
 from fcorun.records.record import SELECTION_FILE
@@ -33,7 +32,7 @@ from fcorun.sites.messages import Message
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import use_precision
-from fcorun.tables.client_sums import add_clients
+from fcorun.tables.encoding import add_clients
 from fcorun.tables.scaling import Scaling
 
 _NUMBERS_FILE = "requests.json"  # of the fits

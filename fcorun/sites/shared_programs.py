@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.engine.engine import CompiledPrograms, Engine
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
-from fcorun.engine.traffic import MessageShapes
+from fcorun.engine.round import MessageShapes
 from fcorun.rows.site_rows import SiteRows
 
 Answer = Callable[..., Any]

@@ -13,8 +13,7 @@ from fcorun.engine.segments.run_loop import Snapshot
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.records.folder import RunFolder
-from fcorun.records.record import REFIT_FOLDER
+from fcorun.records.record import REFIT_FOLDER, RunFolder
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Watcher

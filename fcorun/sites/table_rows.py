@@ -12,21 +12,22 @@ from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, suggest_name
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
-from fcorun.tables.column_files import ParsedTable
-from fcorun.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.tables.columns import (
+    ColumnRoles,
+    ParsedRows,
     check_level_count,
     coerce_numbers,
     find_complete_columns,
     infer_kind,
     is_missing,
+    take_weight_and_offset,
     to_level_names,
 )
-from fcorun.tables.fit_encoding import ClientRows
-from fcorun.tables.partition import assign_clients
+from fcorun.tables.encoding import ClientRows
 from fcorun.tables.readers import (
     NAMED_COLUMN_ENDINGS,
     READ_ERRORS,
+    ParsedTable,
     detect_ending,
     explain_damage,
     find_file,
@@ -37,6 +38,7 @@ from fcorun.tables.splits import (
     SPLITS,
     FractionOrClients,
     HoldOut,
+    assign_clients,
     attach_groups_and_splits,
     check_groups_and_folds,
     warn_groups_across_clients,

@@ -10,7 +10,7 @@ from fcorun.sites.connections import ALL_SITES
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.tables.client_differences import FAR, measure_distances
-from fcorun.tables.client_sums import add_clients
+from fcorun.tables.encoding import add_clients
 from fcorun.tables.scaling import Scaling
 
 

@@ -13,13 +13,10 @@ from fcorun.sites.table_description import Description, median_edges
 from fcorun.sites.table_options import OTHER
 from fcorun.sites.table_rows import NO_VALUES
 from fcorun.tables.client_differences import describe_other_codes
-from fcorun.tables.client_sums import add_clients
 from fcorun.tables.columns import check_level_count
 from fcorun.tables.data_warnings import abbreviate, warn_similar_names
-from fcorun.tables.encoding import Column, Encoding
-from fcorun.tables.fit_encoding import check_feature_names, make_level_column
-from fcorun.tables.partition import natural_sort_key
-from fcorun.tables.splits import HoldOut
+from fcorun.tables.encoding import Column, Encoding, add_clients, check_feature_names, make_level_column
+from fcorun.tables.splits import HoldOut, natural_sort_key
 
 _WHERE = "the tables of the sites"
 Descriptions = Mapping[str, Description]

@@ -1,7 +1,4 @@
-"""A second process that calls functions while this one computes.
-
-Importing matplotlib and drawing hold Python's lock: in a thread they would stop everything else for as long.
-"""
+"""Work beside the main thread: imports in a thread, and function calls in a second process."""
 
 import os
 import pickle
@@ -9,15 +6,63 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from fcorun.errors import format_warning
-from fcorun.system.background_import import import_targets
+
+# Imports in a background thread, while the processor would otherwise wait.
+
+PLOTTING_MODULES = (
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.legend",
+    "matplotlib.ticker",
+)
+TABLE_MODULES = ("pandas",)
+# of the process that draws the pictures of a run, and of a sweep
+RUN_DRAWING_MODULES = (
+    *PLOTTING_MODULES,
+    "fcorun.reports.pictures.run_curves",
+    "fcorun.reports.pictures.coefficients",
+    "fcorun.reports.pictures.layout:draw_nothing",
+)
+SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
+# which complete the record of a run
+RECORD_MODULES = (
+    "fcorun.runs.finish",
+    "fcorun.runs.finish:describe_environment",
+    "fcorun.sources.catalogue:load_catalogue",
+)
+
+
+def import_targets(*targets: str) -> None:
+    """Import modules; MODULE:FUNCTION also calls a function, whose result the function keeps in a cache.
+
+    Ends at the first module that is not installed: the code that needs the module reports it.
+    """
+    with suppress(ImportError):
+        for target in targets:
+            name, _, function = target.partition(":")
+            module = import_module(name)
+            if function:
+                getattr(module, function)()
+
+
+def import_in_background(*targets: str) -> None:
+    """Call ``import_targets`` in a thread, so that a later import of the modules returns at once."""
+    threading.Thread(target=import_targets, args=targets, daemon=True).start()
+
+
+# A second process that calls functions while this one computes.
+#
+# Importing matplotlib and drawing hold Python's lock: in a thread they would stop everything else for as long.
 
 T = TypeVar("T")
 _PROGRAM = "from fcorun.system.helper_process import serve_calls; serve_calls()"

@@ -1,4 +1,4 @@
-"""The resources of the machine, cores and free memory, and how JAX is configured on it.
+"""The resources of the machine, cores and free memory, the version of fcorun, and how JAX is configured on it.
 
 JAX is imported in the functions that use it, so that data sets can be loaded before that.
 """
@@ -7,13 +7,65 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from fcorun.errors import UserError
-from fcorun.system.cache import cache_dir
+from fcorun.system.files import cache_dir
+
+# Arrays whose memory JAX takes over without a copy.
+
+_ALIGNMENT = 64  # bytes: on a CPU, JAX copies an array that begins at any other address
+
+
+def empty_aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
+    """Return an uninitialised array that ``jax.device_put`` takes on a CPU without a copy.
+
+    The array must not be changed after it was put on the device.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+@dataclass
+class DoubleBuffer:
+    """Two arrays used in turn: one is computed with while the next rows are read into the other.
+
+    Reusing the two arrays is faster than allocating a new one for each read.
+    """
+
+    arrays: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
+
+    def next_array(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """Return an array of this shape with arbitrary content. Every second call returns the same array."""
+        self.arrays.reverse()
+        array = self.arrays[0]
+        if array is None or array.shape != shape or array.dtype != dtype:
+            self.arrays[0] = None  # frees the old array before the new one is allocated
+            array = self.arrays[0] = empty_aligned(shape, dtype)
+        return array
+
+
+# The version of fcorun.
+
+_NOT_INSTALLED = "0.0.0+source"
+
+
+def fcorun_version() -> str:
+    """Return the installed version, or 0.0.0+source where Python runs fcorun from its sources without installation."""
+    try:
+        return version("fcorun")
+    except PackageNotFoundError:
+        return _NOT_INSTALLED
+
+
+# The resources of the machine, cores and free memory, and how JAX is configured on it.
 
 REDUCE_HINT = "give fewer rows, features or clients"
 _DEFAULT_SHARE = 0.6  # of the free memory, for runs

@@ -12,8 +12,7 @@ import numpy as np
 
 from fcorun.errors import UserError, suggest_name
 from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
-from fcorun.system.cache import cache_dir
-from fcorun.system.files import write_atomically
+from fcorun.system.files import cache_dir, write_atomically
 from fcorun.system.machine import free_host_memory
 from fcorun.tables.columns import names_as_text
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.tables.client_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import is_missing, to_level_names
 from fcorun.tables.data_warnings import abbreviate, normalize_name
-from fcorun.tables.encoding import Encoding
+from fcorun.tables.encoding import Encoding, sum_by_client, sum_squares_by_client
 
 FAR = 5  # standard deviations of the others' rows: a mean so far away suggests another unit
 _FEW_ROWS = 5  # the mean and the levels of fewer rows tell nothing

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fcorun.errors import UserError, suggest_name
-from fcorun.tables.column_roles import ColumnRoles
+from fcorun.tables.columns import ColumnRoles
 from fcorun.tables.readers import UTF_8_HINT, find_file
 
 COLUMNS = ("column", "label", "unit", "role")

@@ -4,8 +4,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.rows.rows import Rows
-from fcorun.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
-from fcorun.tables.columns import require_numbers
+from fcorun.tables.columns import ColumnRoles, ParsedRows, require_numbers, suggest_columns
 from fcorun.tables.data_warnings import abbreviate
 
 

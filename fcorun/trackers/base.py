@@ -10,10 +10,9 @@ from functools import cache
 from importlib.util import find_spec
 from typing import ClassVar
 
+from fcorun.config import CheckedObject
 from fcorun.errors import UserError
-from fcorun.object_checks import CheckedObject
-from fcorun.records.folder import RunFolder
-from fcorun.records.record import Record
+from fcorun.records.record import Record, RunFolder
 
 
 @dataclass(frozen=True)

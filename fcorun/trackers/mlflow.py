@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock
 
 from fcorun.records.record import RECORD_FILES
-from fcorun.system.cache import cache_dir
+from fcorun.system.files import cache_dir
 from fcorun.trackers.base import Tracker, flat_parameters, iterate_scalars, run_name
 
 _SQLITE = "sqlite:///"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from benchmarks.measure import make_engine, minimum_times, processor_seconds
 from fcorun.communication import Asynchronous
-from fcorun.communication.rounds import RoundOutcome, RoundState
+from fcorun.communication.base import RoundOutcome, RoundState
 from fcorun.engine.engine import CompiledPrograms
 
 ONE_STEP = ("local_steps=1", "local_epochs=null")

@@ -9,11 +9,11 @@ from sklearn import linear_model
 
 from fcorun import run
 from fcorun.config import numeric_fields
-from fcorun.experiment import reference
+from fcorun.experiment import optimality_gap
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import penalized_quadratic, solver
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 
 SIZES = (12, 20, 16, 30)
 
@@ -22,9 +22,9 @@ def gaps(config, evaluations):
     """Return the duality gap of each evaluation, certified by the centralized solver's program."""
     experiment = prepare(config)
     data = load_data(experiment)
-    experiment = experiment.with_resolved(reg=reference.resolve_strength(experiment, data))
+    experiment = experiment.with_resolved(reg=optimality_gap.resolve_strength(experiment, data))
     with jax.enable_x64(True):
-        problem, rows = build_problem(experiment, data), reference.gather_rows(data, "examples")
+        problem, rows = build_problem(experiment, data), optimality_gap.gather_rows(data, "examples")
         certify = solver.compile_programs(problem, rows.x.shape[1]).certify
         numbers = numeric_fields(problem.regularizer)
         values = []
@@ -37,7 +37,7 @@ def gaps(config, evaluations):
 def resolved(config):
     """Return the configuration with a number for the relative strength."""
     experiment = prepare(config)
-    strength = reference.resolve_strength(experiment, load_data(experiment)).strength_or_none
+    strength = optimality_gap.resolve_strength(experiment, load_data(experiment)).strength_or_none
     config["reg"] |= {"relative": None, "strength": strength}
     return config
 
@@ -122,6 +122,6 @@ def test_a_triangle_is_the_matrix_again():
 
 
 def test_too_many_parameters_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcorun.experiment.hessian_checks.MAX_PARAMETERS", 6)
+    monkeypatch.setattr("fcorun.experiment.requirements.MAX_PARAMETERS", 6)
     with fails("sends Hessians, of at most 6 parameters, and data=table has 7"):
         load_data(prepare(ragged(tmp_path, "algo=newton")))

@@ -10,14 +10,13 @@ import pytest
 import fcorun
 from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arrays, from_frame
 from fcorun.api.messages import SECTION_OF_ARGUMENT
-from fcorun.config import AUTO, SECTIONS, Settings, build_plugin
+from fcorun.config import AUTO, SECTIONS, Settings, build_plugin, check_plugin
 from fcorun.configuration.compose import compose
 from fcorun.configuration.defaults import compose_for_objects
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.object_checks import check_plugin
 
 SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=2)
 SMALL_KEYS = ["clients=10", "samples=8", "features=6", "nonzeros=2", "validation_samples=2"]

@@ -11,7 +11,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.objectives.least_squares import LeastSquares
-from fcorun.records.folder import RunFolder
+from fcorun.records.record import RunFolder
 from fcorun.runs.job import Job
 
 

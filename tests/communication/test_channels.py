@@ -12,7 +12,7 @@ from fcorun import compose, run
 from fcorun.checks import communication
 from fcorun.communication import Identity
 from fcorun.configuration.search_path import use_config_dir
-from fcorun.engine.estimates import depends_on_seed
+from fcorun.engine.engine import depends_on_seed
 from fcorun.experiment.prepare import prepare
 
 CHANNEL = Path(partial_channel.__file__).read_text()

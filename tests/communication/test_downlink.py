@@ -16,7 +16,7 @@ from fcorun.api.run import grid
 from fcorun.checks import communication
 from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum, check_resuming
 from fcorun.communication import Identity, SparseBroadcast, TopK
-from fcorun.engine.estimates import counted_broadcast_bytes, message_bytes
+from fcorun.engine.engine import counted_broadcast_bytes, message_bytes
 from fcorun.experiment.prepare import prepare
 
 DOWNLINKS = sorted(set(choice_names("downlink")) - {"identity"})

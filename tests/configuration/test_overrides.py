@@ -3,8 +3,7 @@
 import pytest
 from helpers import fails
 
-from fcorun.configuration.hydra_errors import is_user_error
-from fcorun.configuration.overrides import normalize_overrides, translate_folder
+from fcorun.configuration.compose import is_user_error, normalize_overrides, translate_folder
 from fcorun.errors import UserError
 
 

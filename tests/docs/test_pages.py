@@ -14,7 +14,7 @@ from markdown_blocks import Block, alike, blocks, commands, missing
 
 from fcorun import compose
 from fcorun.cli.commands import COMMANDS
-from fcorun.configuration.overrides import translate_folder
+from fcorun.configuration.compose import translate_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), ROOT / "docs" / "guide" / "sites.md"]

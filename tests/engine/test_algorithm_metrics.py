@@ -17,7 +17,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.figures.checks import check_metrics, read_declared_metrics
 from fcorun.figures.spec import Claim, Figure
 from fcorun.metrics import Metric
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.curves import collect_curves
 from fcorun.reports.pictures.problem_view import curve_styles_of

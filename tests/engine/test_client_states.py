@@ -9,7 +9,7 @@ from helpers import Stop, not_none
 
 from fcorun import compose, run, run_grid
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
-from fcorun.engine.segments.segment import Segments
+from fcorun.engine.segments.run_loop import Segments
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 
@@ -94,7 +94,7 @@ def test_a_resumed_run_equals_an_unbroken_one(kind, lasts):
 @pytest.mark.parametrize("after", [False, True])
 def test_a_run_killed_while_it_writes_states_resumes(call, rounds, after, monkeypatch):
     if rounds == 1:
-        monkeypatch.setattr("fcorun.engine.segments.segment._STATE_BYTES", 0)
+        monkeypatch.setattr("fcorun.engine.segments.run_loop._STATE_BYTES", 0)
     config = compose([*SMALL, *KINDS["scaffold"]])
     whole, write, calls = run(config, "whole"), ClientStateFile.write, []
 
@@ -153,7 +153,7 @@ def test_a_segment_is_shorter_where_its_states_are_large(allowed, expected, monk
     uncut = list(engine.run(points))[-1]
     if allowed is not None:
         two_runs_of_six_clients = 2 * 6 * 11 * 4
-        monkeypatch.setattr("fcorun.engine.segments.segment._STATE_BYTES", allowed * two_runs_of_six_clients)
+        monkeypatch.setattr("fcorun.engine.segments.run_loop._STATE_BYTES", allowed * two_runs_of_six_clients)
     monkeypatch.setattr(Segments, "next_segment", record_length)
     cut = list(engine.run(points))[-1]
     assert lengths == [*expected, None]

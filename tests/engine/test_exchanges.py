@@ -10,7 +10,7 @@ from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run
 from fcorun.algorithms import DANE
-from fcorun.engine.estimates import message_bytes
+from fcorun.engine.engine import message_bytes
 from fcorun.experiment.prepare import prepare
 
 STEPS = ("local_epochs=null", "local_steps=3")

@@ -11,10 +11,10 @@ from helpers import fails
 from fcorun import Record, compose, run, run_grid
 from fcorun.engine.segments import evaluation_blocks
 from fcorun.engine.segments.row_fetching import bytes_per_round
-from fcorun.engine.segments.segment import Segments
+from fcorun.engine.segments.run_loop import Segments
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.batching import bytes_read_per_round, split_jobs
+from fcorun.runs.batch import bytes_read_per_round, split_jobs
 from fcorun.runs.job import Job
 
 ROWS, FEATURES = 240, 6
@@ -121,7 +121,7 @@ def test_runs_are_split_sooner_where_rounds_read_many_rows(seeds, batches, monke
     jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
     with jax.enable_x64(True):
         monkeypatch.setattr(
-            "fcorun.runs.batching._LARGE_ROUND_BYTES", 4 * bytes_read_per_round(whole)
+            "fcorun.runs.batch._LARGE_ROUND_BYTES", 4 * bytes_read_per_round(whole)
         )  # as much as four seeds read
         assert [len(batch) for batch in split_jobs(whole, jobs, 2)] == batches
 

@@ -5,7 +5,7 @@ import pytest
 from helpers import small
 from scipy.stats import chisquare, kstest
 
-from fcorun.engine import streams
+from fcorun.engine import random_streams
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
@@ -59,9 +59,9 @@ def test_names_reach_the_schedule():
 
 
 def test_seed_round_stream_and_client_all_matter():
-    rounds, clients = np.arange(3), streams.client_keys(NAMES)
+    rounds, clients = np.arange(3), random_streams.client_keys(NAMES)
     states = [
-        streams.stream_states(stream, seed, np.full(4, number), clients)
+        random_streams.stream_states(stream, seed, np.full(4, number), clients)
         for stream in (2, 4)
         for seed in (0, 1, 2**70)
         for number in rounds
@@ -70,20 +70,22 @@ def test_seed_round_stream_and_client_all_matter():
 
 
 def test_permutations_and_numbers_are_uniform():
-    start = streams.stream_states(2, 0, np.arange(4000), streams.client_keys(["one"])[0])
-    orders = streams.draw_permutations(start, 2, 5)
+    start = random_streams.stream_states(2, 0, np.arange(4000), random_streams.client_keys(["one"])[0])
+    orders = random_streams.draw_permutations(start, 2, 5)
     assert (np.sort(orders, axis=-1) == np.arange(5)).all()
     for place in range(5):
         assert chisquare(np.bincount(orders[:, 1, place], minlength=5)).pvalue > 1e-3
-    assert kstest(streams.draw_uniforms(start, 3).ravel(), "uniform").pvalue > 1e-3
+    assert kstest(random_streams.draw_uniforms(start, 3).ravel(), "uniform").pvalue > 1e-3
 
 
 def test_numbers_stay_what_they_are():
     """Pin the numbers: a change of them must raise the engine's RESULTS_VERSION, since old records become invalid."""
-    start = streams.stream_states(2, 7, np.array([3]), streams.client_keys(["north"]))
-    assert streams.draw_permutations(start, 1, 8).ravel().tolist() == PINNED
-    assert streams.draw_uniforms(start, 1).item() == pytest.approx(PINNED_NUMBER, abs=1e-15)
-    assert streams.mix(np.array([0x9E3779B97F4A7C15], np.uint64)).item() == 0xE220A8397B1DCDAF  # SplitMix64 from 0
+    start = random_streams.stream_states(2, 7, np.array([3]), random_streams.client_keys(["north"]))
+    assert random_streams.draw_permutations(start, 1, 8).ravel().tolist() == PINNED
+    assert random_streams.draw_uniforms(start, 1).item() == pytest.approx(PINNED_NUMBER, abs=1e-15)
+    assert (
+        random_streams.mix(np.array([0x9E3779B97F4A7C15], np.uint64)).item() == 0xE220A8397B1DCDAF
+    )  # SplitMix64 from 0
 
 
 PINNED = [1, 5, 3, 4, 7, 6, 2, 0]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcorun.experiment.convergence import describe_remaining_descent, explain_growth, measure_remaining_descent
+from fcorun.experiment.experiment import describe_remaining_descent, explain_growth, measure_remaining_descent
 
 
 def rows(values, metric="objective"):

@@ -6,10 +6,10 @@ import pytest
 from helpers import fails, small
 
 from fcorun import compose, run
-from fcorun.datasets import loading
+from fcorun.datasets import base
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
-from fcorun.runs import batching
+from fcorun.runs import batch
 from fcorun.system import machine
 
 HUGE = 10**9
@@ -35,7 +35,7 @@ def test_the_bound_is_one_and_more_memory_may_be_given(monkeypatch):
     config = small("data.seed=77")
     needed, _ = prepare(config).data.memory_needed()
     assert build.load_data(prepare(small("data.seed=78"))).train.x.nbytes < needed
-    monkeypatch.setattr(loading, "free_host_memory", lambda: needed - 1)
+    monkeypatch.setattr(base, "free_host_memory", lambda: needed - 1)
     with fails("data.clients=6, data.samples=12, data.validation_samples=4, data.features=20 needs at least"):
         build.load_data(prepare(config))
     assert len(build.load_data(prepare(config | {"memory": 1.0})).train.y) == 72
@@ -53,7 +53,7 @@ def test_an_image_that_cannot_be_read():
 
 @pytest.mark.slow
 def test_a_run_whose_clients_keep_too_much(monkeypatch):
-    monkeypatch.setattr(batching, "free_device_memory", lambda: 1000)
+    monkeypatch.setattr(batch, "free_device_memory", lambda: 1000)
     config = small("algo=local")
     with fails("a run on 6 clients with 21 parameters needs at least"):
         run(config, "here")

@@ -9,8 +9,8 @@ from helpers import choice_names, fails, plugin_class, ragged, small, traits_of
 
 from fcorun import grid, run, run_grid
 from fcorun.experiment.build import compute_problem_constants, load_data, resolve_auto
+from fcorun.experiment.optimality_gap import compute_optimum
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import compute_optimum
 
 TASKS = ("regression", "binary", "multiclass")
 DEFAULT = ("rounds=500", "eval_every=100")

@@ -10,14 +10,13 @@ from helpers import engine_of, fails, flat, not_none
 from sklearn.linear_model import PoissonRegressor
 
 from fcorun import compose, run
-from fcorun.algorithms.local_data import LocalData
+from fcorun.algorithms.base import LocalData
 from fcorun.config import identity_fields
 from fcorun.datasets.table import Table
 from fcorun.experiment.build import build_problem, load_data
+from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import gather_rows
-from fcorun.problem.problem import Batch
-from fcorun.problem.quadratic import curvature_bounds
+from fcorun.problem.problem import Batch, curvature_bounds
 from fcorun.problem.solver import minimize
 
 GIVEN = ("data=table", "data.target=y", "data.client=site", "data.validation=[held]", "precision=float64", "rounds=6",

@@ -17,8 +17,7 @@ from fcorun.models.curves import (
     trace_roc,
     wilson_interval,
 )
-from fcorun.models.predictions import Predictions
-from fcorun.models.scores import tabulate_scores
+from fcorun.models.predictions import Predictions, tabulate_scores
 from fcorun.objectives import Logistic
 from fcorun.reports.page.build import build_page
 from fcorun.reports.pictures.held_out_rows import draw_held_out_rows

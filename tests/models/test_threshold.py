@@ -8,7 +8,7 @@ from sklearn import metrics
 
 from fcorun import compose, run
 from fcorun.cli.commands import main
-from fcorun.experiment.decision_threshold import ThresholdRule
+from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.models.predict import predict
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select

@@ -10,9 +10,7 @@ from jax import lax
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem.operation_counts import ONE_PROX, apply_if, count_operations, mark
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.quadratic import Quadratic
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Problem, Quadratic, Vector
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
 

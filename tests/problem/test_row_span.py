@@ -17,10 +17,8 @@ from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.mlp import MLP
 from fcorun.problem.inner_solvers import SOLVERS, StoppingRule, Subproblem
 from fcorun.problem.operation_counts import count_operations
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.quadratic import decompose_losses
+from fcorun.problem.problem import Batch, Problem, Vector, decompose_losses
 from fcorun.problem.row_span import restrict_to_row_span, to_span_coordinates
-from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.rows import Rows
 

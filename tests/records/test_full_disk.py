@@ -12,7 +12,7 @@ from fcorun import Record, run
 from fcorun.cli.commands import main as command
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.errors import WriteError, describe_error
-from fcorun.records.folder import RunFolder
+from fcorun.records.record import RunFolder
 
 FULL = "cannot be written (No space left on device); make room on that disk, and give the same command again"
 

@@ -17,7 +17,7 @@ from fcorun import Record, UserError, Watcher, load_records, run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.records import formats
-from fcorun.records.folder import RunFolder
+from fcorun.records.record import RunFolder
 
 # ---------------------------------------------------------------- what a record holds
 
@@ -250,7 +250,7 @@ def test_an_inspection_does_not_lock_a_folder_for_long(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
     killed = running("a")
     (killed.folder / ".lock").touch()
-    monkeypatch.setattr("fcorun.records.locks._TIMEOUT", 5)
+    monkeypatch.setattr("fcorun.records.record._TIMEOUT", 5)
     with filelock.FileLock(killed.folder / ".lock", thread_local=False) as look:
         threading.Timer(0.01, look.release).start()
         assert RunFolder(killed.folder, "1").claim() == "resume"

@@ -12,10 +12,10 @@ from helpers import NONCONVEX, choice_names, fails, ragged, small, small_for, tr
 
 from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
+from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import gather_rows
 from fcorun.models.inference_problem import explain_no_intervals
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 from fcorun.regularizers import MCP, SCAD, L0Ball, LogSum
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select

@@ -24,8 +24,7 @@ from fcorun import UserError, load_records
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import aggregate
-from fcorun.records.folder import RunFolder
-from fcorun.records.record import Record
+from fcorun.records.record import Record, RunFolder
 from fcorun.reports.build_table import build_table
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.finish import summarize

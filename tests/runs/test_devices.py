@@ -9,7 +9,7 @@ from helpers import fails, small
 from fcorun import run
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.batching import bytes_read_per_round, check_devices, choose_devices
+from fcorun.runs.batch import bytes_read_per_round, check_devices, choose_devices
 from fcorun.system import machine
 
 

@@ -11,11 +11,10 @@ from helpers import identity, ragged, rows_of, small, snapshots
 from fcorun import run, run_grid
 from fcorun.config import numeric_fields
 from fcorun.experiment.build import build_problem, load_data
-from fcorun.experiment.optimality_gap import assess_gap
+from fcorun.experiment.optimality_gap import assess_gap, compute_optimum, gather_rows
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import compute_optimum, gather_rows
 from fcorun.problem import solver
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 from fcorun.runs.job import RunHistory
 
 RATED = ("algo=fedavg", "algo.client_lr=0.02", "gap=true", "rounds=3")

@@ -9,13 +9,13 @@ from helpers import fails, small
 
 from fcorun.datasets.base import shard_for_host
 from fcorun.errors import HostLost
-from fcorun.experiment import row_requirements
+from fcorun.experiment import requirements
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.forward import compute_predictions
-from fcorun.runs.hosts import follower, leader
+from fcorun.runs.hosts import follower, job
 from fcorun.runs.hosts.follower import run_follower
-from fcorun.runs.hosts.leader import build_on_all_hosts, load_on_all_hosts, run_rounds
+from fcorun.runs.job import build_on_all_hosts, load_on_all_hosts, run_rounds
 from fcorun.system.hosts import Hosts
 
 
@@ -49,7 +49,7 @@ def join(monkeypatch):
 
     def join_scripted(*script, rank: int = 0) -> Scripted:
         hosts = Scripted(*script, rank=rank)
-        for module in (leader, follower):
+        for module in (job, follower):
             monkeypatch.setattr(module, "current_hosts", lambda: hosts)
         return hosts
 
@@ -156,8 +156,8 @@ def test_a_follower_sends_its_errors(join, monkeypatch):
 def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     hosts = Scripted(rank=1)
     hosts.rows = rows
-    monkeypatch.setattr(row_requirements, "current_hosts", lambda: hosts)
-    assert row_requirements.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
+    monkeypatch.setattr(requirements, "current_hosts", lambda: hosts)
+    assert requirements.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
     for overrides, reason in (
         (["reference=true"], "reference=true solves the problem on all rows"),
         (["gap=true"], "gap=true takes sums over all rows"),
@@ -167,10 +167,10 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     ):
         experiment = prepare(small(*overrides))
         if rows != "own":
-            assert row_requirements.choose_shard(experiment) == (0, 1)
+            assert requirements.choose_shard(experiment) == (0, 1)
             continue
         with fails("hosts.rows=own gives each host only the rows of its own clients", reason):
-            row_requirements.choose_shard(experiment)
+            requirements.choose_shard(experiment)
 
 
 @pytest.mark.slow
@@ -179,11 +179,9 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     shards, end = [shard_for_host(data, k, 2) for k in range(2)], {"do": "end", "code": 0, "why": ""}
     *_, snapshot = build_engine(EXPERIMENT, data).run([EXPERIMENT.numbers()])
     solution = {name: value[0] for name, value in snapshot.solution.items()}
-    monkeypatch.setattr(leader, "current_hosts", lambda: hosts)
-    hosts.script = [
-        {"predicted": leader.encode_arrays(leader.predict_local(EXPERIMENT.objective, shards[1], solution))}
-    ]
-    predictions_of_all = leader.gather_predictions(EXPERIMENT.objective, shards[0], solution)
+    monkeypatch.setattr(job, "current_hosts", lambda: hosts)
+    hosts.script = [{"predicted": job.encode_arrays(job.predict_local(EXPERIMENT.objective, shards[1], solution))}]
+    predictions_of_all = job.gather_predictions(EXPERIMENT.objective, shards[0], solution)
     rows = {name: rows.x for name, rows in data.splits.items()}
     assert list(predictions_of_all) == list(rows)
     for name, x in rows.items():
@@ -195,11 +193,11 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     second = join({"do": "prepare", "config": EXPERIMENT.config}, command, end, rank=1)
     assert run_follower() == 0
     assert not script
-    follower_predictions = leader.decode_arrays(second.sent[-1]["predicted"])
+    follower_predictions = job.decode_arrays(second.sent[-1]["predicted"])
     np.testing.assert_array_equal(
         follower_predictions["train"], predictions_of_all["train"][shards[1].train.x.row_range]
     )
-    assert leader.gather_predictions(EXPERIMENT.objective, data, solution) == {}
+    assert job.gather_predictions(EXPERIMENT.objective, data, solution) == {}
 
 
 def test_the_end_may_come_within_a_batch(join, monkeypatch):

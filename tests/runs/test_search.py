@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from fcorun import load_records
 from fcorun.cli.main import main as fcorun
-from fcorun.records.folder import RunFolder
+from fcorun.records.record import RunFolder
 from fcorun.records.sweep_settings import load_settings
 from fcorun.runs.sweep_points import SweepPoint, objective_values
 

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from fcorun.runs.environment import _commit
+from fcorun.runs.finish import _commit
 
 
 def test_the_commit_is_that_of_the_checkout_or_the_one_that_was_built(tmp_path):

@@ -131,7 +131,7 @@ def test_an_interrupted_sweep_goes_on(monkeypatch):
 def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
     assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
     with pytest.MonkeyPatch.context() as patch:
-        from fcorun.records.folder import RunFolder
+        from fcorun.records.record import RunFolder
 
         def full(self, name, content):
             if name == "metrics.csv":

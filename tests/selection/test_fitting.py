@@ -11,10 +11,10 @@ from helpers import composed, rows_of
 
 from fcorun import run
 from fcorun.datasets.subset import take_subset
-from fcorun.engine.estimates import bytes_per_run, subset_bytes
+from fcorun.engine.engine import bytes_per_run, subset_bytes
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.batching import max_runs
+from fcorun.runs.batch import max_runs
 from fcorun.selection.fitting import PathFitter
 from fcorun.selection.path_fit import END_STATES
 

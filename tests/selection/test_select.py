@@ -17,7 +17,7 @@ from fcorun.datasets.table import Table
 from fcorun.experiment.build import load_data
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
-from fcorun.models.prediction_file import SHARED
+from fcorun.models.predictions import SHARED
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.cross_validation import picture

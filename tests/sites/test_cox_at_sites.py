@@ -8,8 +8,7 @@ from helpers import composed, fails
 from fcorun.datasets.base import Features, FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
-from fcorun.models.predictions import predict_splits
-from fcorun.models.scores import tabulate_scores
+from fcorun.models.predictions import predict_splits, tabulate_scores
 from fcorun.models.site_sum_checks import check_sums, expected_sums
 from fcorun.models.survival import baseline_hazard, count_concordant_pairs, survival_probabilities
 from fcorun.objectives import Cox

@@ -8,7 +8,7 @@ from helpers import fails
 from scored_sites import COST, DITTO, ILL, LOCAL, WARD, compare, of_all_clients, plan_of, scores_of, sites_of
 from site_tables import frames
 
-from fcorun.experiment.classifier_warnings import warn_constant_scores
+from fcorun.experiment.classifiers import warn_constant_scores
 from fcorun.models.auc_interval import EDGES, bound_auc, count_scores, spread_cells
 from fcorun.models.predict import predict
 from fcorun.models.score_functions import Groups, fit_calibration, roc_auc

@@ -9,12 +9,11 @@ from helpers import fails, not_none
 from scored_sites import ILL, compare, of_all_clients, plan_of, pool_splits, sites_of
 from site_tables import frames
 
-from fcorun.experiment.decision_threshold import ThresholdRule
+from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.models.auc_interval import EDGES, count_scores, spread_cells
 from fcorun.models.binned_threshold import BinnedChoice, choose_edge
 from fcorun.models.predict import predict
-from fcorun.models.predictions import predict_splits
-from fcorun.models.scores import tabulate_scores
+from fcorun.models.predictions import predict_splits, tabulate_scores
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.policy import Policy
 from fcorun.sites.study import run_plan

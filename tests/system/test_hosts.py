@@ -19,8 +19,7 @@ from fcorun.errors import HostLost, UserError
 from fcorun.runs.hosts.follower import _Follower
 from fcorun.system import hosts as hosts_module
 from fcorun.system import rendezvous
-from fcorun.system.cluster import HostOptions, require_single_host, resolve_hosts
-from fcorun.system.hosts import Hosts, silence_stdout
+from fcorun.system.hosts import HostOptions, Hosts, require_single_host, resolve_hosts, silence_stdout
 
 KEYS = {"address": "node1:1234", "count": 3, "rank": 1}
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[07-09],other", "SLURM_NTASKS": "3", "SLURM_PROCID": "2",

@@ -2,14 +2,14 @@
 
 import importlib.metadata
 
-from fcorun.system import version
+from fcorun.system import machine
 
 
 def test_sources_without_installation_have_a_version(monkeypatch):
-    assert version.fcorun_version() == importlib.metadata.version("fcorun")
+    assert machine.fcorun_version() == importlib.metadata.version("fcorun")
 
     def not_installed(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(version, "version", not_installed)
-    assert version.fcorun_version() == "0.0.0+source"
+    monkeypatch.setattr(machine, "version", not_installed)
+    assert machine.fcorun_version() == "0.0.0+source"

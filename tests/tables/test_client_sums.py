@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.client_sums import add_clients, deviation_from_sums, sum_by_client, sum_squares_by_client
+from fcorun.tables.encoding import add_clients, deviation_from_sums, sum_by_client, sum_squares_by_client
 from fcorun.tables.scaling import Scaling
 
 

@@ -12,8 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 from table_files import save
 
 from fcorun.datasets.table import Table
-from fcorun.tables.encoding import Column, Encoding
-from fcorun.tables.fit_encoding import column_means, column_medians, count_levels, count_values
+from fcorun.tables.encoding import Column, Encoding, column_means, column_medians, count_levels, count_values
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fcorun.api.arguments import check_folder
+from fcorun.api.messages import check_folder
 from fcorun.cli.commands.common import CommandParser, make_console
 from fcorun.cli.hydra_app import run_sweep_command
-from fcorun.configuration.compose import compose
-from fcorun.configuration.overrides import check_overrides
+from fcorun.configuration.compose import check_overrides, compose
 from fcorun.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
 from fcorun.errors import UserError
 from fcorun.figures.comparison import UNCLEAR
@@ -21,8 +20,8 @@ from fcorun.figures.reproduce import FigureResult, reproduce
 from fcorun.figures.spec import find_figure, list_figures, load_figure
 from fcorun.records.formats import frame_csv
 from fcorun.reports.page import write as html_report
-from fcorun.system.cluster import require_single_host
 from fcorun.system.files import write_atomically
+from fcorun.system.hosts import require_single_host
 from fcorun.system.machine import set_up_jax
 
 _CLAIM_COLUMNS = ("algo", "says", "measured", "wanted", "holds")

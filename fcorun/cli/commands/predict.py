@@ -89,8 +89,8 @@ def _describe_thresholds(folder: Path, record: Record) -> list[str]:
     section = record.summary.get("threshold")
     if not section:
         return []
-    from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
-    from fcorun.models.prediction_file import PERSONAL, SHARED
+    from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+    from fcorun.models.predictions import PERSONAL, SHARED
 
     of_selection = read_json(folder / SELECTION_FILE) or {}
     rule = (of_selection.get("threshold") or section).get("rule")

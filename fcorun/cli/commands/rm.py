@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from fcorun.cli.commands.common import CommandParser, load_records_in, make_console
 from fcorun.errors import UserError, escape_controls
-from fcorun.records.folder import RunFolder
+from fcorun.records.record import RunFolder
 from fcorun.reports.sweep_report import STATUSES
 
 

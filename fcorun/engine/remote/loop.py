@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.communication.rounds import RoundDraws, RoundState
+from fcorun.communication.base import RoundDraws, RoundState
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.gap import RemoteGap
@@ -20,8 +20,7 @@ from fcorun.engine.remote.personal import add_broadcast
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.engine.remote.sum_checks import SumChecks, check_work
 from fcorun.engine.schedule import Schedule
-from fcorun.engine.segments.run_loop import RunLoop, Snapshot
-from fcorun.engine.segments.segment import Segment
+from fcorun.engine.segments.run_loop import RunLoop, Segment, Snapshot
 from fcorun.errors import UserError, first_line
 from fcorun.metrics import ROWS_PRESENT, SITES_PRESENT
 from fcorun.rows.away_sites import AnswersMissing

@@ -14,12 +14,12 @@ import numpy as np
 
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.arrays import client_row_table
-from fcorun.engine.devices import vmap_runs
+from fcorun.engine.clients import vmap_runs
 from fcorun.engine.evaluate import personal_models
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import Arrays, name_leaves
 from fcorun.objectives.base import score_names
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 from fcorun.rows.site_rows import SiteRows
 
 PERSONAL = "personal"  # begins the names of the sums of personal models, as PERSONAL_train_loss

@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.communication.rounds import RoundState
+from fcorun.communication.base import RoundState
 from fcorun.engine.arrays import DeviceRows, gather_whole_data
-from fcorun.engine.clients import chunked
-from fcorun.engine.devices import vmap_runs
+from fcorun.engine.clients import chunked, vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.round import commit
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Vector
 
 
 def count_sent_runs(algorithm: Algorithm, n_runs: int) -> int:

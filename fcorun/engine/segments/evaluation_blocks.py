@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.engine.arrays import device_dtype, row_extras
 from fcorun.engine.evaluate import Evaluation, objective_weights
 from fcorun.rows.rows import Rows
-from fcorun.system.arrays import DoubleBuffer
+from fcorun.system.machine import DoubleBuffer
 
 BLOCK_BYTES = 2**26  # bytes of a block
 # x (n, d), y (n,), and the rows' weight and offset

@@ -9,7 +9,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import DeviceRows, device_dtype, row_extras, target_dtype
 from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.client_assignment import host_positions, index_within_host
-from fcorun.system.arrays import DoubleBuffer
+from fcorun.system.machine import DoubleBuffer
 
 
 def bytes_per_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: bool) -> int:

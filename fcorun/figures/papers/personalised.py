@@ -8,16 +8,15 @@ import jax
 import numpy as np
 
 from fcorun.experiment.build import build_engine, build_problem, load_data, resolve_auto
+from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import gather_rows
 from fcorun.figures.comparison import UNCLEAR, compare
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers.fedsplit import compute_gradient_coefficients
 from fcorun.figures.spec import compose
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import inner_solvers
-from fcorun.problem.problem import Batch
-from fcorun.problem.vector import Vector
+from fcorun.problem.problem import Batch, Vector
 from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, x_values
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import RunTable

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.models.prediction_file import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
+from fcorun.models.predictions import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
 from fcorun.records.formats import read_text
 
 _SETS = ("test", "validation")  # the first that a record has is scored

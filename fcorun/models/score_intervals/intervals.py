@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.models.prediction_file import PREDICTIONS_FILE
+from fcorun.models.predictions import PREDICTIONS_FILE
 from fcorun.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap, bootstrap, unit_names
 from fcorun.models.score_intervals.delong import auc_covariance
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows

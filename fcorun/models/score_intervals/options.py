@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fcorun.errors import UserError
-from fcorun.models.prediction_file import OUT_OF_FOLD
+from fcorun.models.predictions import OUT_OF_FOLD
 from fcorun.records.formats import read_json, read_summary, read_text
 from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, Record
 

@@ -33,8 +33,7 @@ from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import group_by_problem
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.sweep_report import build_best_table
-from fcorun.system.cache import cache_dir
-from fcorun.system.files import write_atomically
+from fcorun.system.files import cache_dir, write_atomically
 
 _COMPRESSED_LIBRARY = "plotly.min.js.gz"  # in the cache
 

@@ -9,7 +9,7 @@ from typing import Any
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import format_value, html_table, screen_or_paper
-from fcorun.system.version import fcorun_version
+from fcorun.system.machine import fcorun_version
 
 _MAX_VALUES = 8  # of a key, in a cell
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fcorun.errors import UserError
-from fcorun.models.prediction_file import PREDICTIONS_FILE
+from fcorun.models.predictions import PREDICTIONS_FILE
 from fcorun.models.score_intervals.intervals import compute_intervals
 from fcorun.models.score_intervals.options import ScoreOptions
 from fcorun.models.score_intervals.table import BOOTSTRAP, ScoreIntervals

@@ -15,7 +15,7 @@ from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import bind_objective, build_engine, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.hosts.leader import decode_arrays, encode_arrays, predict_local
+from fcorun.runs.job import decode_arrays, encode_arrays, predict_local
 from fcorun.system.hosts import Hosts, current_hosts
 from fcorun.system.interruption import defer_interruption
 from fcorun.system.machine import use_precision

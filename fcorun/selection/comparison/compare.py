@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fcorun.errors import UserError
 from fcorun.metrics import RANKING_METRICS
-from fcorun.models.prediction_file import PERSONAL
-from fcorun.models.prediction_file import SHARED as SHARED_MODEL
+from fcorun.models.predictions import PERSONAL
+from fcorun.models.predictions import SHARED as SHARED_MODEL
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
 from fcorun.models.score_intervals.intervals import tabulate_intervals
 from fcorun.models.score_intervals.pairing import match_rows

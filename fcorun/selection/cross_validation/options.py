@@ -8,12 +8,10 @@ import numpy as np
 
 from fcorun.config import Count, Fraction, Positive
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
-from fcorun.models.choose_threshold import ChosenThresholds
 from fcorun.models.coefficients import Coefficients, coefficients_from
-from fcorun.models.prediction_file import PERSONAL, SHARED
-from fcorun.models.predictions import Predictions
+from fcorun.models.predictions import PERSONAL, SHARED, ChosenThresholds, Predictions
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import Record
 from fcorun.selection.adaptive import Pilot

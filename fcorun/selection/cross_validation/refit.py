@@ -7,12 +7,10 @@ from typing import Any
 
 from fcorun.config import GRID_SECTIONS
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.convergence import describe_remaining_descent
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import replace_plugins
-from fcorun.records.folder import RunFolder
-from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record
+from fcorun.records.record import RECORD_FILES, REFIT_FOLDER, Record, RunFolder
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
 from fcorun.selection.cross_validation.options import Selection

@@ -10,12 +10,11 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.errors import UserError
-from fcorun.experiment.decision_threshold import DEFAULT_THRESHOLD, check_threshold
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.metrics import RANKING_METRICS
-from fcorun.models.choose_threshold import choose_thresholds
-from fcorun.models.prediction_file import OUT_OF_FOLD
+from fcorun.models.predictions import OUT_OF_FOLD, choose_thresholds
 from fcorun.records.record import SELECTION_FILE
 from fcorun.runs.job import Watcher
 from fcorun.selection.adaptive import check_linear_model, weigh_features
