@@ -1,6 +1,6 @@
 from .adap import ADAP
 from .apfl import APFL
-from .base import Algorithm, Baseline, ProblemConstants, RunConditions, Traits
+from .base import Algorithm, Baseline, LocalData, ProblemConstants, RunConditions, Traits, TwoRates
 from .centralized import Centralized
 from .dane import DANE
 from .diana import DIANA
@@ -37,7 +37,6 @@ from .fsvrg import FSVRG
 from .gossip import GossipAlgorithm
 from .gram import Gram
 from .local import Local
-from .local_data import LocalData
 from .local_fit import LocalFitAlgorithm
 from .mean_gradient import MeanGradientAlgorithm
 from .meta_analysis import MetaAnalysis

@@ -1,9 +1,8 @@
 from .asynchronous import Asynchronous
-from .base import Channel, Topology
+from .base import Channel, Identity, Topology
 from .compressor import Compressor
 from .graph import Graph
 from .half_precision import HalfPrecision
-from .identity import Identity
 from .natural_compression import NaturalCompression
 from .qsgd import QSGD
 from .random_k import RandomK

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fcorun.clocks.base import ClientSpeeds
-from fcorun.engine import random_streams
+from fcorun.system import random_streams
 
 _TIMES = 7  # the stream of random numbers, beside those of ``fcorun.engine.schedule``
 

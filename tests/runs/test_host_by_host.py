@@ -13,7 +13,8 @@ from fcorun.experiment import requirements
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.forward import compute_predictions
-from fcorun.runs.hosts import follower, job
+from fcorun.runs import job
+from fcorun.runs.hosts import follower
 from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import build_on_all_hosts, load_on_all_hosts, run_rounds
 from fcorun.system.hosts import Hosts
