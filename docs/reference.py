@@ -268,7 +268,7 @@ def _contracts() -> str:
     for room in CONTRACTS:
         lines += [f"## fcorun.{room}.base", "", *documented("automodule", f"fcorun.{room}.base", ":members:")]
     lines += ["## Arguments of an algorithm's functions", ""]
-    for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.vector.Vector"):
+    for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.problem.Vector"):
         lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
     return joined([*lines, *documented("autoclass", "fcorun.algorithms.base.LocalData", ":members:", ":no-index:")])
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from fcorun.cli.commands.figure import make_figure as figure  # noqa: F401
     from fcorun.clocks.base import ClientSpeeds as ClientSpeeds
     from fcorun.clocks.base import Clock as Clock
+    from fcorun.clocks.base import NoClock as NoClock
     from fcorun.clocks.lognormal import LognormalClock as LognormalClock
-    from fcorun.clocks.none import NoClock as NoClock
     from fcorun.clocks.trace import TraceClock as TraceClock
     from fcorun.communication import *  # noqa: F403
     from fcorun.configuration.compose import compose as compose
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from fcorun.regularizers import *  # noqa: F403
     from fcorun.runs.job import SweepWatcher as SweepWatcher
     from fcorun.runs.job import Watcher as Watcher
+    from fcorun.trackers.base import NoTracker as NoTracker
     from fcorun.trackers.base import Tracker as Tracker
     from fcorun.trackers.mlflow import MLflow as MLflow
-    from fcorun.trackers.none import NoTracker as NoTracker
     from fcorun.trackers.tensorboard import TensorBoard as TensorBoard
 
 # the public names of each package, which are imported when they are first used
@@ -109,8 +109,8 @@ _MODULES = {
     "LowRank": "datasets.lowrank",
     "MLflow": "trackers.mlflow",
     "Nifti": "datasets.nifti",
-    "NoClock": "clocks.none",
-    "NoTracker": "trackers.none",
+    "NoClock": "clocks.base",
+    "NoTracker": "trackers.base",
     "Problem": "problem.problem",
     "RandomLeastSquares": "datasets.least_squares",
     "Record": "api.record",
@@ -122,7 +122,7 @@ _MODULES = {
     "TraceClock": "clocks.trace",
     "Tracker": "trackers.base",
     "UserError": "errors",
-    "Vector": "problem.vector",
+    "Vector": "problem.problem",
     "Watcher": "runs.job",
     "compose": "configuration.compose",
     "figure": "cli.commands.figure",

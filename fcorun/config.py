@@ -159,9 +159,9 @@ SECTIONS = {
     **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.communication.base.Channel",), grid=True,
         default_in_identity=False, default={"name": "identity", "class": "fcorun.communication.base.Identity"})),
     "clock": ConfigSection(("fcorun.clocks.base.Clock",), default_in_identity=False,
-                           default={"name": "none", "class": "fcorun.clocks.none.NoClock"}),
+                           default={"name": "none", "class": "fcorun.clocks.base.NoClock"}),
     "tracker": ConfigSection(("fcorun.trackers.base.Tracker",), grid=False, in_identity=False,
-                             default={"name": "none", "class": "fcorun.trackers.none.NoTracker"}),
+                             default={"name": "none", "class": "fcorun.trackers.base.NoTracker"}),
 }  # fmt: skip
 IDENTITY_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.in_identity)
 GRID_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.grid)

@@ -1,14 +1,16 @@
-"""Errors that are told to the user in one sentence, which names the option and the fix."""
+"""Errors that are told to the user in one sentence, which names the option and the fix, and words of sentences."""
 
 import errno
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
+
+_SHOWN = 3  # names or rows that a warning lists
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on that disk, and give the same command again"),
@@ -144,3 +146,44 @@ def suggest_name(name: object, valid: Iterable[str]) -> str:
     close = get_close_matches(str(name), valid, n=1, cutoff=0.5)
     suggestion = f"did you mean '{close[0]}'? " if close else ""
     return f"{suggestion}(valid: {', '.join(valid) or 'none'})"
+
+
+def warn_similar_names(kind: str, names: Iterable) -> list[str]:
+    """Return a warning about names that differ in capitals or spaces only; ``kind`` is their plural noun."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if isinstance(name, str):
+            groups.setdefault(normalize_name(name), []).append(name)
+    similar = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    if not similar:
+        return []
+    return [f"{kind} {abbreviate(similar)} differ in capitals or spaces only: if they are the same, write them alike"]
+
+
+def normalize_name(name: str) -> str:
+    """Return a name in lower case and without repeated spaces."""
+    return " ".join(name.split()).casefold()
+
+
+def find_spelling(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is ``name``, or differs from it in capitals or spaces only; None if there is none.
+
+    >>> find_spelling("aachen ", ["Basel", "Aachen"])
+    'Aachen'
+    """
+    normalized = normalize_name(name)
+    return next((known_name for known_name in known if normalize_name(known_name) == normalized), None)
+
+
+def abbreviate(items: Sequence[str], shown: int = _SHOWN) -> str:
+    """Return the first items, and the number of the others: "a, b, c and 4 more"."""
+    more = len(items) - shown
+    return ", ".join(items[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def describe_rows(rows: Sequence[int]) -> str:
+    """Return the number of rows and the first few of them, counted from 1; ``rows`` are indices in order."""
+    first = ", ".join(str(row + 1) for row in rows[:_SHOWN])
+    if len(rows) == 1:
+        return f"row {first}"
+    return f"{len(rows)} rows ({first}{', ...' if len(rows) > _SHOWN else ''})"

@@ -1,6 +1,6 @@
 from .adap import ADAP
 from .apfl import APFL
-from .base import Algorithm, Baseline, LocalData, ProblemConstants, RunConditions, Traits, TwoRates
+from .base import Algorithm, Baseline, LocalData, ProblemConstants, RunConditions, Traits
 from .centralized import Centralized
 from .dane import DANE
 from .diana import DIANA

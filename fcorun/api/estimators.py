@@ -20,7 +20,7 @@ from fcorun.config import Count, check_value, to_plain_value
 from fcorun.datasets.base import Dataset
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.models.forward import class_probabilities, compute_predictions, expected_targets
+from fcorun.models.score_functions import class_probabilities, compute_predictions, expected_targets
 from fcorun.objectives.base import LinearModel, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic

@@ -12,7 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcorun.checks.check import Check, require, require_at_least, require_at_most, require_close
-from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.regularizers.l1 import L1

@@ -86,7 +86,7 @@ def _objective(cls: type, choice: ChoiceDoc) -> list[str]:
 
 
 def _mirror_map(cls: type, choice: ChoiceDoc) -> list[str]:
-    from fcorun.mirror_maps.euclidean import Euclidean
+    from fcorun.mirror_maps.base import Euclidean
 
     if issubclass(cls, Euclidean):
         return ["any reg"]

@@ -1,4 +1,4 @@
-"""Base class of clocks: how fast clients compute and send, from which the simulated time of a run follows."""
+"""The contract of a clock: how fast clients compute and send, for the simulated time of a run; and no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -55,4 +55,17 @@ class Clock(CheckedObject, ABC):
 
     def sources(self) -> str | None:
         """Return a digest of the files that the clock reads; None without files."""
+        return None
+
+
+# No clock.
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoClock(Clock):
+    """A clock that measures nothing: runs have no simulated time."""
+
+    source = "textbook"
+
+    def speeds(self, clients):
         return None

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.clocks.none import NoClock
+from fcorun.clocks.base import NoClock
 from fcorun.communication.base import RoundOutcome, RoundState, Topology
 from fcorun.config import Count, NonNegative
 from fcorun.errors import UserError

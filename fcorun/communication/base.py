@@ -428,6 +428,10 @@ class Channel(CheckedObject, ABC):
         """
         return mean, memory
 
+    def upload_errors(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float]:
+        """Return omega and 1 - alpha of uploads of these shapes, which bound what the channel changes: 0, nothing."""
+        return 0.0, 0.0
+
     def upload_bytes(self, upload: PyTree, declared_bytes: int) -> int:
         """Return the bytes of the message of an upload of these shapes.
 

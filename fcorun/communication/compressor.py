@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from fcorun.communication.base import Channel
 from fcorun.config import AUTO
 from fcorun.errors import UserError
-from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.mirror_maps.base import Euclidean
 from fcorun.regularizers.base import Constraint
 from fcorun.regularizers.none import NoRegularizer
 
@@ -67,6 +67,12 @@ class Compressor(Channel):
         """Return the bound of ``error_bound`` for the compressor that "ef" and "ef21" use, which is below 1."""
         bound = self.error_bound(size)
         return bound / (1 + bound) if self.unbiased else bound
+
+    def upload_errors(self, shapes):
+        """Return omega and 1 - alpha of uploads of these shapes, the largest of any array; a biased one has omega 0."""
+        sizes = [size for size in map(math.prod, shapes.values()) if size > 1]
+        variance = max((float(self.error_bound(size)) for size in sizes if self.unbiased), default=0.0)
+        return variance, max((float(self.contraction_error(size)) for size in sizes), default=0.0)
 
     def resolve_auto(self, traits):
         if self.feedback != AUTO:
@@ -192,18 +198,6 @@ def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section:
     if "server" in traits.psi_sides and plugins["reg"].applied_by == "client":
         raise UserError(f"{user} moves models out of {domain}, and with reg.applied_by=client nothing projects them "
                         "back: give reg.applied_by=both")  # fmt: skip
-
-
-def upload_errors(uplink: Channel, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float]:
-    """Return omega and 1 - alpha of uploads of these shapes: the largest of any array, and 0 for other channels.
-
-    Omega is 0, too, for a biased compressor.
-    """
-    if not isinstance(uplink, Compressor):
-        return 0.0, 0.0
-    sizes = [size for size in map(math.prod, shapes.values()) if size > 1]
-    variance = max((float(uplink.error_bound(size)) for size in sizes if uplink.unbiased), default=0.0)
-    return variance, max((float(uplink.contraction_error(size)) for size in sizes), default=0.0)
 
 
 def is_compressed(leaf: Any) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fcorun.clocks.none import NoClock
+from fcorun.clocks.base import NoClock
 from fcorun.communication.base import Channel
 from fcorun.communication.compressor import is_compressed
 from fcorun.errors import UserError

@@ -25,9 +25,8 @@ from fcorun.datasets.images import (
     unreadable_error,
 )
 from fcorun.datasets.table import Table
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.tables.columns import ParsedRows, parse_numbers
-from fcorun.tables.data_warnings import abbreviate, warn_similar_names
 from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
 from fcorun.tables.splits import attach_groups_and_splits
 

@@ -8,28 +8,20 @@ import numpy as np
 
 from fcorun.config import AUTO, Count, Index, PathOption, Positive
 from fcorun.datasets.base import Dataset, Features, FederatedData, shard_for_host
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate, warn_similar_names
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.rows import Rows, renumber_clients
-from fcorun.tables.array_files import (
-    HDF5_ENDINGS,
-    ON_DISK_WARNING,
-    file_digest,
-    folder_digest,
-    is_array_folder,
-    stays_on_disk,
-)
-from fcorun.tables.client_differences import warn_client_differences
+from fcorun.system.files import file_digest
+from fcorun.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
 from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, infer_kinds, take_weight_and_offset
 from fcorun.tables.data_warnings import (
-    abbreviate,
     compare_gaps,
     describe_positive_class,
+    warn_client_differences,
     warn_constant_features,
     warn_missing_codes,
     warn_nothing_held_out,
     warn_scaled_by_held_out_rows,
-    warn_similar_names,
     warn_suspicious_columns,
 )
 from fcorun.tables.encoding import (
@@ -43,7 +35,7 @@ from fcorun.tables.encoding import (
     read_encoding,
 )
 from fcorun.tables.label_file import assign_roles, read_label_file
-from fcorun.tables.readers import detect_ending, find_file, read_table
+from fcorun.tables.readers import detect_ending, find_file, is_array_folder, read_table
 from fcorun.tables.scaling import Scaling, TrainingCells, standardize
 from fcorun.tables.splits import (
     DEFAULT_VALIDATION,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, ProblemConstants
-from fcorun.communication.compressor import upload_errors
 from fcorun.config import AUTO, numeric_fields
 from fcorun.datasets.base import FederatedData, load_dataset
 from fcorun.engine.arrays import SubsetView
@@ -18,7 +17,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError, abbreviate, suggest_name
 from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
@@ -46,7 +45,7 @@ from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.files import cached_by_key
 from fcorun.system.interruption import interruptible_at_once
-from fcorun.tables.data_warnings import abbreviate, warn_class_like_target
+from fcorun.tables.data_warnings import warn_class_like_target
 from fcorun.tables.survival import warn_clients_without_events
 
 # The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs.
@@ -458,7 +457,7 @@ def compute_problem_constants(experiment: PreparedExperiment, data: FederatedDat
     if isinstance(data.train, SiteRows):
         pooled_smoothness = data.train.pooled_smoothness
     shapes = experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
-    variance, contraction_error = upload_errors(experiment.uplink, shapes)
+    variance, contraction_error = experiment.uplink.upload_errors(shapes)
     return ProblemConstants(
         strong_convexity=mu,
         smoothness=smoothness,

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.clocks.base import Clock
-from fcorun.clocks.none import NoClock
+from fcorun.clocks.base import Clock, NoClock
 from fcorun.communication.base import Channel, Topology
 from fcorun.communication.compressor import Compressor
 from fcorun.communication.star import Star

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from fcorun.algorithms.base import Baseline, Traits
-from fcorun.clocks.none import NoClock
+from fcorun.clocks.base import NoClock
 from fcorun.communication.base import Identity
 from fcorun.communication.star import Star
 from fcorun.config import (
@@ -42,7 +42,7 @@ from fcorun.metrics import (
     TEST_PREFIX,
     custom_metrics,
 )
-from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.solver import explain_missing_conjugate

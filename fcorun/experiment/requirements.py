@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.clocks.none import NoClock
+from fcorun.clocks.base import NoClock
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.star import Star
 from fcorun.config import Settings
@@ -19,7 +19,7 @@ from fcorun.engine.engine import message_bytes
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.engine.segments.row_fetching import bytes_per_round
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.objectives.base import LinearModel, Objective, is_linear_model
 from fcorun.objectives.cox import Cox
@@ -31,7 +31,6 @@ from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.hosts import current_hosts
 from fcorun.system.machine import format_gib, memory_limit, use_precision
-from fcorun.tables.data_warnings import abbreviate
 
 # Settings of algorithms whose clients take all their data at once.
 

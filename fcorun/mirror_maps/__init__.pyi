@@ -1,7 +1,6 @@
-from .base import MirrorMap
+from .base import Euclidean, MirrorMap
 from .diagonal import Diagonal
 from .entropy import Entropy
-from .euclidean import Euclidean
 from .hypentropy import HypEntropy
 from .p_norm import PNorm
 from .spectral_hypentropy import SpectralHypEntropy

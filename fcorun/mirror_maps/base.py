@@ -1,4 +1,4 @@
-"""The contract of a mirror map h: the maps to the dual space and back."""
+"""The contract of a mirror map h: the maps to the dual space and back; and the Euclidean mirror map."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -47,3 +47,25 @@ class MirrorMap(CheckedObject, ABC):
     @abstractmethod
     def to_primal(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Return the gradient of h* at z, which is ``retrieve`` without a regularizer."""
+
+
+# The Euclidean mirror map.
+
+
+@dataclass(frozen=True)
+class Euclidean(MirrorMap):
+    """h(w) = ||w||_2^2 / 2: the dual space equals the primal space, and ``retrieve`` is the prox."""
+
+    source = "textbook"
+
+    def to_dual(self, w):
+        return w
+
+    def retrieve(self, z, t, psi):
+        return psi.prox(z, t)
+
+    def supports(self, psi):
+        return True
+
+    def to_primal(self, z):
+        return z

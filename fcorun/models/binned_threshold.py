@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from fcorun.experiment.classifiers import SENSITIVITY, YOUDEN, ThresholdRule
 from fcorun.models.auc_interval import EDGES
-from fcorun.models.forward import class_probabilities
+from fcorun.models.score_functions import class_probabilities
 from fcorun.objectives.base import Objective
 
 

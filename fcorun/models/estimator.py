@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.config import build_plugin, locate
-from fcorun.errors import UserError
+from fcorun.errors import UserError, find_spelling
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
-from fcorun.models.forward import expected_targets
 from fcorun.models.predictions import PERSONAL, SHARED
+from fcorun.models.score_functions import expected_targets
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.cox import Cox
 from fcorun.objectives.gamma import Gamma
@@ -21,7 +21,6 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record
-from fcorun.tables.data_warnings import find_spelling
 from fcorun.tables.scaling import ClientScalings, Scaling, to_original_units
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import Dataset
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.inference.estimates import Estimates, debiased_estimates, wald_estimates
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.rubin import pool_estimates
@@ -21,7 +21,6 @@ from fcorun.models.inference_problem import InferenceProblem, load_inference_pro
 from fcorun.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.records.record import Record
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.data_warnings import abbreviate
 from fcorun.tables.splits import draw_uniform_per_group
 
 _NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance

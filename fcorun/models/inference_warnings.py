@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 
+from fcorun.errors import abbreviate
 from fcorun.inference.estimates import linearization_errors
 from fcorun.inference.methods import AFTER_SELECTION, WITH_ADAPTIVE_WEIGHTS
 from fcorun.inference.rubin import PooledEstimates
@@ -13,7 +14,6 @@ from fcorun.models.inference_counts import MIN_COUNT
 from fcorun.objectives.cox import Cox
 from fcorun.objectives.log_link import LogLink
 from fcorun.objectives.logistic import Logistic
-from fcorun.tables.data_warnings import abbreviate
 
 FEW_CLUSTERS = 10
 EVENTS_PER_PARAMETER = 10  # of two classes, rows of the smaller one

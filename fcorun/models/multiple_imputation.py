@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.inference.chained_equations import IncompleteColumn, impute
 from fcorun.inference.model_rows import ModelRows
 from fcorun.models.inference_features import feature_scaling
@@ -14,7 +14,6 @@ from fcorun.models.inference_problem import InferenceProblem
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.poisson import Poisson
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.data_warnings import abbreviate
 from fcorun.tables.encoding import Column
 from fcorun.tables.scaling import TrainingCells, reciprocal_or_zero
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.errors import abbreviate
 from fcorun.models.inference_counts import describe_few
 from fcorun.rows.site_rows import SiteRows
-from fcorun.tables.data_warnings import abbreviate
 
 # Sentences on scores that follow from few events: those of clients, and of validation rows.
 

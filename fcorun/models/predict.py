@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate, describe_rows, find_spelling
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.coefficients import personal_only
@@ -14,7 +14,6 @@ from fcorun.models.estimator import clients_with_personal_models, load_model, re
 from fcorun.models.survival import survival_probabilities
 from fcorun.records.record import Record
 from fcorun.tables.columns import PREDICTION_COLUMNS
-from fcorun.tables.data_warnings import abbreviate, describe_rows, find_spelling
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.tables.readers import require_finite_numbers
 

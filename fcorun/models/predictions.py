@@ -9,15 +9,18 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
-from fcorun.models.forward import (
+from fcorun.models.score_functions import (
     Arrays,
+    Groups,
     class_probabilities,
     compute_losses,
     compute_predictions,
     expected_targets,
     predict_by_client,
+    score_binary,
+    score_multiclass,
+    score_regression,
 )
-from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
 from fcorun.models.survival import score_survival
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import columns_csv

@@ -1,14 +1,118 @@
-"""The scores of predictions, by group of rows, for scores.csv.
-
-All groups are computed at once. scikit-learn has most of these scores for one group. Its import takes a second and each
-score a millisecond, which for a sweep on many clients is longer than the sweep. A score that a group does not define is
-nan.
-"""
+"""Functions of arrays: predictions of a trained model, what follows from them, and their scores by group of rows."""
 
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from fcorun.objectives.base import Objective, is_linear_model
+from fcorun.system.machine import use_precision
+
+# The forward pass of a trained model: predictions of examples, and losses, probabilities and means from these.
+
+_BLOCK_ENTRIES = 2**24  # numbers in a block of examples
+
+Arrays = dict[str, np.ndarray]
+
+
+def compute_predictions(objective: Objective, params: Arrays, x: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    """Return predictions (n,) or (n, classes) of examples ``scale`` * x (n, d), in the precision of the parameters."""
+    dtype = next(iter(params.values())).dtype
+    block_length = max(_BLOCK_ENTRIES // max(x.shape[1], 1), 1)
+    predictions = []
+    for start in range(0, max(len(x), 1), block_length):
+        block = x[start : start + block_length].astype(dtype, copy=False)
+        if scale != 1:
+            block = block * dtype.type(scale)
+        predictions.append(_predict_block(objective, params, block))
+    return np.concatenate(predictions)
+
+
+def _predict_block(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndarray:
+    if not is_linear_model(type(objective)):
+        with use_precision(str(x.dtype)):
+            on_device = {name: jnp.asarray(value) for name, value in params.items()}
+            return np.asarray(objective.predict(on_device, jnp.asarray(x)))
+    weights = params["weights"]
+    n_features = x.shape[1]
+    outputs = weights.size // n_features
+    weights = weights.reshape(n_features, outputs) if outputs > 1 else weights.reshape(n_features)
+    return x @ weights + params.get("bias", 0)
+
+
+def predict_by_client(
+    objective: Objective, models: Arrays, client: np.ndarray, x: np.ndarray, scale: float = 1.0
+) -> np.ndarray:
+    """Return predictions of examples x (n, d), each by its client's personal model.
+
+    Args:
+        models: the parameters by name, with a leading axis M.
+        client: the model of each example, shape (n,), from 0 to M - 1.
+    """
+    order = np.argsort(client, kind="stable")
+    present, first = np.unique(client[order], return_index=True)
+    rows_of_client = np.split(order, first[1:])
+    longest = max(map(len, rows_of_client))
+    predictions = []
+    for m, rows in zip(present, rows_of_client, strict=True):
+        params = {name: values[m] for name, values in models.items()}
+        examples = x[rows]
+        if not is_linear_model(type(objective)):  # padded to one length, for one compiled program
+            examples = np.pad(examples, ((0, longest - len(rows)), (0, 0)))
+        predictions.append(compute_predictions(objective, params, examples, scale)[: len(rows)])
+    by_client = np.concatenate(predictions)
+    result = np.empty_like(by_client)
+    result[order] = by_client
+    return result
+
+
+def compute_losses(
+    objective: Objective, prediction: np.ndarray, y: np.ndarray, client: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Return the loss of each example, shape (n,), and the other scores that the objective declares.
+
+    ``client`` is the number of each example's client, (n,). None: all are of one client.
+    """
+    with jax.enable_x64(True):
+        predictions = _put(prediction, float)
+        targets = _put(y, None if prediction.ndim > 1 else float)
+        if objective.has_client_losses:
+            weight = _put(np.ones(len(y)), float)
+            losses = jax.jit(objective.client_losses)(predictions, targets, weight, None if client is None else client)
+        else:
+            losses = objective.loss(predictions, targets)
+        scores = {"loss": losses, **objective.scores(predictions, targets)}
+        return {name: np.asarray(values, float) for name, values in scores.items()}
+
+
+def _put(array: np.ndarray, dtype: type | None) -> jax.Array:
+    """Put an array on the device. ``jnp.asarray`` would compile a program for each shape."""
+    return jax.device_put(np.asarray(array, dtype))
+
+
+def class_probabilities(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
+    """Return the probabilities of the classes, shape (n, classes); None if the objective defines none."""
+    if not hasattr(objective, "probabilities"):
+        return None
+    with jax.enable_x64(True):
+        return np.asarray(objective.probabilities(_put(prediction, float)), float)  # type: ignore[attr-defined]
+
+
+def expected_targets(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
+    """Return the expected target of each row of a regression, shape (n,); None if the objective defines none."""
+    if not hasattr(objective, "response"):
+        return None
+    with jax.enable_x64(True):
+        return np.asarray(objective.response(_put(prediction, float)), float)  # type: ignore[attr-defined]
+
+
+# The scores of predictions, by group of rows, for scores.csv.
+#
+# All groups are computed at once. scikit-learn has most of these scores for one group. Its import takes a second and
+# each score a millisecond, which for a sweep on many clients is longer than the sweep. A score that a group does not
+# define is nan.
 
 _TINY = np.finfo(float).tiny
 

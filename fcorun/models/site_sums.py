@@ -10,8 +10,8 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.models.auc_interval import N_BINS, spread_cells
-from fcorun.models.forward import Arrays
 from fcorun.models.predictions import SHARED
+from fcorun.models.score_functions import Arrays
 from fcorun.models.site_sum_checks import (
     BINS,
     check_calibration,

@@ -10,13 +10,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
-from fcorun.models.forward import Arrays, compute_predictions
-from fcorun.models.score_functions import Groups, safe_divide
+from fcorun.errors import UserError, abbreviate
+from fcorun.models.score_functions import Arrays, Groups, compute_predictions, safe_divide
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import csv_text, read_text
 from fcorun.records.record import BASELINE_HAZARD_FILE, Record
-from fcorun.tables.data_warnings import abbreviate
 
 
 def score_survival(

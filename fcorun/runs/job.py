@@ -27,7 +27,7 @@ from fcorun.experiment.experiment import (
 from fcorun.experiment.identification import identification_metrics
 from fcorun.experiment.prepare import plugin_to_config
 from fcorun.metrics import COUNTERS, PERSONAL_PREFIX
-from fcorun.models.forward import Arrays, compute_predictions
+from fcorun.models.score_functions import Arrays, compute_predictions
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import arrays_from_bytes, npz_bytes
 from fcorun.records.record import FINISHED_STATUSES, Record, RunFolder

@@ -9,12 +9,11 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import check_classes, check_values
 from fcorun.engine.engine import message_bytes
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.selection.folds import SubsetMasks, check_groups_within_clients, describe_subset
 from fcorun.system.machine import use_precision
-from fcorun.tables.data_warnings import abbreviate
 
 _MOST_ROWS = 0.75  # of one class: then accuracy is no measure of a model
 

@@ -37,9 +37,9 @@ from fcorun.engine.federation import Federation, Numbers
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.metrics import aggregate
-from fcorun.models.forward import compute_predictions
 from fcorun.models.predictions import PERSONAL, SHARED, predict_personal
 from fcorun.models.relaxed import UnpenalizedRefits
+from fcorun.models.score_functions import compute_predictions
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Vector
 from fcorun.runs.baseline import bind_client_problem

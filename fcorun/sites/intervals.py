@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.inference.model_rows import DerivativeSums
@@ -27,7 +27,6 @@ from fcorun.sites.messages import SiteLost, SiteRefusal
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS, PlannedIntervals
 from fcorun.system.files import write_atomically
-from fcorun.tables.data_warnings import abbreviate
 
 
 @dataclass(eq=False)

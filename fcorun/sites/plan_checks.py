@@ -1,7 +1,7 @@
 """The checks of a plan: what cannot be computed over sites is refused, in one sentence."""
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.clocks.none import NoClock
+from fcorun.clocks.base import NoClock
 from fcorun.communication.star import Star
 from fcorun.config import AUTO, identity_fields
 from fcorun.datasets.sites import Sites

@@ -9,7 +9,7 @@ from fcorun.errors import UserError
 from fcorun.sites.connections import ALL_SITES
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
-from fcorun.tables.client_differences import FAR, measure_distances
+from fcorun.tables.data_warnings import FAR, measure_distances
 from fcorun.tables.encoding import add_clients
 from fcorun.tables.scaling import Scaling
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fcorun.datasets.sites import Sites
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_description import Description, median_edges
 from fcorun.sites.table_options import OTHER
 from fcorun.sites.table_rows import NO_VALUES
-from fcorun.tables.client_differences import describe_other_codes
 from fcorun.tables.columns import check_level_count
-from fcorun.tables.data_warnings import abbreviate, warn_similar_names
+from fcorun.tables.data_warnings import describe_other_codes
 from fcorun.tables.encoding import Column, Encoding, add_clients, check_feature_names, make_level_column
 from fcorun.tables.splits import HoldOut, natural_sort_key
 

@@ -1,6 +1,8 @@
 """Files that appear whole or not at all, rows of files that are too large for memory, and caches."""
 
 import functools
+import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -18,6 +20,8 @@ from platformdirs import user_cache_dir
 
 from fcorun.errors import WriteError
 from fcorun.system.interruption import defer_interruption
+
+_CACHED_DIGEST_BYTES = 2**28  # digests of larger files are cached
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,3 +213,36 @@ def _consecutive(positions: "np.ndarray") -> Iterator[tuple[int, int, int]]:
         firsts = np.flatnonzero(np.diff(positions, prepend=positions[0] - 2) != 1)
         ends = np.append(firsts[1:], len(positions))
         yield from zip(firsts.tolist(), ends.tolist(), positions[firsts].tolist(), strict=True)
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    The digest of a large file is cached under the file's path, size, time of change, and samples of its content.
+    """
+    status = file.stat()
+    if status.st_size < _CACHED_DIGEST_BYTES:
+        return _sha256(file)
+    key = [str(file.resolve()), status.st_size, status.st_mtime_ns, _sample_digest(file, status.st_size)]
+    cached = cache_dir("digests") / hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    try:
+        return cached.read_text(encoding="utf-8")
+    except OSError:
+        digest = _sha256(file)
+        write_atomically(cached, digest)
+        return digest
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sample_digest(file: Path, size: int, count: int = 64, width: int = 4096) -> str:
+    """Return the SHA-256 of ``count`` samples of ``width`` bytes, spread evenly over a file of ``size`` bytes."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        for i in range(count):
+            stream.seek(max(size - width, 0) * i // (count - 1))
+            digest.update(stream.read(width))
+    return digest.hexdigest()

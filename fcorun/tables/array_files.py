@@ -12,7 +12,7 @@ import numpy as np
 
 from fcorun.errors import UserError, suggest_name
 from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
-from fcorun.system.files import cache_dir, write_atomically
+from fcorun.system.files import cache_dir, file_digest
 from fcorun.system.machine import free_host_memory
 from fcorun.tables.columns import names_as_text
 
@@ -20,7 +20,6 @@ HDF5_ENDINGS = (".h5", ".hdf5")
 ON_DISK_WARNING = "stay on disk and are read when they are needed"  # the end of a warning about rows
 ARRAY_NAMES = ("X", "y", "client", "validation", "test")
 _MEMORY_SHARE = 0.25  # rows that take more of the free memory stay on disk
-_CACHED_DIGEST_BYTES = 2**28  # digests of larger files are cached
 _MASKS = ("validation", "test")  # arrays that mark held-out rows
 MAX_DENSE_BYTES = 8e9
 
@@ -30,11 +29,6 @@ def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
     if resident == "auto":
         return n_bytes > free_host_memory() * _MEMORY_SHARE
     return not resident
-
-
-def is_array_folder(path: str) -> bool:
-    """Return whether ``path`` is a folder with one of the arrays."""
-    return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAY_NAMES)
 
 
 def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
@@ -140,24 +134,6 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
     return np.load(file, mmap_mode="r")
 
 
-def file_digest(file: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    The digest of a large file is cached under the file's path, size, time of change, and samples of its content.
-    """
-    stat = file.stat()
-    if stat.st_size < _CACHED_DIGEST_BYTES:
-        return _sha256(file)
-    key = [str(file.resolve()), stat.st_size, stat.st_mtime_ns, _sample_digest(file, stat.st_size)]
-    cached = cache_dir("digests") / hashlib.sha256(json.dumps(key).encode()).hexdigest()
-    try:
-        return cached.read_text(encoding="utf-8")
-    except OSError:
-        digest = _sha256(file)
-        write_atomically(cached, digest)
-        return digest
-
-
 def folder_digest(path: str, extra_arrays: Sequence[str] = ()) -> Mapping[str, str]:
     """Return the digests of the arrays of a folder by name, those of ``extra_arrays`` included."""
     return {name: file_digest(file) for name, file in _array_files(path, extra_arrays).items()}
@@ -167,21 +143,6 @@ def _array_files(path: str, extra_arrays: Sequence[str]) -> dict[str, Path]:
     """Return the .npy files of a folder by the name of their array."""
     files = sorted(Path(path).expanduser().glob("*.npy"))
     return {file.stem: file for file in files if file.stem in (*ARRAY_NAMES, *extra_arrays)}
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _sample_digest(file: Path, size: int, count: int = 64, width: int = 4096) -> str:
-    """Return the SHA-256 of ``count`` samples of ``width`` bytes, spread evenly over a file of ``size`` bytes."""
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        for position in np.linspace(0, max(size - width, 0), count).astype(int).tolist():
-            stream.seek(position)
-            digest.update(stream.read(width))
-    return digest.hexdigest()
 
 
 def read_npz(file: Path, path: str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError, abbreviate, describe_rows, find_spelling, suggest_name, warn_similar_names
 from fcorun.records.formats import read_json
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.tables.columns import (
@@ -21,7 +21,6 @@ from fcorun.tables.columns import (
     require_numbers,
     to_level_names,
 )
-from fcorun.tables.data_warnings import abbreviate, describe_rows, find_spelling, warn_similar_names
 
 # Sums of the columns of each client's rows, and the means and deviations that follow from these sums alone.
 #

@@ -17,12 +17,11 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, widen
+from fcorun.system.files import file_digest
 from fcorun.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
     cache_blocks,
-    file_digest,
-    is_array_folder,
     read_array_folder,
     read_hdf5,
     read_hdf5_dataset,
@@ -600,3 +599,8 @@ def require_finite_numbers(series: Any, where: str) -> np.ndarray:
         row = int((~np.isfinite(values)).argmax()) + 1
         raise UserError(f"{where} is missing or infinite in row {row}; fill it in or drop the row")
     return values
+
+
+def is_array_folder(path: str) -> bool:
+    """Return whether ``path`` is a folder with one of the arrays."""
+    return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAY_NAMES)

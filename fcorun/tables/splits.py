@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.system.random_streams import random_stream
 from fcorun.tables.columns import ColumnRoles, ParsedRows, column_as_text, holds_dates, suggest_columns
-from fcorun.tables.data_warnings import abbreviate, warn_similar_names
 
 SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise

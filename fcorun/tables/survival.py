@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.rows.rows import Rows
 from fcorun.tables.columns import ColumnRoles, ParsedRows, require_numbers, suggest_columns
-from fcorun.tables.data_warnings import abbreviate
 
 
 def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The contract of a tracker: it receives each record once, when the record is complete."""
+"""The contract of a tracker, which receives each record once, when the record is complete; and no tracker."""
 
 import os
 import sys
@@ -81,3 +81,14 @@ def iterate_scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
     for kind in ("final", "tail"):
         for name, value in record.summary[kind].items():
             yield f"{kind}_{name}", value, int(rows[-1]["round"]), start + rows[-1]["seconds"]
+
+
+# No tracker.
+
+
+@dataclass(frozen=True)
+class NoTracker(Tracker):
+    """A tracker that ignores records."""
+
+    def log(self, record):
+        pass

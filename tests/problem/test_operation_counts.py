@@ -7,7 +7,7 @@ import pytest
 from helpers import fails
 from jax import lax
 
-from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem.operation_counts import ONE_PROX, apply_if, count_operations, mark
 from fcorun.problem.problem import Batch, Problem, Quadratic, Vector

@@ -11,7 +11,7 @@ from helpers import engine_of, not_none, ragged, snapshots
 
 from fcorun.datasets.base import Features, FederatedData
 from fcorun.engine import arrays
-from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.mlp import MLP

@@ -16,6 +16,7 @@ from fcorun.datasets.table import Table
 from fcorun.rows import disk_matrix
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.rows import Rows
+from fcorun.system import files
 from fcorun.tables import array_files, readers
 from fcorun.tables.data_warnings import warn_identifiers
 from fcorun.tables.readers import read_dataframe
@@ -174,14 +175,14 @@ def test_the_identity_does_not_depend_on_where_rows_are():
 
 def test_a_large_file_is_digested_once(monkeypatch):
     write_folder()
-    known = array_files.file_digest(Path("rows/X.npy"))
-    monkeypatch.setattr(array_files, "_CACHED_DIGEST_BYTES", 0)
-    read, whole = [], array_files._sha256
-    monkeypatch.setattr(array_files, "_sha256", lambda file: read.append(file.name) or whole(file))
-    assert [array_files.file_digest(Path("rows/X.npy")) for _ in range(3)] == [known] * 3
+    known = files.file_digest(Path("rows/X.npy"))
+    monkeypatch.setattr(files, "_CACHED_DIGEST_BYTES", 0)
+    read, whole = [], files._sha256
+    monkeypatch.setattr(files, "_sha256", lambda file: read.append(file.name) or whole(file))
+    assert [files.file_digest(Path("rows/X.npy")) for _ in range(3)] == [known] * 3
     assert read == ["X.npy"]
     write_folder(X=arrays()["X"] + 1)
-    assert array_files.file_digest(Path("rows/X.npy")) != known
+    assert files.file_digest(Path("rows/X.npy")) != known
     assert len(read) == 2
 
 

@@ -12,7 +12,7 @@ from fcorun.errors import HostLost
 from fcorun.experiment import requirements
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.models.forward import compute_predictions
+from fcorun.models.score_functions import compute_predictions
 from fcorun.runs import job
 from fcorun.runs.hosts import follower
 from fcorun.runs.hosts.follower import run_follower

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fcorun.datasets.table import Table
-from fcorun.tables.client_differences import find_other_codes, measure_distances
+from fcorun.tables.data_warnings import find_other_codes, measure_distances
 
 
 @pytest.fixture(autouse=True)

@@ -14,15 +14,11 @@ from table_files import SORTED, X, Y, frame, price_table, save
 from fcorun import from_arrays
 from fcorun.cli.commands import main
 from fcorun.datasets.table import Table
+from fcorun.errors import warn_similar_names
 from fcorun.records.record import load_records
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.tables.columns import exact_float_options, infer_kind, require_numbers
-from fcorun.tables.data_warnings import (
-    warn_class_like_target,
-    warn_identifiers,
-    warn_similar_names,
-    warn_suspicious_columns,
-)
+from fcorun.tables.data_warnings import warn_class_like_target, warn_identifiers, warn_suspicious_columns
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -9,7 +9,7 @@ from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
 from fcorun.experiment.prepare import prepare
-from fcorun.trackers.none import NoTracker
+from fcorun.trackers.base import NoTracker
 
 SOURCE = """
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def test_a_missing_extra_is_refused_before_the_run(monkeypatch, name):
 
 def test_options_of_a_tracker_are_checked():
     with pytest.raises(UserError, match=r"tracker.fold|Could not override|unknown option"):
-        prepare(small() | {"tracker": {"class": "fcorun.trackers.none.NoTracker", "fold": 1}})
+        prepare(small() | {"tracker": {"class": "fcorun.trackers.base.NoTracker", "fold": 1}})
     with pytest.raises(UserError, match="is no Tracker"):
         prepare(small() | {"tracker": small()["reg"]})
 

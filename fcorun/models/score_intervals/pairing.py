@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows
-from fcorun.tables.data_warnings import abbreviate
 
 
 def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, HeldOutRows, str]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fcorun.errors import abbreviate
 from fcorun.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows
-from fcorun.tables.data_warnings import abbreviate
 
 FEW = 30  # rows of the smaller class, events, or units: below, intervals of 95 % cover 92 % or less
 _ALL = ""

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.errors import abbreviate
 from fcorun.inference.methods import INTERVALS_TEXT
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
 from fcorun.reports.page.files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
-from fcorun.tables.data_warnings import abbreviate
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # runs whose coefficients or curves are shown
