@@ -18,7 +18,6 @@ from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, abbreviate, suggest_name
-from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
     check_generated_clients,
@@ -27,6 +26,7 @@ from fcorun.experiment.requirements import (
     check_nodes,
     check_relaxed_rows,
     check_rows_on_disk,
+    check_threshold,
     check_whole_batches,
     choose_shard,
     client_times,

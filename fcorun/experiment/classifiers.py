@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import objective_weights
-from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import RANKING_METRICS
 from fcorun.objectives.base import is_linear_model
@@ -98,28 +97,6 @@ def count_flagged(
     return probability[last_of_tie], true_positives, last_of_tie + 1 - true_positives
 
 
-def check_threshold(
-    experiment: PreparedExperiment, data: FederatedData, text: float | str, *, out_of_fold: bool = False
-) -> None:
-    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
-
-    A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
-    """
-    rule = ThresholdRule.parse(text)
-    if rule.text == DEFAULT_THRESHOLD:
-        return
-    begin, names = f"threshold={rule.text}", experiment.names
-    if data.task != "binary":
-        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
-                        "give data.task=binary")  # fmt: skip
-    if not hasattr(experiment.objective, "probabilities"):
-        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
-                        "give objective=logistic")  # fmt: skip
-    if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
-        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
-                        "number")  # fmt: skip
-
-
 # Warnings about a classifier at the end of a run: one class for all rows, perfectly separated classes.
 
 _ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
@@ -132,7 +109,7 @@ def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData
     The accuracy is that of the validation rows, or of the training rows if the data have no validation rows.
     """
     split = "val" if "val_accuracy" in row else "train"
-    if not data.classes or f"{split}_accuracy" not in row or data.train.stays_at_sites:
+    if f"{split}_accuracy" not in row or data.train.stays_at_sites:
         return ""
     if split == "val":
         assert data.validation is not None
@@ -178,9 +155,7 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     to ties. With a penalty the coefficients are finite, and the warning is given only for fewer features than rows.
     """
     objective = experiment.objective
-    if not data.classes or data.train.stays_at_sites:
-        return ""
-    if not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
+    if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""
     penalised = objective.ridge > 0 or not _is_unpenalised(experiment)
     all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))

@@ -20,6 +20,7 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.errors import UserError, abbreviate
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.objectives.base import LinearModel, Objective, is_linear_model
 from fcorun.objectives.cox import Cox
@@ -496,3 +497,27 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
     return [f"the levels of {quoted} add up to one in every row: without a penalty, only differences between the "
             f"coefficients of {pairs} are determined, and not the coefficients; compare levels with each other, or "
             "give a reg or objective.ridge"]  # fmt: skip
+
+
+def check_threshold(
+    experiment: PreparedExperiment, data: FederatedData, text: float | str, *, out_of_fold: bool = False
+) -> None:
+    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
+
+    A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
+    """
+    if text == DEFAULT_THRESHOLD:
+        return
+    rule = ThresholdRule.parse(text)
+    if rule.text == DEFAULT_THRESHOLD:  # as text
+        return
+    begin, names = f"threshold={rule.text}", experiment.names
+    if data.task != "binary":
+        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
+                        "give data.task=binary")  # fmt: skip
+    if not hasattr(experiment.objective, "probabilities"):
+        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
+                        "give objective=logistic")  # fmt: skip
+    if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
+        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
+                        "number")  # fmt: skip

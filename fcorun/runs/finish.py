@@ -171,7 +171,8 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
         files[PREDICTIONS_FILE] = predictions_csv(predictions)
     else:
         note = f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
-    curves = compute_curves(predictions, scores)
+    has_probabilities = predictions[0].probability is not None
+    curves = compute_curves(predictions, scores) if has_probabilities else None
     if curves is not None:
         files |= curves.files
     return HeldOutResults(files, thresholds, note, curves)
@@ -288,9 +289,10 @@ def finish_run(
         coefficients = coefficients_from(solution, data, job.experiment.data.units)
     pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
     if not (job.divergence_round or job.experiment.settings.imputations):
-        separation_warning = warn_separation(job.experiment, data, job.rows[-1])
+        separation_warning = warn_separation(job.experiment, data, job.rows[-1]) if data.classes else ""
         _add_final_warnings(job, separation_warning)
-        job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
+        if data.classes:
+            job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
         job.add_reason(warn_few_validation_rows(data))
         if not separation_warning:
             _warn_of_movement(job, data, lasso)

@@ -10,9 +10,10 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.errors import UserError
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
+from fcorun.experiment.requirements import check_threshold
 from fcorun.metrics import RANKING_METRICS
 from fcorun.models.predictions import OUT_OF_FOLD, choose_thresholds
 from fcorun.records.record import SELECTION_FILE
