@@ -5,7 +5,7 @@ import io
 import os
 import sys
 
-from fcorun.system.interruption import ignore_signals
+from fcorun.system.files import ignore_signals
 
 
 def main() -> None:

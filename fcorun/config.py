@@ -12,10 +12,13 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
 from fcorun.trust import import_trusted_module, import_user_module, is_free_to_import
+
+if TYPE_CHECKING:
+    from fcorun.plugin_code import PluginCode
 
 # Names that become names of folders.
 
@@ -154,7 +157,7 @@ SECTIONS = {
     "objective": ConfigSection(("fcorun.objectives.base.Objective",)),
     "mirror": ConfigSection(("fcorun.mirror_maps.base.MirrorMap",), grid=True),
     "topology": ConfigSection(
-        ("fcorun.communication.base.Topology",), default={"name": "star", "class": "fcorun.communication.star.Star"}
+        ("fcorun.communication.base.Topology",), default={"name": "star", "class": "fcorun.communication.base.Star"}
     ),
     **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.communication.base.Channel",), grid=True,
         default_in_identity=False, default={"name": "identity", "class": "fcorun.communication.base.Identity"})),
@@ -193,6 +196,23 @@ def locate_user_class(target: str, key: str) -> type:
     """
     target = str(target)
     return _load_class(lambda: import_user_module(target.rpartition(".")[0]), target, key)
+
+
+def code_identifier(plugin: Any) -> str:
+    """Return a name for the code of a plug-in: the dotted path of its class, and outside of fcorun a digest."""
+    cls = type(plugin)
+    code = find_user_code(cls)
+    return f"{cls.__module__}.{cls.__qualname__}" + (f":{code.digest}" if code else "")
+
+
+def find_user_code(cls: type) -> "PluginCode | None":
+    """Return the code of a user's class, as ``fcorun.plugin_code.find_code`` does; None for a class of fcorun."""
+    packages = {parent.__module__.partition(".")[0] for parent in cls.__mro__}
+    if packages <= {"fcorun", "abc", "builtins", "typing"}:
+        return None
+    from fcorun.plugin_code import find_code
+
+    return find_code(cls)
 
 
 def import_classes(config: Mapping[str, Any], trust: str | os.PathLike[str] | None = None) -> None:

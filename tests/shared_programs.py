@@ -15,7 +15,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
 from fcorun.problem import solver, strength_max
 from fcorun.problem.solver import has_duality_gap
-from fcorun.system.hosts import current_hosts
+from fcorun.system.machine import current_hosts
 
 MAX_FEDERATIONS = 50  # whose programs are kept
 MAX_PROBLEMS = 50  # whose programs are kept

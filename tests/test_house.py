@@ -2,12 +2,15 @@
 
 import ast
 import re
+import sys
+import threading
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import fcorun
+from fcorun.cli.main import main
 from fcorun.configuration.search_path import find_choices
 
 HOUSE = Path(fcorun.__file__).parent
@@ -37,6 +40,31 @@ def test_the_ground_floor_has_at_most_ten_files():
 def test_a_file_holds_one_idea():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {path: n for path, n in lengths.items() if n > 700} == {}
+
+
+@pytest.mark.slow
+def test_a_run_enters_few_files(tmp_path, monkeypatch):
+    """Somebody who follows a run of ``feddualavg`` on a table reads at most 60 files."""
+    table = tmp_path / "visits.csv"
+    rows = [f"{client},{i},{i % 7},{3 * i + i % 5}" for client in "abc" for i in range(40)]
+    table.write_text("\n".join(["hospital,age,stays,cost", *rows]), encoding="utf-8")
+    entered = set()
+
+    def note(frame, event, _):
+        if event == "call" and not frame.f_code.co_name.startswith("<"):
+            entered.add(frame.f_code.co_filename)
+
+    options = [f"data.path={table}", "data.target=cost", "data.client=hospital", "rounds=5", f"out={tmp_path / 'run'}"]
+    monkeypatch.setattr("sys.argv", ["fcorun", "algo=feddualavg", "data=table", *options])
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        main()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    files = {Path(name) for name in entered}
+    assert 30 < len([file for file in files if file in FILES]) <= 60
 
 
 @pytest.mark.slow

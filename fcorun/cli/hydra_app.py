@@ -36,8 +36,8 @@ from fcorun.configuration.compose import (
 )
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import UserError, command_errors
-from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
-from fcorun.system.interruption import interruptible_at_once
+from fcorun.system.files import interruptible_at_once
+from fcorun.system.machine import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -239,7 +239,7 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
     Args:
         arguments: the command line, which must be the same on all hosts but for the keys of the host itself.
     """
-    from fcorun.system.hosts import current_hosts, resolve_hosts
+    from fcorun.system.machine import current_hosts, resolve_hosts
 
     options = resolve_hosts(hosts)
     if options is None or current_hosts():
@@ -269,7 +269,7 @@ def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules:
     Errors are left to the preparation of the run.
     """
     from fcorun.datasets.base import begin_to_load
-    from fcorun.system.hosts import resolve_hosts
+    from fcorun.system.machine import resolve_hosts
 
     with suppress(UserError):
         if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
@@ -349,8 +349,7 @@ def run_points(
     from fcorun.reports.page.write import write_report
     from fcorun.runs.sweep import run_sweep
     from fcorun.runs.sweep_points import SweepOptions, tail_value
-    from fcorun.system.hosts import require_single_host
-    from fcorun.system.machine import set_up_jax
+    from fcorun.system.machine import require_single_host, set_up_jax
 
     set_up_jax()
     option_names = [field.name for field in dataclasses.fields(SweepOptions)]

@@ -12,8 +12,8 @@ from fcorun.cli.error_report import report_error
 from fcorun.cli.usage import examples, help_text
 from fcorun.configuration.search_path import use_config_dir, warn_overridden
 from fcorun.errors import UserError, format_warning, suggest_name
-from fcorun.system.hosts import current_hosts, shutdown
-from fcorun.system.interruption import interruptible
+from fcorun.system.files import interruptible
+from fcorun.system.machine import current_hosts, shutdown
 
 
 def main() -> None:

@@ -58,9 +58,6 @@ class Clock(CheckedObject, ABC):
         return None
 
 
-# No clock.
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoClock(Clock):
     """A clock that measures nothing: runs have no simulated time."""

@@ -1,5 +1,5 @@
 from .asynchronous import Asynchronous
-from .base import Channel, Identity, Topology
+from .base import Channel, Identity, Star, Topology
 from .compressor import Compressor
 from .graph import Graph
 from .half_precision import HalfPrecision
@@ -9,7 +9,6 @@ from .random_k import RandomK
 from .scaled_sign import ScaledSign
 from .sparse_broadcast import SparseBroadcast
 from .sparsifier import Sparsifier
-from .star import Star
 from .top_k import TopK
 from .tree import Tree
 

@@ -1,12 +1,14 @@
 """Base classes of topologies and channels, and what a topology gets, puts together and returns in a round.
 
 A channel is what happens to a message on its way; ``Identity`` changes nothing. ``Channels`` are those of a run, of
-uploads and of broadcasts.
+uploads and of broadcasts. ``Star`` is the plain topology, a server and its clients.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
@@ -448,9 +450,6 @@ class Channel(CheckedObject, ABC):
         return 0
 
 
-# The channel that changes nothing.
-
-
 @dataclass(frozen=True)
 class Identity(Channel):
     """A channel that delivers messages unchanged."""
@@ -497,3 +496,27 @@ class Channels(NamedTuple):
         if not self.has_downlink:
             return memory
         return memory + tuple(self.downlink.client_memory(broadcast) for broadcast in broadcasts)
+
+
+@dataclass(frozen=True)
+class Star(Topology):
+    """A topology whose clients all communicate with the server."""
+
+    source = "textbook"
+    bytes_depend_on_cohort = False
+    has_downlink = True
+
+    def run_round(self, parts, state):
+        server, memory, clients = state
+        shares = parts.weights / parts.weights.sum()
+        client_work, server_work = [], []
+        for exchange in parts.exchanges:
+            broadcast, memory = exchange.send_broadcast(server, memory, parts.draws)
+            mean, clients, work = exchange.answer(broadcast, clients, parts.draws, shares)
+            client_work.append(work)
+            server, memory, work = exchange.update(server, mean, memory, parts.draws)
+            server_work.append(work)
+        return RoundOutcome(RoundState(server, memory, clients), reduce(add, client_work), reduce(add, server_work))
+
+    def round_bytes(self, cohort, links, sizes):
+        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}

@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fcorun.config import CheckedObject, identity_fields
+from fcorun.config import CheckedObject, code_identifier, identity_fields
 from fcorun.errors import UserError, first_line
-from fcorun.plugin_code import code_identifier
 from fcorun.rows.host_matrix import balance_clients
 from fcorun.rows.rows import Rows
 from fcorun.system.files import Keyed

@@ -21,9 +21,8 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Int
 
 from fcorun.errors import CLIENT_NOTE_PREFIX, find_error_line
-from fcorun.system.hosts import current_hosts
-from fcorun.system.interruption import check_interrupted
-from fcorun.system.machine import compute_policy
+from fcorun.system.files import check_interrupted
+from fcorun.system.machine import compute_policy, current_hosts
 
 # Classes of clients of similar sizes, whose whole data are padded to the rows of the largest client of the class.
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
+from fcorun.engine.schedule import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.problem.solver import pooled_gap

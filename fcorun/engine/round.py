@@ -13,9 +13,8 @@ from fcorun.algorithms.output_check import trace_messages
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.base import Channel, Channels, Identity, MessageBytes, RoundDraws, RoundState, Topology
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import first_row
 from fcorun.engine.clients import ClientInputs, CohortFunction, stack_uploads, vmap_runs
-from fcorun.engine.schedule import Schedule
+from fcorun.engine.schedule import Schedule, first_row
 from fcorun.errors import UserError
 from fcorun.problem.operation_counts import count_operations
 from fcorun.problem.problem import Problem, fold_key, wrap_key

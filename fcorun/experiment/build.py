@@ -12,11 +12,10 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, ProblemConstants
 from fcorun.config import AUTO, numeric_fields
 from fcorun.datasets.base import FederatedData, load_dataset
-from fcorun.engine.arrays import SubsetView
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
 from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import Schedule
+from fcorun.engine.schedule import Schedule, SubsetView
 from fcorun.errors import UserError, abbreviate, suggest_name
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
@@ -43,8 +42,7 @@ from fcorun.problem.solver import has_duality_gap, has_one_output
 from fcorun.regularizers.base import Regularizer, is_array
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.site_rows import SiteRows
-from fcorun.system.files import cached_by_key
-from fcorun.system.interruption import interruptible_at_once
+from fcorun.system.files import cached_by_key, interruptible_at_once
 from fcorun.tables.data_warnings import warn_class_like_target
 from fcorun.tables.survival import warn_clients_without_events
 

@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.clocks.base import Clock, NoClock
-from fcorun.communication.base import Channel, Topology
+from fcorun.communication.base import Channel, Star, Topology
 from fcorun.communication.compressor import Compressor
-from fcorun.communication.star import Star
-from fcorun.config import AUTO, GRID_SECTIONS, IDENTITY_SECTIONS, SECTIONS, Settings, identity_fields, numeric_fields
+from fcorun.config import (
+    AUTO,
+    GRID_SECTIONS,
+    IDENTITY_SECTIONS,
+    SECTIONS,
+    Settings,
+    code_identifier,
+    find_user_code,
+    identity_fields,
+    numeric_fields,
+)
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
@@ -24,11 +33,13 @@ from fcorun.experiment.warm_start import WarmStart, load_warm_start
 from fcorun.metrics import CATALOGUE, Metric, MetricCatalogue, custom_metrics
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
-from fcorun.plugin_code import PluginCode, code_identifier, find_code
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.trackers.base import Tracker
+
+if TYPE_CHECKING:
+    from fcorun.plugin_code import PluginCode
 
 # The end of a run, judged by its rows: targets that were met or missed, and an objective that was still falling.
 
@@ -271,11 +282,11 @@ class PreparedExperiment:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @cached_property
-    def plugin_code(self) -> dict[str, PluginCode]:
+    def plugin_code(self) -> "dict[str, PluginCode]":
         """The code of the plug-ins outside of fcorun, by section."""
         codes = {}
         for section in IDENTITY_SECTIONS:
-            code = find_code(type(getattr(self, section)))
+            code = find_user_code(type(getattr(self, section)))
             if code is not None:
                 codes[section] = code
         return codes

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.config import field_marks, identity_fields
+from fcorun.config import code_identifier, field_marks, identity_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import objective_weights
 from fcorun.engine.remote.certificate import NULL, CertificateRequests
@@ -26,7 +26,6 @@ from fcorun.experiment.identification import Pattern, find_pattern
 from fcorun.experiment.requirements import are_convex
 from fcorun.experiment.site_optimum import minimize_over_sites
 from fcorun.objectives.least_squares import LeastSquares
-from fcorun.plugin_code import code_identifier
 from fcorun.problem import solver, strength_max
 from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.problem.solver import has_duality_gap

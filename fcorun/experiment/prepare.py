@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 from fcorun.algorithms.base import Baseline, Traits
 from fcorun.clocks.base import NoClock
-from fcorun.communication.base import Identity
-from fcorun.communication.star import Star
+from fcorun.communication.base import Identity, Star
 from fcorun.config import (
     IDENTITY_SECTIONS,
     SECTIONS,

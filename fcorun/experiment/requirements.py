@@ -10,14 +10,13 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.clocks.base import NoClock
 from fcorun.communication.asynchronous import Asynchronous
-from fcorun.communication.star import Star
+from fcorun.communication.base import Star
 from fcorun.config import Settings
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import uses_decomposed_losses
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.engine import message_bytes
 from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import Schedule
+from fcorun.engine.schedule import Schedule, uses_decomposed_losses
 from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.errors import UserError, abbreviate
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
@@ -30,8 +29,7 @@ from fcorun.regularizers.base import Constraint, Regularizer
 from fcorun.regularizers.elastic_net import ElasticNet
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.hosts import current_hosts
-from fcorun.system.machine import format_gib, memory_limit, use_precision
+from fcorun.system.machine import current_hosts, format_gib, memory_limit, use_precision
 
 # Settings of algorithms whose clients take all their data at once.
 

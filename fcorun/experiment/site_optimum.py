@@ -12,7 +12,7 @@ from fcorun.engine.remote.certificate import REFERENCE, CertificateRequests
 from fcorun.problem.problem import Problem, Vector
 from fcorun.problem.solver import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
 from fcorun.rows.site_rows import SiteRows
-from fcorun.system.interruption import check_interrupted
+from fcorun.system.files import check_interrupted
 
 MAX_STEPS, STEPS_PER_CERTIFICATE = 1000, 25
 MAX_CERTIFICATES = MAX_STEPS // STEPS_PER_CERTIFICATE + 1

@@ -49,9 +49,6 @@ class MirrorMap(CheckedObject, ABC):
         """Return the gradient of h* at z, which is ``retrieve`` without a regularizer."""
 
 
-# The Euclidean mirror map.
-
-
 @dataclass(frozen=True)
 class Euclidean(MirrorMap):
     """h(w) = ||w||_2^2 / 2: the dual space equals the primal space, and ``retrieve`` is the prox."""

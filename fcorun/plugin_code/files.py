@@ -255,13 +255,6 @@ class _ModuleLocation:
         return self.folders is not None
 
 
-def code_identifier(plugin: Any) -> str:
-    """Return a name for the code of a plug-in: the dotted path of its class, and outside of fcorun a digest."""
-    cls = type(plugin)
-    code = find_code(cls)
-    return f"{cls.__module__}.{cls.__qualname__}" + (f":{code.digest}" if code else "")
-
-
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 

@@ -14,7 +14,7 @@ from fcorun.config import numeric_fields
 from fcorun.objectives.base import Objective
 from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.regularizers.base import Regularizer
-from fcorun.system.interruption import check_interrupted
+from fcorun.system.files import check_interrupted
 
 # The duality gap of F + psi at a model, from sums over rows: an upper bound on the distance to the optimum.
 #

@@ -16,13 +16,14 @@ import filelock
 
 from fcorun.errors import UserError, describe_error
 from fcorun.metrics import INTEGER_COUNTERS
-from fcorun.plugin_code import PluginCode
 from fcorun.records import formats
 from fcorun.system.files import append_line, remove_path, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+    from fcorun.plugin_code import PluginCode
 
 
 # The lock of a record's folder: an operating-system lock that ends with the process that computes the record.
@@ -413,7 +414,7 @@ class RunFolder:
         """Write a file of the record atomically."""
         write_atomically(self.path / name, content)
 
-    def save_plugins(self, plugins: Mapping[str, PluginCode]) -> None:
+    def save_plugins(self, plugins: "Mapping[str, PluginCode]") -> None:
         """Save copies of the files of the user's own plug-ins, and their digests by section."""
         if not plugins:
             return

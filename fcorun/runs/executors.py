@@ -17,9 +17,8 @@ from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run import run_jobs
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
-from fcorun.system.hosts import SECRET_VARIABLE, HostOptions, resolve_hosts, shutdown
-from fcorun.system.interruption import interruptible
-from fcorun.system.machine import available_cores, set_up_jax
+from fcorun.system.files import interruptible
+from fcorun.system.machine import SECRET_VARIABLE, HostOptions, available_cores, resolve_hosts, set_up_jax, shutdown
 from fcorun.system.rendezvous import join_hosts
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only

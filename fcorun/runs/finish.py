@@ -44,7 +44,6 @@ from fcorun.experiment.stationarity import can_measure_movement, describe_moveme
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, format_csv, personal_only
 from fcorun.models.curves import Curves, compute_curves
-from fcorun.models.outcome import find_few_levels, summarize_outcome, warn_few_validation_rows
 from fcorun.models.predictions import (
     MAX_PREDICTED_ROWS,
     PERSONAL,
@@ -53,10 +52,13 @@ from fcorun.models.predictions import (
     TRAIN,
     ChosenThresholds,
     choose_thresholds,
+    find_few_levels,
     fix_thresholds,
     predict_splits,
     predictions_csv,
+    summarize_outcome,
     tabulate_scores,
+    warn_few_validation_rows,
 )
 from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
 from fcorun.models.site_scores import choose_site_threshold, compute_site_scores
@@ -68,9 +70,8 @@ from fcorun.records.record import AT_SITES, AWAY_FILE, BASELINE_HAZARD_FILE
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import read_source
-from fcorun.system.helper_process import begin_call
-from fcorun.system.interruption import check_interrupted
-from fcorun.system.machine import fcorun_version
+from fcorun.system.files import check_interrupted
+from fcorun.system.machine import begin_call, fcorun_version
 from fcorun.tables.data_warnings import MISSING_FILE
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
 

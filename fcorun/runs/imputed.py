@@ -25,7 +25,7 @@ from fcorun.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.problem import solver
 from fcorun.runs.finish import evaluate, finish_run
 from fcorun.runs.job import Job, RunHistory, Watcher
-from fcorun.system.interruption import check_interrupted
+from fcorun.system.files import check_interrupted
 from fcorun.system.machine import use_precision
 
 IMPUTATIONS_FILE = "imputations.csv"

@@ -22,11 +22,18 @@ from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
 from fcorun.runs.job import Job, Watcher, build_on_all_hosts, load_on_all_hosts
-from fcorun.system.files import Keyed
-from fcorun.system.helper_process import PLOTTING_MODULES, RUN_DRAWING_MODULES, HelperProcess, import_in_background
-from fcorun.system.hosts import current_hosts
-from fcorun.system.interruption import check_interrupted, defer_interruption, wait_for_first
-from fcorun.system.machine import available_cores, compute_policy, memory_limit, use_precision
+from fcorun.system.files import Keyed, check_interrupted, defer_interruption, wait_for_first
+from fcorun.system.machine import (
+    PLOTTING_MODULES,
+    RUN_DRAWING_MODULES,
+    HelperProcess,
+    available_cores,
+    compute_policy,
+    current_hosts,
+    import_in_background,
+    memory_limit,
+    use_precision,
+)
 from fcorun.trackers.base import log_to_tracker
 
 

@@ -21,7 +21,6 @@ from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import RowSubset, SubsetDataset
-from fcorun.engine.arrays import SubsetView, targets_to_device, to_device
 from fcorun.engine.engine import (
     CompiledPrograms,
     Engine,
@@ -34,6 +33,7 @@ from fcorun.engine.engine import (
 )
 from fcorun.engine.evaluate import objective_weights
 from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.schedule import SubsetView, targets_to_device, to_device
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.metrics import aggregate
@@ -50,7 +50,7 @@ from fcorun.selection.imputation import average_fits, complete_subset
 from fcorun.selection.path_fit import END_STATES, PathFit, keeps_held_out
 from fcorun.selection.relaxation import relax_fit
 from fcorun.selection.second_number import SecondNumber
-from fcorun.system.interruption import defer_interruption, wait_for_first
+from fcorun.system.files import defer_interruption, wait_for_first
 from fcorun.system.machine import available_cores, compute_policy, use_precision
 
 _COUNTS = ("rounds", "bytes_up", "bytes_down")

@@ -11,7 +11,7 @@ from fcorun.errors import UserError, escape_controls
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
 from fcorun.sites.messages import Envelope, Message, OwnerError, SiteRefusal
-from fcorun.system.interruption import check_interrupted
+from fcorun.system.files import check_interrupted
 
 _REFUSAL = "refusal"
 _MAX_SENTENCE = 500

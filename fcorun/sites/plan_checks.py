@@ -2,7 +2,7 @@
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.clocks.base import NoClock
-from fcorun.communication.star import Star
+from fcorun.communication.base import Star
 from fcorun.config import AUTO, identity_fields
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError

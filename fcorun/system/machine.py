@@ -1,33 +1,53 @@
-"""The resources of the machine, cores and free memory, the version of fcorun, and how JAX is configured on it.
+"""The machine: cores, free memory, how JAX is configured on it, a helper process, and hosts that compute together.
 
-JAX is imported in the functions that use it, so that data sets can be loaded before that.
+JAX, NumPy and psutil are imported in the functions that use them, so that data sets can be loaded before JAX, and the
+help is printed at once.
 """
 
 import contextlib
+import ipaddress
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
-import psutil
-
-from fcorun.errors import UserError
+from fcorun.config import Count, Index, Positive, build
+from fcorun.errors import UserError, format_warning
 from fcorun.system.files import cache_dir
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fcorun.system.hosts import Hosts
 
 # Arrays whose memory JAX takes over without a copy.
 
 _ALIGNMENT = 64  # bytes: on a CPU, JAX copies an array that begins at any other address
 
 
-def empty_aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
+def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
     """Return an uninitialised array that ``jax.device_put`` takes on a CPU without a copy.
 
     The array must not be changed after it was put on the device.
     """
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    import numpy as np
+
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
@@ -40,9 +60,9 @@ class DoubleBuffer:
     Reusing the two arrays is faster than allocating a new one for each read.
     """
 
-    arrays: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
+    arrays: "list[np.ndarray | None]" = field(default_factory=lambda: [None, None])
 
-    def next_array(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+    def next_array(self, shape: tuple[int, ...], dtype) -> "np.ndarray":
         """Return an array of this shape with arbitrary content. Every second call returns the same array."""
         self.arrays.reverse()
         array = self.arrays[0]
@@ -158,6 +178,8 @@ def free_device_memory() -> int:
 
 def free_host_memory() -> int:
     """Return the free bytes of main memory: of the machine, or of the container or cluster job if that is less."""
+    import psutil
+
     free = psutil.virtual_memory().available
     try:
         limit = int((_CGROUP / "memory.max").read_text(encoding="utf-8"))
@@ -219,3 +241,326 @@ def set_up_jax(devices: int = 1) -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+# Imports in a background thread, while the processor would otherwise wait.
+
+PLOTTING_MODULES = (
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.legend",
+    "matplotlib.ticker",
+)
+TABLE_MODULES = ("pandas",)
+# of the process that draws the pictures of a run, and of a sweep
+RUN_DRAWING_MODULES = (
+    *PLOTTING_MODULES,
+    "fcorun.reports.pictures.run_curves",
+    "fcorun.reports.pictures.coefficients",
+    "fcorun.reports.pictures.layout:draw_nothing",
+)
+SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
+# which complete the record of a run
+RECORD_MODULES = (
+    "fcorun.runs.finish",
+    "fcorun.runs.finish:describe_environment",
+    "fcorun.sources.catalogue:load_catalogue",
+)
+
+
+def import_targets(*targets: str) -> None:
+    """Import modules; MODULE:FUNCTION also calls a function, whose result the function keeps in a cache.
+
+    Ends at the first module that is not installed: the code that needs the module reports it.
+    """
+    with suppress(ImportError):
+        for target in targets:
+            name, _, function = target.partition(":")
+            module = import_module(name)
+            if function:
+                getattr(module, function)()
+
+
+def import_in_background(*targets: str) -> None:
+    """Call ``import_targets`` in a thread, so that a later import of the modules returns at once."""
+    threading.Thread(target=import_targets, args=targets, daemon=True).start()
+
+
+# A second process that calls functions while this one computes.
+#
+# Importing matplotlib and drawing hold Python's lock: in a thread they would stop everything else for as long.
+
+T = TypeVar("T")
+_PROGRAM = "from fcorun.system.machine import serve_calls; serve_calls()"
+
+
+class HelperProcess:
+    """A process that calls functions, which return values and do nothing else. A context manager.
+
+    The process imports modules when it starts, and forks for each call, so that calls run at once and share the
+    imports. Signals of the terminal do not reach the forks, which end with this process. What they fail to call, this
+    process calls. So it does if the helper process has not been started.
+    """
+
+    def __init__(self):
+        self.process: subprocess.Popen | None = None
+        self.threads = ThreadPoolExecutor()  # each sends a call, and waits for its value
+
+    def __enter__(self) -> "HelperProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.threads.shutdown()
+        if self.process is not None:
+            self.process.kill()  # it holds nothing that would be lost
+            self.process.wait()
+            self.connection.close()
+
+    def start(self, *modules: str) -> bool:
+        """Start the process, which imports ``modules``, and return whether it has been started.
+
+        MODULE:FUNCTION has the process call a function, too, whose cache the forks share.
+        The process is not started if this one has imported the first module, nor on Windows, which cannot fork.
+        """
+        if self.process is None and modules[0] not in sys.modules and hasattr(socket, "send_fds"):
+            connection, other_end = socket.socketpair()
+            try:
+                with other_end:
+                    self.process = subprocess.Popen(
+                        [sys.executable, "-P", "-c", _PROGRAM, *modules],  # -P: not the current folder on the path
+                        stdin=other_end.fileno(),
+                        stdout=2,  # a function prints to standard error
+                        start_new_session=True,
+                    )
+                self.connection = connection
+            except OSError:
+                connection.close()
+        return self.process is not None
+
+    def submit(self, function: Callable, *arguments: Any, **options: Any) -> Future:
+        """Begin to call a function of fcorun, and return its future value."""
+        return self.threads.submit(self._call, partial(function, *arguments, **options))
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        if self.process is not None:
+            with suppress(Exception):  # the process has ended, or is sent what has no pickle
+                here, there = socket.socketpair()
+                with here, here.makefile("rwb") as stream:
+                    with there:
+                        socket.send_fds(self.connection, [b"call"], [there.fileno()])
+                    pickle.dump(call, stream)
+                    stream.flush()
+                    has_value, value = pickle.load(stream)
+                    if has_value:
+                        return value
+        return call()
+
+
+def begin_call(
+    helper: HelperProcess | None, function: Callable[..., T], *arguments: Any, **options: Any
+) -> Callable[[], T]:
+    """Begin to call a function in the helper process; return a function that waits for the value.
+
+    Without a helper process, the function that is returned calls.
+    """
+    if helper is None:
+        return partial(function, *arguments, **options)
+    return helper.submit(function, *arguments, **options).result
+
+
+def serve_calls() -> None:
+    """Import modules, then fork for each connection that arrives at standard input, until its end."""
+    warnings.formatwarning = format_warning
+    import_targets(*sys.argv[1:])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave no exit status
+    with suppress(OSError), socket.socket(fileno=0) as arrivals:
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(arrivals, 16, 1)
+            if not message:
+                break
+            with socket.socket(fileno=descriptors[0]) as connection:
+                if os.fork() == 0:
+                    arrivals.close()
+                    _answer(connection)
+    os._exit(0)
+
+
+def _answer(connection: socket.socket) -> None:
+    """Call the function that arrives at a connection, send its value back, and end this process."""
+    with suppress(BaseException), connection.makefile("rwb") as stream:
+        call = pickle.load(stream)
+        try:
+            answer = pickle.dumps((True, call()))
+        except Exception:  # this function fails again, and with a traceback, in the process that waits for its value
+            answer = pickle.dumps((False, None))
+        stream.write(answer)
+    os._exit(0)
+
+
+# The hosts that compute together: given by the keys ``hosts.*``, or started by Slurm, Open MPI or Kubernetes.
+
+SECRET_VARIABLE = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
+_MIN_SECRET_BYTES = 16
+_UNKNOWN_LEADER = "several tasks were started together, and the address of the first one is not known"
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """The keys of ``hosts``.
+
+    Attributes:
+        address: HOST:PORT of the leader, the host of rank 0; an IPv6 address is in brackets.
+        count: the number of hosts.
+        rank: the number of this host, from 0.
+        timeout: seconds to wait for the other hosts.
+        rows: the rows that each host loads: those of its own clients ("own"), or all ("all"). "auto" is "own" unless
+            a run needs all rows.
+        gpus: the numbers of the GPUs that this process uses; None: all that it sees.
+        secret_file: a file with a secret that all hosts share. Without it, the environment variable
+            ``SECRET_VARIABLE`` holds the secret.
+    """
+
+    address: str | None = None
+    count: Count | None = None
+    rank: Index | None = None
+    timeout: Positive = 300.0
+    rows: Literal["auto", "own", "all"] = "auto"
+    gpus: list[int] | None = None
+    secret_file: str | None = None
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The leader's host, without the brackets of IPv6, and its port."""
+        host, _, port = str(self.address).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Return whether the address is reachable from this machine alone."""
+        host, _ = self.endpoint
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:  # a host name
+            return False
+
+    def secret(self) -> bytes:
+        """Return the secret that the hosts share; on a loopback address it may be empty.
+
+        Raises UserError for a missing secret, and for one that is short enough to be guessed.
+        """
+        secret = os.environ.get(SECRET_VARIABLE, "").encode()
+        source = SECRET_VARIABLE
+        if self.secret_file is not None:
+            source = f"hosts.secret_file={self.secret_file}"
+            try:
+                secret = Path(self.secret_file).read_bytes()
+            except OSError as error:
+                raise UserError(
+                    f"{source} cannot be read ({error.strerror}): give a file with a secret, the same on all hosts"
+                ) from error
+        secret = secret.strip()
+        if not secret and not self.is_loopback:
+            raise UserError(
+                f"hosts.address={self.address} can be reached by others: give all hosts the same secret, in a file as "
+                f"hosts.secret_file=FILE or in the environment variable {SECRET_VARIABLE}"
+            )
+        if (secret or self.secret_file) and len(secret) < _MIN_SECRET_BYTES:
+            raise UserError(
+                f"{source} holds a secret of {len(secret)} bytes: give {_MIN_SECRET_BYTES} or more, such as those of "
+                "openssl rand -hex 32"
+            )
+        return secret
+
+
+def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
+    """Return the hosts that the keys name, or that a cluster has started; None for a single host.
+
+    Raises UserError for incomplete or contradictory keys.
+    """
+    options = build(HostOptions, {key: value for key, value in (values or {}).items() if value is not None}, "hosts")
+    if options.count == 1:
+        return None
+    is_incomplete = None in (options.address, options.count, options.rank)
+    if is_incomplete and (_count_tasks() > 1 or _is_indexed_pod()):
+        options = _detect(options)
+    address, count, rank = options.address, options.count, options.rank
+    given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
+    if not given:
+        return None
+    if address is None or count is None or rank is None:
+        raise UserError(f"{', '.join(given)} without the rest: give hosts.address, hosts.count and hosts.rank together")
+    if rank >= count:
+        raise UserError(f"hosts.rank={rank} must be less than hosts.count={count}: the first one is 0")
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit() and 0 < int(port) < 2**16):
+        raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise UserError(f"hosts.address={address}: give an address of IPv6 in brackets, as [::1]:4321")
+    return options
+
+
+def require_single_host(command: str, values: Mapping[str, Any] | None) -> None:
+    """Raise UserError if several hosts are configured, or were started, for a ``command`` that runs on one host."""
+    if resolve_hosts(values) is not None:
+        raise UserError(f"{command} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
+
+
+def _count_tasks() -> int:
+    """Return the number of tasks that Slurm or Open MPI have started together."""
+    tasks = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
+    if "SLURM_STEP_NODELIST" in os.environ:  # unset in a batch script, which is one process
+        tasks.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
+    return max(int(number) if number.isdigit() else 1 for number in tasks)
+
+
+def _is_indexed_pod() -> bool:
+    """Return whether this is a pod of an indexed Kubernetes job, and the Kubernetes client is installed."""
+    is_indexed = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    return is_indexed and find_spec("kubernetes") is not None
+
+
+def _detect(options: HostOptions) -> HostOptions:
+    """Return the options with missing ones filled in from the cluster. Raises UserError if one stays unknown."""
+    from jax._src.clusters import ClusterEnv  # used by jax.distributed, and not public
+
+    try:
+        address, count, rank, gpus = ClusterEnv.auto_detect_unset_distributed_params(
+            coordinator_address=options.address,
+            num_processes=options.count,
+            process_id=options.rank,
+            local_device_ids=None,
+            cluster_detection_method=None,
+            initialization_timeout=int(options.timeout),
+        )
+    except Exception as error:
+        raise UserError(f"{_UNKNOWN_LEADER} ({error}): give hosts.address, hosts.count and hosts.rank, or "
+                        "hosts.count=1 for each alone") from error  # fmt: skip
+    if count == 1:
+        return replace(options, address=None, count=None, rank=None)
+    if None in (address, count, rank):
+        raise UserError(f"{_UNKNOWN_LEADER}: give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for "
+                        "each alone")  # fmt: skip
+    return replace(options, address=address, count=count, rank=rank, gpus=None if gpus is None else list(gpus))
+
+
+# The hosts of this process: none or one. This is a fact of the process, as JAX's group of processes is, which cannot be
+# left and joined again. An argument would pass through all functions between the command and each collective step.
+_CURRENT: list["Hosts"] = []
+
+
+def current_hosts() -> "Hosts | None":
+    """Return the hosts that this process computes with; None if it computes alone."""
+    return _CURRENT[0] if _CURRENT else None
+
+
+def set_hosts(hosts: "Hosts") -> None:
+    """Make ``hosts`` the current ones, and begin to receive their messages."""
+    _CURRENT.append(hosts)
+    threading.Thread(target=hosts.receive_messages, daemon=True).start()
+
+
+def shutdown(code: int) -> None:
+    """Close the current hosts, if this process has any, with an exit code."""
+    if hosts := current_hosts():
+        _CURRENT.clear()
+        hosts.close(code)

@@ -18,9 +18,9 @@ from importlib.metadata import version
 from multiprocessing.connection import Connection
 
 from fcorun.errors import UserError
-from fcorun.system.hosts import SECRET_VARIABLE, HostOptions, Hosts, set_hosts
-from fcorun.system.interruption import POLL_SECONDS
-from fcorun.system.machine import fcorun_version
+from fcorun.system.files import POLL_SECONDS
+from fcorun.system.hosts import Hosts
+from fcorun.system.machine import SECRET_VARIABLE, HostOptions, fcorun_version, set_hosts
 
 _PACKAGES = ("jax", "jaxlib")  # of which all hosts must have the same version, as of fcorun
 _BACKLOG = 1000  # hosts that may call at once

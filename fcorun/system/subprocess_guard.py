@@ -7,8 +7,8 @@ import sys
 import threading
 from typing import NoReturn
 
+from fcorun.system.files import POLL_SECONDS, SIGNALS
 from fcorun.system.hosts import RERUN_HINT
-from fcorun.system.interruption import POLL_SECONDS, SIGNALS
 
 _ABORT_MESSAGE = b"JAX distributed service detected fatal errors"  # printed by JAX before it ends a process by abort()
 

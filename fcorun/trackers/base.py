@@ -83,9 +83,6 @@ def iterate_scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
             yield f"{kind}_{name}", value, int(rows[-1]["round"]), start + rows[-1]["seconds"]
 
 
-# No tracker.
-
-
 @dataclass(frozen=True)
 class NoTracker(Tracker):
     """A tracker that ignores records."""

@@ -8,7 +8,7 @@ import pytest
 from helpers import fails
 
 import fcorun
-from fcorun.models.outcome import find_few_levels
+from fcorun.models.predictions import find_few_levels
 from fcorun.models.score_functions import Groups
 from fcorun.models.survival import baseline_hazard, count_concordant_pairs, score_survival
 

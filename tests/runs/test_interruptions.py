@@ -16,7 +16,7 @@ from warm_processes import start_command
 
 from fcorun import Record, UserError, Watcher, run
 from fcorun.records.record import RunFolder
-from fcorun.system.interruption import interruptible
+from fcorun.system.files import interruptible
 
 # ---------------------------------------------------------------- interruptions
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from fcorun.records.formats import npz_bytes
-from fcorun.system import interruption
-from fcorun.system.files import write_atomically
-from fcorun.system.interruption import (
+from fcorun.system import files
+from fcorun.system.files import (
     check_interrupted,
     defer_interruption,
     interruptible,
     interruptible_at_once,
     is_interrupted,
+    write_atomically,
 )
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -102,13 +102,13 @@ def test_an_interruption_within_an_archive_stays_an_interruption(monkeypatch):
 
 def test_a_second_signal_ends_the_process_at_once(monkeypatch):
     exit_codes: Queue[int] = Queue()
-    monkeypatch.setattr(interruption.os, "_exit", exit_codes.put)
+    monkeypatch.setattr(files.os, "_exit", exit_codes.put)
     with interruptible(), defer_interruption():
         send()
         send()  # as ``timeout`` sends two
         with pytest.raises(Empty):
             exit_codes.get(timeout=0.05)
-        monkeypatch.setattr(interruption, "_DOUBLE_SIGNAL_SECONDS", 0)
+        monkeypatch.setattr(files, "_DOUBLE_SIGNAL_SECONDS", 0)
         send(signal.SIGINT)
         assert exit_codes.get(timeout=20) == 130
 
@@ -139,4 +139,4 @@ def test_another_thread_changes_nothing():
 
 def test_a_system_may_lack_some_signals(monkeypatch):
     monkeypatch.delattr(signal, "SIGHUP")
-    assert runpy.run_path(interruption.__file__)["SIGNALS"] == (signal.SIGINT, signal.SIGTERM)
+    assert runpy.run_path(files.__file__)["SIGNALS"] == (signal.SIGINT, signal.SIGTERM)

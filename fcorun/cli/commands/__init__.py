@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fcorun.errors import UserError, describe_error, escape_controls
-from fcorun.system.interruption import interruptible, interruptible_at_once
+from fcorun.system.files import interruptible, interruptible_at_once
 
 # each command is a module of this package with a function ``run``
 COMMANDS = (

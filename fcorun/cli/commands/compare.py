@@ -25,8 +25,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"those of a run, and: {_KEYS}")
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
-    from fcorun.system.hosts import require_single_host
-    from fcorun.system.machine import set_up_jax
+    from fcorun.system.machine import require_single_host, set_up_jax
 
     set_up_jax()
     from fcorun.selection.comparison import files

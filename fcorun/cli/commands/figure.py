@@ -21,8 +21,7 @@ from fcorun.figures.spec import find_figure, list_figures, load_figure
 from fcorun.records.formats import frame_csv
 from fcorun.reports.page import write as html_report
 from fcorun.system.files import write_atomically
-from fcorun.system.hosts import require_single_host
-from fcorun.system.machine import set_up_jax
+from fcorun.system.machine import require_single_host, set_up_jax
 
 _CLAIM_COLUMNS = ("algo", "says", "measured", "wanted", "holds")
 

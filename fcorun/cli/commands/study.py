@@ -34,8 +34,7 @@ def run_study(
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=help_text)
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
-    from fcorun.system.hosts import require_single_host
-    from fcorun.system.machine import set_up_jax
+    from fcorun.system.machine import require_single_host, set_up_jax
 
     set_up_jax()
     options_class, plan, describe = import_steps()

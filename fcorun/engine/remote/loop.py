@@ -25,7 +25,7 @@ from fcorun.errors import UserError, first_line
 from fcorun.metrics import ROWS_PRESENT, SITES_PRESENT
 from fcorun.rows.away_sites import AnswersMissing
 from fcorun.rows.site_rows import SiteRows
-from fcorun.system.interruption import check_interrupted
+from fcorun.system.files import check_interrupted
 
 
 @dataclass

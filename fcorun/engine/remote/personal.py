@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import PyTree
-from fcorun.engine.arrays import client_row_table
 from fcorun.engine.clients import vmap_runs
 from fcorun.engine.evaluate import personal_models
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import Arrays, name_leaves
+from fcorun.engine.schedule import client_row_table
 from fcorun.objectives.base import score_names
 from fcorun.problem.problem import Vector
 from fcorun.rows.site_rows import SiteRows

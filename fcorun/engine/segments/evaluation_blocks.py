@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.engine.arrays import device_dtype, row_extras
 from fcorun.engine.evaluate import Evaluation, objective_weights
+from fcorun.engine.schedule import device_dtype, row_extras
 from fcorun.rows.rows import Rows
 from fcorun.system.machine import DoubleBuffer
 

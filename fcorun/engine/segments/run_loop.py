@@ -17,18 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import PyTree
-from fcorun.engine.arrays import DeviceRows, target_dtype
 from fcorun.engine.clients import SINGLE_DEVICE, Devices
 from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import Rounds
+from fcorun.engine.schedule import DeviceRows, Rounds, target_dtype
 from fcorun.engine.segments.client_assignment import assign_clients
 from fcorun.engine.segments.client_states import RemoteStates
 from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks
 from fcorun.engine.segments.row_fetching import bytes_per_round, fetch_rows
 from fcorun.rows.rows import Rows
-from fcorun.system.hosts import current_hosts, silence_stdout
-from fcorun.system.interruption import check_interrupted
-from fcorun.system.machine import DoubleBuffer
+from fcorun.system.files import check_interrupted
+from fcorun.system.hosts import silence_stdout
+from fcorun.system.machine import DoubleBuffer, current_hosts
 
 # Segments: consecutive rounds that one program computes, with the rows and states that they need.
 #

@@ -16,9 +16,9 @@ from fcorun.experiment.build import bind_objective, build_engine, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.job import decode_arrays, encode_arrays, predict_local
-from fcorun.system.hosts import Hosts, current_hosts
-from fcorun.system.interruption import defer_interruption
-from fcorun.system.machine import use_precision
+from fcorun.system.files import defer_interruption
+from fcorun.system.hosts import Hosts
+from fcorun.system.machine import current_hosts, use_precision
 
 _COMMANDS = ("prepare", "build", "run", "predict", "stop")
 _ERROR_DELAY = (
