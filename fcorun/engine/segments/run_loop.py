@@ -37,6 +37,8 @@ from fcorun.system.machine import DoubleBuffer, current_hosts
 
 _ROW_BYTES = 2**27  # of the rows of a segment: with more, less is read while the device computes
 _STATE_BYTES = 2**23  # of the clients' states of a segment, of which memory holds about five copies
+# Gradients of a client in a segment: they are counted in 32 bits, and an inner solver may evaluate a thousand as many.
+_MAX_GRADIENTS = 2**31 // 1000
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class Segments:
         An evaluation interval is split into segments as equal as possible, since each length needs its own program.
         """
         federation, interval = self.federation, min(self.eval_every, self.rounds)
-        most = interval
+        schedule = federation.schedule
+        gradients = int(schedule.steps.max()) * (1 if schedule.full_batch_steps else schedule.max_batch)
+        most = min(interval, _MAX_GRADIENTS // (gradients * (schedule.edge_rounds or 1)))
         if federation.fetches_rows:
             whole = federation.needs_whole_data
             row_bytes = bytes_per_round(federation.data, federation.schedule, federation.precision, whole)
