@@ -5,8 +5,6 @@ import io
 import os
 import sys
 
-from fcorun.system.files import ignore_signals
-
 
 def main() -> None:
     """Run the command. An interruption while modules are still being imported ends it silently."""
@@ -21,6 +19,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
+        from fcorun.system.files import ignore_signals
+
         ignore_signals()
         gc.freeze()  # skips the last collection, which takes half a second and frees nothing
 

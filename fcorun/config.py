@@ -20,9 +20,7 @@ from fcorun.trust import import_trusted_module, import_user_module, is_free_to_i
 if TYPE_CHECKING:
     from fcorun.plugin_code import PluginCode
 
-# Names that become names of folders.
-
-# Folders may be copied to systems that refuse these.
+# Names that become names of folders, which may be copied to systems that refuse these:
 _INVALID_FOLDER_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
 
 
@@ -35,7 +33,7 @@ def check_folder_name(name: object, key: str) -> None:
         )
 
 
-# From plain configuration values to checked objects.
+# Plug-ins from plain configuration values.
 #
 # A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are
 # its schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and root keys alike.
@@ -436,7 +434,7 @@ def identity_fields(plugin: Any) -> dict[str, Any]:
     return fields
 
 
-# Checks of the plug-ins that a Python program makes, as ``config.build`` checks those of a configuration.
+# Checks of the plug-ins that a Python program makes, as ``build`` checks those of a configuration.
 
 
 class CheckedObject:

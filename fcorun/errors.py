@@ -2,13 +2,15 @@
 
 import errno
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
+
+FEW_EVENTS = 5  # fewer say little about a model
 
 _SHOWN = 3  # names or rows that a warning lists
 
@@ -187,3 +189,13 @@ def describe_rows(rows: Sequence[int]) -> str:
     if len(rows) == 1:
         return f"row {first}"
     return f"{len(rows)} rows ({first}{', ...' if len(rows) > _SHOWN else ''})"
+
+
+def describe_few_events(events: Mapping[str, int]) -> str:
+    """Return a sentence that names the clients with few events, given the events of each; "" if there are none.
+
+    >>> describe_few_events({"Bern": 3, "Lund": 12, "Oslo": 0})
+    'scores from fewer than 5 events say little: Bern (3), Oslo (0)'
+    """
+    few = [f"{client} ({count})" for client, count in events.items() if count < FEW_EVENTS]
+    return f"scores from fewer than {FEW_EVENTS} events say little: {abbreviate(few)}" if few else ""

@@ -5,6 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+# the largest relative gap of an objective called near the optimum: relative to the optimum's objective, or to the
+# decrease since the start where the optimum's objective is about 0
+NEAR_OPTIMUM = 0.01
+# words of warnings at the end of a run, by which tables of many runs count them
+MORE_ROUNDS_ADVICE = "more rounds or larger rates may help"
+IGNORES_PSI = "ignores the regularizer psi"
+NO_RANDOMNESS = "all clients take part with all their data, and nothing else is drawn"
+
 OPTIONAL_COUNTERS = (
     *("edge_bytes_up", "edge_bytes_down"),  # on a tree
     *("simulated_seconds", "mean_staleness"),  # with a clock, and with an asynchronous server

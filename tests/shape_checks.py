@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped, install_import_hook, jaxtyped
 typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))  # accepts 1 for 1.0
 
 # Modules whose functions are checked in every call.
-TABLES = ["fcorun.tables.splits", "fcorun.tables.scaling", "fcorun.tables.splits"]
+TABLES = ["fcorun.tables.scaling", "fcorun.tables.splits"]
 FUNCTIONS = [*TABLES, "fcorun.engine.evaluate", "fcorun.objectives.base"]
 
 

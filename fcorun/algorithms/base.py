@@ -1,8 +1,8 @@
 """The contract of an algorithm: four pure functions that read like the box in the paper, and a few optional ones.
 
 An algorithm gets a client's rows and minibatches as ``LocalData``, says in ``Traits`` with which problems, channels and
-topologies it may run, and derives from ``Algorithm``, or from ``TwoRates`` with one rate on the clients and one on the
-server.
+topologies it may run, and derives from ``Algorithm``, or from ``TwoRateAlgorithm`` with one rate on the clients and
+one on the server.
 
 The YAML of an algorithm in conf/algo holds ``name``, ``class`` and a value for each field without a default. Pictures
 call the algorithm by its ``title``, or by its name without one.
@@ -23,6 +23,8 @@ from fcorun.errors import UserError
 from fcorun.metrics import Metric
 from fcorun.problem.operation_counts import apply_if
 from fcorun.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector, wrap_key
+
+__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
 
 # The data of a client in a round: rows, minibatches, random numbers, and the loops over local steps.
 
@@ -234,8 +236,6 @@ class Traits:
 
 
 # Base classes of algorithms: four pure functions that read like the box in the paper, and a few optional ones.
-
-__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
 
 
 @dataclass(frozen=True, kw_only=True)

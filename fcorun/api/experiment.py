@@ -260,6 +260,8 @@ def _class_path(plugin: Any) -> str:
     return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
+# The experiment.
+
 T = TypeVar("T")
 OneOrSeveral = T | Sequence[T]
 

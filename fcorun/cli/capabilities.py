@@ -29,7 +29,7 @@ def capabilities(group: str, choice: ChoiceDoc) -> list[str]:
 
 def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.algorithms.base import Algorithm, Baseline
-    from fcorun.experiment.experiment import IGNORES_PSI
+    from fcorun.metrics import IGNORES_PSI
 
     if issubclass(cls, Baseline):
         return ["baseline, in one place", "certified optimum"]

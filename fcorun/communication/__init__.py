@@ -1,4 +1,4 @@
-"""Communication: topologies and channels, one a file. A channel is what happens to an upload on its way."""
+"""Topologies and channels (what happens to an upload on its way), one in each file; the plainest are in ``base``."""
 
 import lazy_loader
 

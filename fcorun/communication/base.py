@@ -366,6 +366,30 @@ class Topology(CheckedObject, ABC):
 
 
 @dataclass(frozen=True)
+class Star(Topology):
+    """A topology whose clients all communicate with the server."""
+
+    source = "textbook"
+    bytes_depend_on_cohort = False
+    has_downlink = True
+
+    def run_round(self, parts, state):
+        server, memory, clients = state
+        shares = parts.weights / parts.weights.sum()
+        client_work, server_work = [], []
+        for exchange in parts.exchanges:
+            broadcast, memory = exchange.send_broadcast(server, memory, parts.draws)
+            mean, clients, work = exchange.answer(broadcast, clients, parts.draws, shares)
+            client_work.append(work)
+            server, memory, work = exchange.update(server, mean, memory, parts.draws)
+            server_work.append(work)
+        return RoundOutcome(RoundState(server, memory, clients), reduce(add, client_work), reduce(add, server_work))
+
+    def round_bytes(self, cohort, links, sizes):
+        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}
+
+
+@dataclass(frozen=True)
 class Channel(CheckedObject, ABC):
     """A channel plug-in, the way of an upload: what happens to a message at a client, and to the mean of messages.
 
@@ -496,27 +520,3 @@ class Channels(NamedTuple):
         if not self.has_downlink:
             return memory
         return memory + tuple(self.downlink.client_memory(broadcast) for broadcast in broadcasts)
-
-
-@dataclass(frozen=True)
-class Star(Topology):
-    """A topology whose clients all communicate with the server."""
-
-    source = "textbook"
-    bytes_depend_on_cohort = False
-    has_downlink = True
-
-    def run_round(self, parts, state):
-        server, memory, clients = state
-        shares = parts.weights / parts.weights.sum()
-        client_work, server_work = [], []
-        for exchange in parts.exchanges:
-            broadcast, memory = exchange.send_broadcast(server, memory, parts.draws)
-            mean, clients, work = exchange.answer(broadcast, clients, parts.draws, shares)
-            client_work.append(work)
-            server, memory, work = exchange.update(server, mean, memory, parts.draws)
-            server_work.append(work)
-        return RoundOutcome(RoundState(server, memory, clients), reduce(add, client_work), reduce(add, server_work))
-
-    def round_bytes(self, cohort, links, sizes):
-        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fcorun.config import GRID_SECTIONS, build_plugin, import_classes
 from fcorun.configuration.compose import find_unknown_key, override_key
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import IGNORES_PSI
+from fcorun.metrics import IGNORES_PSI
 
 ComposeFunction = Callable[[list[str]], DictConfig]  # raises what Hydra raises
 

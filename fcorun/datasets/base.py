@@ -1,13 +1,12 @@
 """The data of all clients, the base class of data sets, and the loading of data sets."""
 
-import dataclasses
 import hashlib
 import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -67,7 +66,7 @@ class VoxelGrid:
 # The data of all clients, and the base class of data sets.
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """A description of the d features of all rows.
 
@@ -95,10 +94,10 @@ class Features:
     standardized: dict | None = None
     encoding: Encoding | None = None
     value_range: np.ndarray | None = None
-    gaps: dict[str, int] = dataclasses.field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
     missing: tuple[dict[str, Any], ...] = ()
     cells: TrainingCells | None = None
-    labels: Labels = dataclasses.field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
     first_index: int | None = None
 
     @property
@@ -114,7 +113,7 @@ class Features:
         return f"Features({names or 'without names'})"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
     """Data of M clients, which may differ in size.
 
@@ -328,9 +327,9 @@ def shard_for_host(data: FederatedData, host: int, n_hosts: int, in_memory: bool
     if host:
         test = None
     elif test is not None and in_memory:
-        test = dataclasses.replace(test, x=np.asarray(test.x))
+        test = replace(test, x=np.asarray(test.x))
     train = train.shard(train.offsets[host_offsets], host, in_memory)
-    return dataclasses.replace(data, train=train, validation=validation, test=test)
+    return replace(data, train=train, validation=validation, test=test)
 
 
 # The loading of data sets, each once in a process, and for generated rows while JAX is still being imported.

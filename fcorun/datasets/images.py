@@ -12,8 +12,8 @@ import numpy as np
 from fcorun.datasets.base import VoxelGrid
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.system import files
 from fcorun.system.files import cache_dir, write_atomically
-from fcorun.tables import array_files
 
 # a warning for splits of a client's images that were standardized together
 RUN_DEPENDENCE = (
@@ -79,7 +79,7 @@ def file_stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
 def file_digest(file: Path) -> str:
     """Digest a file. Of a .gz, which ends in a checksum of the whole, its size, first and last megabyte suffice."""
     if file.suffix.lower() != ".gz":
-        return array_files.file_digest(file)
+        return files.file_digest(file)
     size = file.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with file.open("rb") as data:

@@ -64,7 +64,7 @@ def _best_split(increasing: Int[np.ndarray, " S"]) -> tuple[int, int]:
     return int(saved.max()), int(saved.argmax())
 
 
-# Ways to compute the clients of a round: vmapped, in chunks, in classes of similar sizes, or in a Python loop.
+# The computation of a cohort.
 
 PyTree = Any
 ClientFunction = Callable[..., tuple[PyTree, PyTree, jax.Array]]

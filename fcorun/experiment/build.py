@@ -238,6 +238,9 @@ def attach_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularize
     return reg.on_graph(data.features.voxel_grid.neighbours())  # type: ignore[attr-defined]
 
 
+# The data of an experiment, its problem, numbers for "auto", and its engine.
+
+
 def load_data(experiment: PreparedExperiment) -> FederatedData:
     """Load and check the data of an experiment. The next experiment on the same data reuses them. Raises UserError."""
     with interruptible_at_once():

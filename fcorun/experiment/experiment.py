@@ -30,7 +30,7 @@ from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
 from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.warm_start import WarmStart, load_warm_start
-from fcorun.metrics import CATALOGUE, Metric, MetricCatalogue, custom_metrics
+from fcorun.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
 from fcorun.problem import solver
@@ -45,14 +45,8 @@ if TYPE_CHECKING:
 
 MetricRows = Sequence[Mapping[str, float]]
 
-# the largest relative gap of an objective called near the optimum: relative to the optimum's objective, or to the
-# decrease since the start where the optimum's objective is about 0
-NEAR_OPTIMUM = 0.01
 RELATIVE_CHANGE = "change"  # the target of ``stop`` on the relative change of the minimised metric between evaluations
 MIN_EVALUATIONS = 10  # fewer evaluations lie too far apart to tell a fall at the end from one long before
-MORE_ROUNDS_ADVICE = "more rounds or larger rates may help"
-IGNORES_PSI = "ignores the regularizer psi"
-NO_RANDOMNESS = "all clients take part with all their data, and nothing else is drawn"
 _MIN_FALL = 0.01  # a larger fall, relative to the metric, counts as still falling
 _MIN_FALL_OF_GAIN = 0.05  # and so does a larger fall relative to the whole decrease since the start
 _ROUNDING = 1e-6  # the rounding of float32, relative to the largest value

@@ -21,10 +21,11 @@ from fcorun.engine.remote.certificate import NULL, CertificateRequests
 from fcorun.errors import UserError
 from fcorun.experiment.advice import advise, suggest_algorithms
 from fcorun.experiment.build import build_problem, build_schedule
-from fcorun.experiment.experiment import IGNORES_PSI, NEAR_OPTIMUM, PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.identification import Pattern, find_pattern
 from fcorun.experiment.requirements import are_convex
 from fcorun.experiment.site_optimum import minimize_over_sites
+from fcorun.metrics import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver, strength_max
 from fcorun.problem.problem import Batch, Problem, Vector

@@ -497,6 +497,9 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
             "give a reg or objective.ridge"]  # fmt: skip
 
 
+# The threshold between two classes.
+
+
 def check_threshold(
     experiment: PreparedExperiment, data: FederatedData, text: float | str, *, out_of_fold: bool = False
 ) -> None:

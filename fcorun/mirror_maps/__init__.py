@@ -1,4 +1,4 @@
-"""Mirror maps h, one in each file."""
+"""Mirror maps h, one in each file; the Euclidean one is in ``base``."""
 
 import lazy_loader
 

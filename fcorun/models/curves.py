@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, count_flagged
-from fcorun.models.predictions import OUT_OF_FOLD, Predictions
+from fcorun.models.predictions import Predictions
 from fcorun.records.formats import csv_text
+from fcorun.records.record import OUT_OF_FOLD
 
 MAX_CLIENTS = 50  # with curves of their own
 _MAX_POINTS = 1000  # of a ROC curve

@@ -9,7 +9,6 @@ import numpy as np
 from fcorun.config import build_plugin, locate
 from fcorun.errors import UserError, find_spelling
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
-from fcorun.models.predictions import PERSONAL, SHARED
 from fcorun.models.score_functions import expected_targets
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.cox import Cox
@@ -20,7 +19,7 @@ from fcorun.objectives.one_vs_rest import OneVsRest
 from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import READ_ERRORS, yaml
-from fcorun.records.record import Record
+from fcorun.records.record import PERSONAL, SHARED, Record
 from fcorun.tables.scaling import ClientScalings, Scaling, to_original_units
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import abbreviate
+from fcorun.errors import FEW_EVENTS
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
-from fcorun.models.inference_counts import describe_few
 from fcorun.models.score_functions import (
     Arrays,
     Groups,
@@ -24,19 +23,11 @@ from fcorun.models.score_functions import (
     score_multiclass,
     score_regression,
 )
-from fcorun.models.survival import score_survival
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import columns_csv
+from fcorun.records.record import PERSONAL, SHARED, TRAIN
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
-
-# Names and limits of predictions.csv, for those who write the file and those who read it.
-
-PREDICTIONS_FILE = "predictions.csv"
-MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
-SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
-TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
-
 
 # Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out.
 
@@ -362,6 +353,8 @@ def scores_by_group(predictions: Predictions, groups: Groups) -> dict[str, np.nd
     if predictions.data.task == "regression":
         scores = {} if expected is None else score_regression(np.asarray(y, float), expected, groups)
     elif predictions.data.task == "survival":
+        from fcorun.models.survival import score_survival
+
         scores = score_survival(y, output.astype(float), predictions.client_numbers, groups)
     elif predictions.data.task == "binary":
         scores = score_binary(y, predictions.label, output.astype(float), predictions.probability, groups)
@@ -400,18 +393,6 @@ def _to_lists(scores: dict[str, np.ndarray]) -> dict[str, list[object]]:
 
 # Sentences on scores that follow from few events: those of clients, and of validation rows.
 
-FEW_EVENTS = 5  # fewer say little about a model
-
-
-def describe_few_events(events: Mapping[str, int]) -> str:
-    """Return a sentence that names the clients with few events, given the events of each; "" if there are none.
-
-    >>> describe_few_events({"Bern": 3, "Lund": 12, "Oslo": 0})
-    'scores from fewer than 5 events say little: Bern (3), Oslo (0)'
-    """
-    few = [f"{client} ({count})" for client, count in events.items() if count < FEW_EVENTS]
-    return f"scores from fewer than {FEW_EVENTS} events say little: {abbreviate(few)}" if few else ""
-
 
 def warn_few_validation_rows(data: FederatedData) -> str:
     """Return a warning if the validation rows have so few rows of one of two classes that scores say little."""
@@ -439,6 +420,8 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
     is_here = isinstance(train.x, np.ndarray) and len(train) == train.n_rows
     if not is_here or encoding is None or (standardized and standardized["by"] != "pooled"):
         return {}
+    from fcorun.models.inference_counts import describe_few
+
     is_event = np.asarray(train.y) > 0 if data.task in ("binary", "survival") else None
     few = {}
     for column in encoding.columns:

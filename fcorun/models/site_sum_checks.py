@@ -7,8 +7,8 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.models.auc_interval import N_BINS
-from fcorun.models.predictions import PERSONAL, SHARED
 from fcorun.objectives.base import Objective, score_names, score_range
+from fcorun.records.record import PERSONAL, SHARED
 
 BINS: tuple[str, str] = ("positive_bins", "negative_bins")
 _ROUNDING = 1e-3  # of a sum over n rows, relative to n

@@ -10,7 +10,6 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.models.auc_interval import N_BINS, spread_cells
-from fcorun.models.predictions import SHARED
 from fcorun.models.score_functions import Arrays
 from fcorun.models.site_sum_checks import (
     BINS,
@@ -21,6 +20,7 @@ from fcorun.models.site_sum_checks import (
     split_key,
 )
 from fcorun.objectives.base import Objective
+from fcorun.records.record import SHARED
 from fcorun.rows.site_rows import SiteRows
 
 _SPLITS = ("train", "validation", "test")

@@ -258,7 +258,7 @@ class _ModuleLocation:
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 
-    The code of a class of a notebook is a text of its own, see fcorun.plugin_code.files. Raises UserError for code
+    The code of a class of a notebook is a text of its own, see ``NotebookCode``. Raises UserError for code
     that cannot be kept, and for a file that has changed since Python imported it.
     """
     notebook_classes = [parent for parent in cls.__mro__ if is_in_notebook(parent)]

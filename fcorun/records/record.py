@@ -64,6 +64,12 @@ def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
         return False
 
 
+# A record on disk, and the names of its files.
+
+PREDICTIONS_FILE = "predictions.csv"
+MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
+SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
+TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
 SELECTION_FILE = "selection.json"  # the result of a selection
 STABILITY_FILE = "stability.json"  # the result of a stability selection
 BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events
@@ -83,7 +89,7 @@ RECORD_FILES = (
     "scaling.npz",
     "missing.csv",
     "scores.csv",
-    "predictions.csv",
+    PREDICTIONS_FILE,
     BASELINE_HAZARD_FILE,
     AWAY_FILE,
     "roc.csv",

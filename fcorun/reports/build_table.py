@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.config import IDENTITY_SECTIONS, LABEL_KEYS, keys_outside_identity
-from fcorun.experiment.experiment import NEAR_OPTIMUM
-from fcorun.metrics import COUNTERS, OPTIONAL_COUNTERS, MetricCatalogue, aggregate, from_summaries, is_baseline_row
+from fcorun.metrics import (
+    COUNTERS,
+    NEAR_OPTIMUM,
+    OPTIONAL_COUNTERS,
+    MetricCatalogue,
+    aggregate,
+    from_summaries,
+    is_baseline_row,
+)
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, column_values

@@ -11,8 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from fcorun.config import IDENTITY_SECTIONS
-from fcorun.experiment.experiment import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS
-from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
+from fcorun.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records

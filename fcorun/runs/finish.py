@@ -10,10 +10,9 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
@@ -21,7 +20,7 @@ from fcorun.communication.base import Identity
 from fcorun.config import IDENTITY_SECTIONS
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, first_line
-from fcorun.experiment.build import build_evaluation, build_problem
+from fcorun.experiment.build import build_problem
 from fcorun.experiment.classifiers import (
     DEFAULT_THRESHOLD,
     warn_constant_prediction,
@@ -38,18 +37,11 @@ from fcorun.experiment.experiment import (
     metric_phrase,
     minimised_metric,
 )
-from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.experiment.requirements import connect_clients, relaxes, warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
-from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, format_csv, personal_only
-from fcorun.models.curves import Curves, compute_curves
+from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.predictions import (
-    MAX_PREDICTED_ROWS,
-    PERSONAL,
-    PREDICTIONS_FILE,
-    SHARED,
-    TRAIN,
     ChosenThresholds,
     choose_thresholds,
     find_few_levels,
@@ -60,13 +52,19 @@ from fcorun.models.predictions import (
     tabulate_scores,
     warn_few_validation_rows,
 )
-from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
-from fcorun.models.site_scores import choose_site_threshold, compute_site_scores
-from fcorun.models.survival import baseline_hazards
+from fcorun.models.score_functions import Arrays
 from fcorun.objectives.base import is_linear_model
-from fcorun.problem.problem import Vector
 from fcorun.records.formats import csv_text, json_text, npz_bytes
-from fcorun.records.record import AT_SITES, AWAY_FILE, BASELINE_HAZARD_FILE
+from fcorun.records.record import (
+    AT_SITES,
+    AWAY_FILE,
+    BASELINE_HAZARD_FILE,
+    MAX_PREDICTED_ROWS,
+    PERSONAL,
+    PREDICTIONS_FILE,
+    SHARED,
+    TRAIN,
+)
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import read_source
@@ -74,6 +72,9 @@ from fcorun.system.files import check_interrupted
 from fcorun.system.machine import begin_call, fcorun_version
 from fcorun.tables.data_warnings import MISSING_FILE
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
+
+if TYPE_CHECKING:
+    from fcorun.models.curves import Curves
 
 # The environment of a run: versions, the git commit of fcorun, and the device.
 
@@ -103,8 +104,6 @@ def _commit(package: Path) -> str | None:
 
 # Results of a run's model on held-out rows: thresholds, scores and predictions, as files of the record.
 
-Arrays = dict[str, np.ndarray]
-
 
 @dataclass(frozen=True)
 class HeldOutResults:
@@ -122,7 +121,7 @@ class HeldOutResults:
     files: dict[str, str]
     thresholds: ChosenThresholds | None = None
     note: str = ""
-    curves: Curves | None = None
+    curves: "Curves | None" = None
     model_warnings: tuple[str, ...] = ()
 
     @property
@@ -145,6 +144,8 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     """
     experiment = job.experiment
     if isinstance(data.train, SiteRows):
+        from fcorun.models.site_scores import choose_site_threshold, compute_site_scores
+
         kinds = {SHARED: experiment.has_shared_model, PERSONAL: experiment.algo.has_personal_models}
         objective = experiment.objective
         thresholds, edge = choose_site_threshold(data, objective, solution, experiment.settings.threshold)
@@ -156,6 +157,8 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     shared_model = solution if experiment.has_shared_model else None
     files = {}
     if data.task == "survival" and shared_model is not None:
+        from fcorun.models.survival import baseline_hazards
+
         files[BASELINE_HAZARD_FILE] = baseline_hazards(experiment.objective, data, shared_model)
     predictions = predict_splits(experiment.objective, data, shared_model, models, gather)
     if not predictions:
@@ -172,88 +175,14 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
         files[PREDICTIONS_FILE] = predictions_csv(predictions)
     else:
         note = f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
-    has_probabilities = predictions[0].probability is not None
-    curves = compute_curves(predictions, scores) if has_probabilities else None
+    curves = None
+    if predictions[0].probability is not None:
+        from fcorun.models.curves import compute_curves
+
+        curves = compute_curves(predictions, scores)
     if curves is not None:
         files |= curves.files
     return HeldOutResults(files, thresholds, note, curves)
-
-
-# The end of a run with ``relax``: the relaxed coefficients of its solution, and their evaluation.
-
-RELAXED_FILE = "relaxed.csv"
-LASSO_METRICS_FILE = "lasso_metrics.csv"
-
-
-@dataclass(frozen=True, eq=False)
-class RelaxedRun:
-    """The relaxed coefficients of a run.
-
-    Attributes:
-        solution: the relaxed parameters by name.
-        row: their evaluation, with the counters of the run.
-        table: relaxed.csv: the coefficients of the lasso, of the fit without a penalty, and the relaxed ones.
-        summary: the section of summary.json.
-        sentence: a sentence for the reason of the status.
-    """
-
-    solution: dict[str, np.ndarray]
-    row: dict[str, float]
-    table: str
-    summary: dict[str, Any]
-    sentence: str
-
-
-def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) -> RelaxedRun:
-    """Relax the solution of a run. Raises UserError if the fit without a penalty does not exist."""
-    experiment, gamma = job.experiment, job.experiment.settings.relax
-    assert gamma is not None
-    with jax.enable_x64(True):
-        refits = UnpenalizedRefits.of_data(experiment, data)
-    try:
-        relaxed, fitted = relax_solution(refits, solution, gamma)
-    except NoRefit as error:
-        raise UserError(f"relax={gamma:g}: the selected features have no fit without a penalty: {error}: give a larger "
-                        "reg.strength, or relax=1, the lasso") from error  # fmt: skip
-    models = [coefficients_from(values, data, experiment.data.units) for values in (solution, fitted, relaxed)]
-    names = ("parameter", "feature", "class", "lasso", "refit", "relaxed")
-    rows = [(*label, *values) for label, *values in zip(models[0].labels, *(m.values.tolist() for m in models),
-                                                        strict=True)]  # fmt: skip
-    n_selected = int((np.abs(solution["weights"]) > refits.cutoff).sum())
-    strength = build_problem(experiment, data).regularizer.strength_or_none
-    sentence = (
-        f"the coefficients are relaxed: {gamma:g} times those of the lasso at strength {strength:.4g} plus "
-        f"{1 - gamma:.4g} times those of the fit without a penalty to the {n_selected} features that it selects "
-        f"({RELAXED_FILE}); no duality gap or objective tells how near they are to an optimum"
-    )
-    summary = {
-        "share_of_lasso": gamma,
-        "strength": strength,
-        "selected": n_selected,
-        "certificate_of_lasso": job.certificate,
-    }
-    row = {name: job.rows[-1][name] for name in COUNTERS if name in job.rows[-1]} | evaluate(experiment, data, relaxed)
-    return RelaxedRun(relaxed, row, format_csv(names, rows), summary, sentence)
-
-
-def replace_rows(job: Job, relaxed: RelaxedRun) -> dict[str, str]:
-    """Replace the rows of a run by the evaluation of its relaxed coefficients. Returns further files by name."""
-    files = {LASSO_METRICS_FILE: csv_text(job.rows), RELAXED_FILE: relaxed.table}
-    job.rows = [relaxed.row]
-    job.add_reason(relaxed.sentence)
-    return files
-
-
-def evaluate(experiment: PreparedExperiment, data: FederatedData, solution: dict[str, np.ndarray]) -> dict[str, float]:
-    """Return the metrics of a solution by name, without those of the problem with the penalty."""
-    with jax.enable_x64(True):
-        evaluation, problem = build_evaluation(experiment, data), build_problem(experiment, data)
-        rows = gather_rows(data, experiment.settings.client_weighting)
-        arrays = evaluation.arrays("float64")
-        parameters = Vector({name: jnp.asarray(values, jnp.float64) for name, values in solution.items()})
-        measured = jax.jit(lambda w, *given: evaluation.measure(problem, w, *given))(parameters, rows.x, rows.y, arrays)
-        metrics = evaluation.add_ranking(measured)
-    return keep_relaxed_metrics({name: float(value) for name, value in metrics.items()})
 
 
 # The end of a run: final warnings, the summary, and the files that complete the record.
@@ -280,6 +209,8 @@ def finish_run(
     """
     lasso, relaxed = solution, None
     if relaxes(job.experiment.settings) and not job.divergence_round:
+        from fcorun.runs.relax import relax_run
+
         try:
             relaxed = relax_run(job, data, solution)
         except UserError as error:
@@ -298,7 +229,7 @@ def finish_run(
         if not separation_warning:
             _warn_of_movement(job, data, lasso)
     status, reason = "done", ""
-    files = dict(files) if relaxed is None else replace_rows(job, relaxed)
+    files = dict(files) if relaxed is None else relaxed.replace_rows(job)
     if job.divergence_round:
         status = "diverged"
         reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
@@ -464,7 +395,7 @@ def _note_absences(job: Job, data: FederatedData) -> dict[str, Any]:
     return {"away": sentences}
 
 
-def _add_curves(job: Job, curves: Curves | None, pictures: Pictures | None) -> Pictures | None:
+def _add_curves(job: Job, curves: "Curves | None", pictures: Pictures | None) -> Pictures | None:
     """Begin to draw the curves on held-out rows, and return a function that waits for all pictures."""
     if pictures is None or curves is None:
         return pictures

@@ -16,15 +16,16 @@ from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import CompiledPrograms, counted_broadcast_bytes, estimate_traffic, message_bytes
 from fcorun.experiment import build, optimality_gap
-from fcorun.experiment.experiment import MORE_ROUNDS_ADVICE, PreparedExperiment, measure_remaining_descent
+from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.inference.solution import Penalty
-from fcorun.metrics import COUNTERS
+from fcorun.metrics import COUNTERS, MORE_ROUNDS_ADVICE
 from fcorun.models.coefficients import coefficients_from, format_csv
 from fcorun.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.problem import solver
-from fcorun.runs.finish import evaluate, finish_run
+from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, RunHistory, Watcher
+from fcorun.runs.relax import evaluate
 from fcorun.system.files import check_interrupted
 from fcorun.system.machine import use_precision
 

@@ -15,8 +15,9 @@ from fcorun.engine.engine import Engine, depends_on_seed, estimate_traffic, mess
 from fcorun.errors import UserError
 from fcorun.experiment import build, optimality_gap
 from fcorun.experiment.build import check_metric_measured, load_data
-from fcorun.experiment.experiment import NO_RANDOMNESS, PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
+from fcorun.metrics import NO_RANDOMNESS
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder

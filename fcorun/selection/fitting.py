@@ -37,11 +37,12 @@ from fcorun.engine.schedule import SubsetView, targets_to_device, to_device
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.metrics import aggregate
-from fcorun.models.predictions import PERSONAL, SHARED, predict_personal
+from fcorun.models.predictions import predict_personal
 from fcorun.models.relaxed import UnpenalizedRefits
 from fcorun.models.score_functions import compute_predictions
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Vector
+from fcorun.records.record import PERSONAL, SHARED
 from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batch import max_runs
 from fcorun.runs.job import RunHistory

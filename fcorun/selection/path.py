@@ -12,8 +12,9 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment import optimality_gap
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.experiment import IGNORES_PSI, PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
+from fcorun.metrics import IGNORES_PSI
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer

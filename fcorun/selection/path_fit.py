@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from fcorun.datasets.base import FederatedData
-from fcorun.models.predictions import MAX_PREDICTED_ROWS
 from fcorun.models.relaxed import REASONS
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.records.record import MAX_PREDICTED_ROWS
 from fcorun.system.files import write_atomically
 
 END_STATES = ("done", "falling", "diverged", "not certified", *REASONS)

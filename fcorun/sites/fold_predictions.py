@@ -13,9 +13,10 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.models.predictions import PERSONAL, PREDICTIONS_FILE, SHARED, predict_personal, predictions_csv
+from fcorun.models.predictions import predict_personal, predictions_csv
 from fcorun.models.score_functions import Arrays, compute_predictions
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.cross_validation.out_of_fold import join_folds
 from fcorun.selection.path import find_path_parameter

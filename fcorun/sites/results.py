@@ -16,18 +16,18 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.models.predictions import (
+from fcorun.models.predictions import predict_splits, predictions_csv
+from fcorun.models.survival import baseline_hazards
+from fcorun.records.formats import arrays_from_bytes, npz_bytes, yaml_text
+from fcorun.records.record import (
+    AWAY_FILE,
+    BASELINE_HAZARD_FILE,
     MAX_PREDICTED_ROWS,
     PERSONAL,
     PREDICTIONS_FILE,
     SHARED,
     TRAIN,
-    predict_splits,
-    predictions_csv,
 )
-from fcorun.models.survival import baseline_hazards
-from fcorun.records.formats import arrays_from_bytes, npz_bytes, yaml_text
-from fcorun.records.record import AWAY_FILE, BASELINE_HAZARD_FILE
 from fcorun.runs.finish import describe_features
 from fcorun.system.files import read_regular_file, remove_path, write_atomically
 from fcorun.tables.encoding import ENCODING_FILE

@@ -9,12 +9,13 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.models.auc_interval import count_scores, spread_cells
-from fcorun.models.predictions import PERSONAL, SHARED, Predictions, predict_rows
+from fcorun.models.predictions import Predictions, predict_rows
 from fcorun.models.score_functions import Arrays
 from fcorun.models.site_calibration import sum_calibration
 from fcorun.models.site_sum_checks import BINS, key_of_set
 from fcorun.models.survival import count_concordant_pairs
 from fcorun.objectives.base import Objective
+from fcorun.records.record import PERSONAL, SHARED
 from fcorun.sites.table_description import merge_small_cells
 
 

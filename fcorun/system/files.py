@@ -24,8 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
-from platformdirs import user_cache_dir
-
 from fcorun.errors import WriteError
 
 if TYPE_CHECKING:
@@ -204,6 +202,8 @@ def cache_dir(name: str) -> Path:
 
     Raises OSError if none of them can be written to.
     """
+    from platformdirs import user_cache_dir
+
     for base in (os.environ.get("FCORUN_CACHE") or user_cache_dir("fcorun", appauthor=False), tempfile.gettempdir()):
         folder = Path(base) / name
         try:
@@ -215,7 +215,7 @@ def cache_dir(name: str) -> Path:
     raise OSError("no writable cache folder; set FCORUN_CACHE")
 
 
-# Files that appear whole or not at all, and rows of files that are too large for memory.
+# Files that appear whole, and rows of large files.
 
 _RETRIES = 20
 _RETRY_SECONDS = 0.05
@@ -355,6 +355,8 @@ def _consecutive(positions: "np.ndarray") -> Iterator[tuple[int, int, int]]:
         ends = np.append(firsts[1:], len(positions))
         yield from zip(firsts.tolist(), ends.tolist(), positions[firsts].tolist(), strict=True)
 
+
+# Digests of files.
 
 _CACHED_DIGEST_BYTES = 2**28  # digests of larger files are cached
 

@@ -1,4 +1,4 @@
-"""Files of arrays: .npz, HDF5, folders of .npy files, and LIBSVM; digests of files, and copies of rows in the cache."""
+"""Files of arrays: .npz, HDF5, folders of .npy files, and LIBSVM; and copies of rows in the cache."""
 
 import hashlib
 import json

@@ -147,7 +147,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The columns that become features, in order; made by ``fcorun.tables.encoding.fit_encoding``.
+    """The columns that become features, in order; made by ``fit_encoding``.
 
     A record has its encoding in encoding.json. Other columns of a table are no features.
     """
@@ -393,7 +393,6 @@ def order_classes(y: np.ndarray, classes: tuple, positive: str | bool | None, wh
 # The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums.
 
 MissingPolicy = Literal["refuse", "mean", "median", "indicator"]
-_SHOWN_COLUMNS = 10  # columns of levels that a warning lists
 _SIGN_FLIP = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -604,7 +603,7 @@ def _warn_encoded_text(columns: list[Column]) -> list[str]:
             descriptions.append(f"'{column.name}' as {len(column.encoded_levels)} levels")
     if not descriptions:
         return []
-    return [f"text columns are coded as features of 0 and 1: {abbreviate(descriptions, _SHOWN_COLUMNS)}"]
+    return [f"text columns are coded as features of 0 and 1: {abbreviate(descriptions, _SHOWN)}"]
 
 
 def count_values(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Int[np.ndarray, " d"]:

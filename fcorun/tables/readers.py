@@ -200,7 +200,7 @@ def read_excel(
 ) -> tuple[ParsedTable, list[str], list[str]]:
     """Return the table of the first sheet, its header as written, and a warning if the file has more sheets.
 
-    Tokens such as NA are treated as in ``fcorun.tables.readers.read_csv_text``. Raises UserError where openpyxl is
+    Tokens such as NA are treated as in ``read_csv_text``. Raises UserError where openpyxl is
     not installed.
     """
     import pandas as pd
@@ -320,6 +320,8 @@ def _to_block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> 
         block[:, index] = column.to_numpy(zero_copy_only=False)
     return block
 
+
+# The readers by the ending of the file.
 
 LIBSVM_ENDINGS = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT_ENDINGS = (".csv", ".tsv")

@@ -151,7 +151,7 @@ def test_a_segment_is_shorter_where_its_rows_exceed_the_budget(monkeypatch):
 
 
 def test_gradients_of_a_segment_can_be_counted_in_32_bits():
-    """In 10,000 rounds of 512 steps a client takes 3.3e8 gradients, and an inner solver may take a thousand as many."""
+    """A client takes 3.3e8 gradients in 10,000 rounds of 512 steps, and an inner solver may take a thousand as many."""
     steps = ["local_epochs=null", "local_steps=512", "batch_size=64", "rounds=10000", "eval_every=10000"]
     experiment = prepare(compose([*DATA, *RATES, *steps, "algo=fedavg", "data.resident=true"]))
     federation = build_engine(experiment, load_data(experiment)).federation

@@ -13,8 +13,8 @@ from fcorun.cli.commands import main as command
 from fcorun.cli.console import Console
 from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.advice import advise_on_divergence
-from fcorun.experiment.experiment import MORE_ROUNDS_ADVICE
 from fcorun.experiment.prepare import prepare
+from fcorun.metrics import MORE_ROUNDS_ADVICE
 from fcorun.runs.job import run_rounds
 
 WHOLE = ("clients_per_round=null", "batch_size=null", "rounds=40", "eval_every=1")

@@ -180,7 +180,6 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     shards, end = [shard_for_host(data, k, 2) for k in range(2)], {"do": "end", "code": 0, "why": ""}
     *_, snapshot = build_engine(EXPERIMENT, data).run([EXPERIMENT.numbers()])
     solution = {name: value[0] for name, value in snapshot.solution.items()}
-    monkeypatch.setattr(job, "current_hosts", lambda: hosts)
     hosts.script = [{"predicted": job.encode_arrays(job.predict_local(EXPERIMENT.objective, shards[1], solution))}]
     predictions_of_all = job.gather_predictions(EXPERIMENT.objective, shards[0], solution)
     rows = {name: rows.x for name, rows in data.splits.items()}

@@ -17,8 +17,8 @@ from fcorun.datasets.table import Table
 from fcorun.experiment.build import load_data
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
-from fcorun.models.predictions import SHARED
 from fcorun.records.formats import read_rows
+from fcorun.records.record import SHARED
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.cross_validation import picture
 from fcorun.selection.cross_validation.choice import choose, drop_failed_refits, warn_about_choice

@@ -90,7 +90,7 @@ def _describe_thresholds(folder: Path, record: Record) -> list[str]:
     if not section:
         return []
     from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
-    from fcorun.models.predictions import PERSONAL, SHARED
+    from fcorun.records.record import PERSONAL, SHARED
 
     of_selection = read_json(folder / SELECTION_FILE) or {}
     rule = (of_selection.get("threshold") or section).get("rule")

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from fcorun.cli.commands.common import CommandParser, check_output_file, make_console
 from fcorun.config import build
-from fcorun.errors import UserError
-from fcorun.models.predictions import describe_few_events
+from fcorun.errors import UserError, describe_few_events
 from fcorun.models.score_intervals.options import ScoreOptions
 from fcorun.models.score_intervals.table import BOOTSTRAP, IntervalRow, ScoreIntervals
 from fcorun.records.record import Record

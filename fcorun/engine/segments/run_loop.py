@@ -1,10 +1,4 @@
-"""The loop of a batch of runs: segment after segment, with evaluations in between.
-
-A segment is a number of consecutive rounds that one program computes. Its cohorts and minibatches are drawn on the host
-before it runs, so that the rows and states it needs are known. Rows that stay on disk are read then, while the device
-computes the segment before. Clients' states in files are read when that segment has ended, and written back
-afterwards.
-"""
+"""The loop of a batch of runs: segment after segment, with evaluations in between."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -177,6 +171,9 @@ def _index_states(rounds: Rounds, runs: int) -> tuple[Rounds, list[np.ndarray]]:
     if shared:
         return rounds._replace(state_index=state_index[0]), clients * runs
     return rounds._replace(state_index=state_index), clients
+
+
+# The loop.
 
 
 @dataclass(frozen=True)

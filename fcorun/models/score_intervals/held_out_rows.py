@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.models.predictions import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
 from fcorun.records.formats import read_text
+from fcorun.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
 
 _SETS = ("test", "validation")  # the first that a record has is scored
 _REQUIRED = ("set", "client", "row", "target", "prediction", "model")

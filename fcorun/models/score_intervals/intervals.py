@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.models.predictions import PREDICTIONS_FILE
 from fcorun.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap, bootstrap, unit_names
 from fcorun.models.score_intervals.delong import auc_covariance
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
@@ -17,6 +16,7 @@ from fcorun.models.score_intervals.pairing import describe_split, match_rows
 from fcorun.models.score_intervals.segments import RowSegments
 from fcorun.models.score_intervals.table import BOOTSTRAP, DELONG, OBUCHOWSKI, IntervalRow, ScoreIntervals
 from fcorun.models.score_intervals.warnings import Findings
+from fcorun.records.record import PREDICTIONS_FILE
 from fcorun.system.random_streams import random_stream
 
 _ALL = ""  # the client of the scores of all rows

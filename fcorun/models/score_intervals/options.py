@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fcorun.errors import UserError
-from fcorun.models.predictions import OUT_OF_FOLD
 from fcorun.records.formats import read_json, read_summary, read_text
-from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, Record
+from fcorun.records.record import OUT_OF_FOLD, REFIT_FOLDER, SELECTION_FILE, Record
 
 _MIN_SAMPLES, _MAX_SAMPLES = 100, 100_000
 _MIN_TAIL = 5  # samples beyond each end of an interval

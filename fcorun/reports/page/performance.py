@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.models.predictions import describe_few_events
+from fcorun.errors import describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
 from fcorun.reports.page.files import parse_cell, parse_float
 from fcorun.reports.page.models import curve_pictures

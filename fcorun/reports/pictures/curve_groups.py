@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fcorun.models.curves import Curves
-from fcorun.models.predictions import PERSONAL
+from fcorun.records.record import PERSONAL
 from fcorun.reports.pictures.layout import COLOURS, DASHES
 from fcorun.reports.pictures.style import pt
 

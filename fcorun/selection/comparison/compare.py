@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fcorun.errors import UserError
 from fcorun.metrics import RANKING_METRICS
-from fcorun.models.predictions import PERSONAL
-from fcorun.models.predictions import SHARED as SHARED_MODEL
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
 from fcorun.models.score_intervals.intervals import tabulate_intervals
 from fcorun.models.score_intervals.pairing import match_rows
 from fcorun.models.score_intervals.table import BOOTSTRAP, IntervalRow
 from fcorun.models.score_intervals.warnings import Findings
+from fcorun.records.record import PERSONAL
+from fcorun.records.record import SHARED as SHARED_MODEL
 from fcorun.selection.comparison.candidates import Compose, compose_candidates, plan_candidates
 from fcorun.selection.comparison.mean import predict_means
 from fcorun.selection.comparison.options import MEAN, NEW_CLIENT, SHARED, CompareOptions, describe_candidate

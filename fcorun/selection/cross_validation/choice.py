@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import MORE_ROUNDS_ADVICE
+from fcorun.metrics import MORE_ROUNDS_ADVICE
 from fcorun.models.relaxed import REASONS
 from fcorun.selection.path import RegularizationPath
 from fcorun.selection.path_fit import END_STATES, PathFit, find_runs

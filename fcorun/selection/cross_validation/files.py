@@ -6,8 +6,9 @@ import numpy as np
 
 from fcorun.models.coefficients import COLUMNS, Coefficients
 from fcorun.models.curves import compute_curves
-from fcorun.models.predictions import PREDICTIONS_FILE, predictions_csv, tabulate_scores
+from fcorun.models.predictions import predictions_csv, tabulate_scores
 from fcorun.records.formats import csv_text, frame_csv
+from fcorun.records.record import PREDICTIONS_FILE
 from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 from fcorun.selection.cross_validation.nested_table import NESTED_FILE, summarize_nested, tabulate_nested
 from fcorun.selection.cross_validation.options import ALL_ROWS, Selection

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import take_subset
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import MORE_ROUNDS_ADVICE
+from fcorun.metrics import MORE_ROUNDS_ADVICE
 from fcorun.selection.cross_validation.choice import (
     CrossValidationChoice,
     choose,

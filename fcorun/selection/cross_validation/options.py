@@ -11,9 +11,9 @@ from fcorun.errors import UserError
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.models.coefficients import Coefficients, coefficients_from
-from fcorun.models.predictions import PERSONAL, SHARED, ChosenThresholds, Predictions
+from fcorun.models.predictions import ChosenThresholds, Predictions
 from fcorun.objectives.base import is_linear_model
-from fcorun.records.record import Record
+from fcorun.records.record import PERSONAL, SHARED, Record
 from fcorun.selection.adaptive import Pilot
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
 from fcorun.selection.cross_validation.nested import NestedScore

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.models.predictions import OUT_OF_FOLD, PERSONAL, SHARED, Predictions, describe_output
+from fcorun.models.predictions import Predictions, describe_output
 from fcorun.objectives.base import Objective
+from fcorun.records.record import OUT_OF_FOLD, PERSONAL, SHARED
 from fcorun.selection.path_fit import PathFit
 from fcorun.selection.study import Study
 

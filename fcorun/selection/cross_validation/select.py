@@ -15,8 +15,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.experiment.requirements import check_threshold
 from fcorun.metrics import RANKING_METRICS
-from fcorun.models.predictions import OUT_OF_FOLD, choose_thresholds
-from fcorun.records.record import SELECTION_FILE
+from fcorun.models.predictions import choose_thresholds
+from fcorun.records.record import OUT_OF_FOLD, SELECTION_FILE
 from fcorun.runs.job import Watcher
 from fcorun.selection.adaptive import check_linear_model, weigh_features
 from fcorun.selection.checks import (

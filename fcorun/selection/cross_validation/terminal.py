@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fcorun.algorithms.base import Baseline
-from fcorun.models.predictions import PREDICTIONS_FILE
+from fcorun.records.record import PREDICTIONS_FILE
 from fcorun.selection.cross_validation.choice import CrossValidationChoice
 from fcorun.selection.cross_validation.files import count_nonzeros
 from fcorun.selection.cross_validation.nested_table import NESTED_FILE, describe_nested

@@ -12,9 +12,10 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
-from fcorun.experiment.experiment import MORE_ROUNDS_ADVICE, PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.requirements import are_convex
+from fcorun.metrics import MORE_ROUNDS_ADVICE
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import STABILITY_FILE
 from fcorun.runs.job import Watcher

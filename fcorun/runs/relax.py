@@ -1,0 +1,93 @@
+"""The end of a run with ``relax``: the relaxed coefficients of its solution, and their evaluation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+from fcorun.experiment.build import build_evaluation, build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.optimality_gap import gather_rows
+from fcorun.metrics import COUNTERS
+from fcorun.models.coefficients import coefficients_from, format_csv
+from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
+from fcorun.problem.problem import Vector
+from fcorun.records.formats import csv_text
+from fcorun.runs.job import Job
+
+RELAXED_FILE = "relaxed.csv"
+LASSO_METRICS_FILE = "lasso_metrics.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedRun:
+    """The relaxed coefficients of a run.
+
+    Attributes:
+        solution: the relaxed parameters by name.
+        row: their evaluation, with the counters of the run.
+        table: relaxed.csv: the coefficients of the lasso, of the fit without a penalty, and the relaxed ones.
+        summary: the section of summary.json.
+        sentence: a sentence for the reason of the status.
+    """
+
+    solution: dict[str, np.ndarray]
+    row: dict[str, float]
+    table: str
+    summary: dict[str, Any]
+    sentence: str
+
+    def replace_rows(self, job: Job) -> dict[str, str]:
+        """Replace the rows of the run by the evaluation of its relaxed coefficients. Returns further files by name."""
+        files = {LASSO_METRICS_FILE: csv_text(job.rows), RELAXED_FILE: self.table}
+        job.rows = [self.row]
+        job.add_reason(self.sentence)
+        return files
+
+
+def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) -> RelaxedRun:
+    """Relax the solution of a run. Raises UserError if the fit without a penalty does not exist."""
+    experiment, gamma = job.experiment, job.experiment.settings.relax
+    assert gamma is not None
+    with jax.enable_x64(True):
+        refits = UnpenalizedRefits.of_data(experiment, data)
+    try:
+        relaxed, fitted = relax_solution(refits, solution, gamma)
+    except NoRefit as error:
+        raise UserError(f"relax={gamma:g}: the selected features have no fit without a penalty: {error}: give a larger "
+                        "reg.strength, or relax=1, the lasso") from error  # fmt: skip
+    models = [coefficients_from(values, data, experiment.data.units) for values in (solution, fitted, relaxed)]
+    names = ("parameter", "feature", "class", "lasso", "refit", "relaxed")
+    rows = [(*label, *values) for label, *values in zip(models[0].labels, *(m.values.tolist() for m in models),
+                                                        strict=True)]  # fmt: skip
+    n_selected = int((np.abs(solution["weights"]) > refits.cutoff).sum())
+    strength = build_problem(experiment, data).regularizer.strength_or_none
+    sentence = (
+        f"the coefficients are relaxed: {gamma:g} times those of the lasso at strength {strength:.4g} plus "
+        f"{1 - gamma:.4g} times those of the fit without a penalty to the {n_selected} features that it selects "
+        f"({RELAXED_FILE}); no duality gap or objective tells how near they are to an optimum"
+    )
+    summary = {
+        "share_of_lasso": gamma,
+        "strength": strength,
+        "selected": n_selected,
+        "certificate_of_lasso": job.certificate,
+    }
+    row = {name: job.rows[-1][name] for name in COUNTERS if name in job.rows[-1]} | evaluate(experiment, data, relaxed)
+    return RelaxedRun(relaxed, row, format_csv(names, rows), summary, sentence)
+
+
+def evaluate(experiment: PreparedExperiment, data: FederatedData, solution: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return the metrics of a solution by name, without those of the problem with the penalty."""
+    with jax.enable_x64(True):
+        evaluation, problem = build_evaluation(experiment, data), build_problem(experiment, data)
+        rows = gather_rows(data, experiment.settings.client_weighting)
+        arrays = evaluation.arrays("float64")
+        parameters = Vector({name: jnp.asarray(values, jnp.float64) for name, values in solution.items()})
+        measured = jax.jit(lambda w, *given: evaluation.measure(problem, w, *given))(parameters, rows.x, rows.y, arrays)
+        metrics = evaluation.add_ranking(measured)
+    return keep_relaxed_metrics({name: float(value) for name, value in metrics.items()})
