@@ -58,7 +58,13 @@ def _math(writer, node, block: bool) -> None:
     raise SkipNode
 
 
+def skip_named_tuple_field(app, what, name, member, skip, options) -> bool | None:
+    """Leave out a field of a NamedTuple, which the docstring of its class describes under Attributes."""
+    return True if (getattr(member, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("autodoc-process-docstring", escape_docstring, priority=100)
+    app.connect("autodoc-skip-member", skip_named_tuple_field)
     app.connect("builder-inited", lambda app: reference.write(Path(app.srcdir)))

@@ -267,10 +267,10 @@ def _contracts() -> str:
     lines = ["# Contracts of plug-ins", "", "[A new plug-in](../guide/plugins.md) shows how to write one.", ""]
     for room in CONTRACTS:
         lines += [f"## fcorun.{room}.base", "", *documented("automodule", f"fcorun.{room}.base", ":members:")]
-    lines += ["## Arguments of an algorithm's functions", ""]
+    lines += ["## Arguments of an algorithm's functions", "", "``LocalData`` is above, with the algorithms.", ""]
     for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.problem.Vector"):
         lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
-    return joined([*lines, *documented("autoclass", "fcorun.algorithms.base.LocalData", ":members:", ":no-index:")])
+    return joined(lines)
 
 
 def _home(name: str) -> str:
