@@ -7,6 +7,7 @@ a word of ``UNPUBLISHED``. Neither attribute is inherited.
 
 import dataclasses
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 UNPUBLISHED = ("ours", "textbook", "yours")
 
 _KEY = re.compile(r"(?<!\w)@(\w[\w:-]*)")
+_ENTRY = re.compile(r"^@\w+\{([\w:-]+),", re.MULTILINE)  # the beginning of an entry of the catalogue
 # TeX commands other than accents, signs, letters and fonts, since the reader's LaTeX typesets other people's entries
 _HARMLESS = "[cvuHkrbdtijoOlL]|ss|ae|AE|oe|OE|aa|AA|emph|text(?:bf|it|sc|tt)"
 _COMMAND = re.compile(rf"\^\^|\\(?!(?:{_HARMLESS})(?![A-Za-z]))[A-Za-z]+")
@@ -88,21 +90,44 @@ def parse_source(text: str, bibtex: str = "") -> Source:
     except UserError as error:
         raise UserError(f"bibtex: {error}") from error
     text = " ".join(text.split()) or ", ".join(f"@{key}" for key in entries)
-    known = load_catalogue() | entries
-    keys = list(dict.fromkeys(_KEY.findall(text)))
-    for key in keys:
-        if key not in known:
-            hint = suggest_name(key, known)
+    catalogue, named = load_catalogue(), {}
+    for key in _KEY.findall(text):
+        if key not in entries and key not in catalogue:
+            hint = suggest_name(key, [*entries, *catalogue])
             raise UserError(f"source: there is no entry @{key}: add bibtex = '@article{{{key}, ...}}', or {hint}")
-    labelled = _KEY.sub(lambda match: known[match[1]].label, text)
-    return Source(labelled, tuple(known[key] for key in keys))
+        named[key] = entries.get(key) or catalogue[key]
+    labelled = _KEY.sub(lambda match: named[match[1]].label, text)
+    return Source(labelled, tuple(named.values()))
+
+
+class Catalogue(Mapping[str, BibEntry]):
+    """The entries of catalogue.bib by key, each parsed when it is asked for: a run names few of them.
+
+    The entry of fcorun itself has the key "fcorun".
+    """
+
+    def __init__(self, text: str):
+        starts = [*_ENTRY.finditer(text)]
+        ends = [start.start() for start in starts[1:]] + [len(text)]
+        self._texts = {start[1]: text[start.start() : end] for start, end in zip(starts, ends, strict=True)}
+        self._entries: dict[str, BibEntry] = {}
+
+    def __getitem__(self, key: str) -> BibEntry:
+        if key not in self._entries:
+            (self._entries[key],) = parse_bibtex(self._texts[key])
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 @cache
-def load_catalogue() -> dict[str, BibEntry]:
-    """Return the entries of catalogue.bib by key. The entry of fcorun itself has the key "fcorun"."""
-    text = Path(__file__).with_name("catalogue.bib").read_text(encoding="utf-8")
-    return {entry.key: entry for entry in parse_bibtex(text)}
+def load_catalogue() -> Catalogue:
+    """Return the catalogue of this package."""
+    return Catalogue(Path(__file__).with_name("catalogue.bib").read_text(encoding="utf-8"))
 
 
 def entry_from_record(text: str) -> BibEntry:

@@ -264,7 +264,8 @@ SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pict
 RECORD_MODULES = (
     "fcorun.runs.finish",
     "fcorun.runs.finish:describe_environment",
-    "fcorun.sources.catalogue:load_catalogue",
+    "pybtex.bibtex.utils",
+    "pybtex.database.input.bibtex",
 )
 
 
