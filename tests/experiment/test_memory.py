@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 from helpers import fails, small
 
@@ -74,6 +75,16 @@ def test_pages_of_files_make_room_in_a_container(monkeypatch):
         "memory.max": "1000",
         "memory.current": "900",
         "memory.stat": "anon 100\nactive_file 300\ninactive_file 200",
+        "meminfo": "MemTotal: 8 kB\nMemAvailable:     4 kB",
     }
     monkeypatch.setattr(Path, "read_text", lambda path, *_, **__: contents[path.name])
     assert machine.free_host_memory() == 600
+    contents["memory.max"] = "9000"
+    assert machine.free_host_memory() == 4096
+
+
+def test_free_memory_is_that_of_psutil(monkeypatch):
+    free = psutil.virtual_memory().available
+    for file in (machine._MEMORY_FILE, Path("/no/such/file")):
+        monkeypatch.setattr(machine, "_MEMORY_FILE", file)
+        assert 0.5 < machine._free_memory_of_machine() / free < 2
