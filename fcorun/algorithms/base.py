@@ -36,7 +36,7 @@ class LocalData:
     """The data of one client in one round.
 
     Attributes:
-        x, y: the rows of all clients, (N, d) and (N,).
+        x, y: the rows of all clients, (N, d) and (N,), of which ``rows`` and ``whole`` are those of this client.
         rows: the row numbers of each local step's batch, (K, B); -1 pads a shorter batch. Empty with
             ``full_batch_steps``.
         weight, offset: of all rows, (N,), or None: factors with mean one in each client; terms added to predictions.

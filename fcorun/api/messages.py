@@ -1,4 +1,4 @@
-"""Arguments of the Python interface: their checks, and messages about them.
+"""Errors and warnings in the words of a Python program, and checks of its arguments.
 
 All of fcorun names options as the command does: algo.client_lr=null, reg=none, force=true. Where a message leaves
 fcorun for a Python program, these are algorithm.client_lr=None, regularizer=NoRegularizer(), force=True.

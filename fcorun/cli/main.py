@@ -13,7 +13,7 @@ from fcorun.cli.usage import examples, help_text
 from fcorun.configuration.search_path import use_config_dir, warn_overridden
 from fcorun.errors import UserError, format_warning, suggest_name
 from fcorun.system.files import interruptible
-from fcorun.system.machine import current_hosts, shutdown
+from fcorun.system.machine import close_hosts, current_hosts
 
 
 def main() -> None:
@@ -30,13 +30,13 @@ def main() -> None:
         raise
     except BaseException:
         code = 1
-        if current_hosts():  # their shutdown ends this process before Python prints the traceback
+        if current_hosts():  # their close_hosts ends this process before Python prints the traceback
             import traceback
 
             traceback.print_exc()
         raise
     finally:
-        shutdown(code)
+        close_hosts(code)
 
 
 def _run_command(command_line: list[str]) -> None:

@@ -100,7 +100,8 @@ class MessageBytes(NamedTuple):
 class Exchange(Protocol):
     """An exchange of messages: each client answers the broadcast that it receives, and means of the answers arrive.
 
-    A client's message passes the uplink's ``send``, and a mean passes the uplink's ``receive``.
+    A client's message passes the uplink's ``send``, and a mean passes the uplink's ``receive``. The engine's
+    ``RoundExchange`` implements it.
     """
 
     def send_broadcast(self, sender: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree]:
@@ -168,7 +169,7 @@ class Exchange(Protocol):
 
 
 class CohortRound(Protocol):
-    """The parts of a round, which ``Topology.run_round`` puts together.
+    """The parts of a round, which ``Topology.run_round`` puts together; the engine's ``Round`` implements it.
 
     Attributes:
         exchanges: the exchanges of messages in their order, one unless the algorithm has two.
@@ -455,7 +456,10 @@ class Channel(CheckedObject, ABC):
         return mean, memory
 
     def upload_errors(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float]:
-        """Return omega and 1 - alpha of uploads of these shapes, which bound what the channel changes: 0, nothing."""
+        """Return omega of an unbiased compressor and 1 - alpha of a contraction, for rates that are "auto".
+
+        Both are 0 for a channel that is no compressor, whatever it changes.
+        """
         return 0.0, 0.0
 
     def upload_bytes(self, upload: PyTree, declared_bytes: int) -> int:

@@ -1,10 +1,10 @@
 """Ways to compute the clients of a round: vmapped, in chunks, in classes of similar sizes, in a loop, over devices.
 
 A ``CohortFunction`` is a function (compute, inputs, shares) -> (mean upload, states, work). ``compute`` is a
-``ClientFunction``: it computes one client from its inputs, and returns its upload, its new state, and its work.
-``inputs`` are leaves with a leading axis S, the cohort; those of a round are ``ClientInputs``. ``shares`` (S,) are the
-weights of one mean of the uploads, or (E, S) those of one mean for each of E edges. States and work are stacked along
-the cohort.
+``ClientFunction``: it computes one client from its inputs, and returns its upload, its new state, and its work,
+the counts of ``fcorun.problem.operation_counts``. ``inputs`` are leaves with a leading axis S, the cohort; those of a
+round are ``ClientInputs``. ``shares`` (S,) are the weights of one mean of the uploads, or (E, S) those of one mean for
+each of E edges. States and work are stacked along the cohort.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class ClientInputs(NamedTuple):
     """The inputs of a cohort's clients in a round, stacked along the cohort; None: not used.
 
     Attributes:
-        numbers: the regularizer's numbers of each client.
+        numbers: the regularizer's hyper-parameters that differ between clients, by name.
         whole_or_index: the whole data of each client, or of each class with ``in_size_classes``; or the number by which
             a client's whole data are looked up.
         state: the client's state, and its memories.

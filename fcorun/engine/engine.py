@@ -21,7 +21,7 @@ from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.errors import UserError
 
-# Estimates of runs before they run: bytes of memory, bytes sent, and dependence on the seed.
+# Of a run before it runs: bytes of memory (estimates), bytes sent (exact), and whether it depends on the seed.
 
 
 def _state(federation: Federation, point: Numbers) -> Any:

@@ -97,7 +97,7 @@ class Traffic:
     sizes_of_round: Callable[[int, tuple[int, ...], tuple[int, ...]], tuple] | None = None
     totals: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
     times: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
-    gradients: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
+    gradient_counts: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
 
     def bytes_after(self, rounds: int, sizes: MessageBytes, counted: int = 0) -> dict[str, int]:
         """Return the byte counters after ``rounds`` rounds of messages of these sizes.
@@ -127,12 +127,13 @@ class Traffic:
         """Raise UserError if clients computed other gradients than the ones that the simulated time counts."""
         if self.schedule.times is None:
             return
-        if not self.gradients:
-            self.gradients.append(self._count_gradients())
-        if self.gradients[0][rounds] != grad_evals:
+        if not self.gradient_counts:
+            self.gradient_counts.append(self._count_gradients())
+        if self.gradient_counts[0][rounds] != grad_evals:
             raise UserError(
-                f"the clock counts one gradient for each row of a local step, {self.gradients[0][rounds]} in {rounds} "
-                f"rounds, and this algorithm computed {grad_evals}, so its simulated time is unknown: leave clock out"
+                "the clock counts one gradient for each row of a local step, "
+                f"{self.gradient_counts[0][rounds]} in {rounds} rounds, and this algorithm "
+                f"computed {grad_evals}, so its simulated time is unknown: leave clock out"
             )
 
     def _count_gradients(self) -> np.ndarray:
@@ -233,7 +234,7 @@ class Round:
         draws: the random draws.
         rows_of_client: returns x (N, d) and y (N,) of the rows among which the indices of a client's rows count.
         row_extras: the weights and offsets of all rows, where they have them.
-        regularizer_numbers: the regularizer's numbers of each client of the cohort.
+        regularizer_numbers: the regularizer's hyper-parameters that differ between clients, by name.
         whole: the whole data of all clients, of each class with ``in_size_classes``, or None.
         data_index: the clients whose data in ``whole`` are used, (S,); None: all clients.
         client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.

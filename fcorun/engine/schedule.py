@@ -60,6 +60,11 @@ class Rounds(NamedTuple):
 class Schedule:
     """The cohorts and minibatches of a run.
 
+    A cohort, and the numbers that all its clients share, come from a generator seeded by (seed, stream, round). A
+    client's batches and its key come from (seed, round, client) alone, where a client is identified by its name, or by
+    its number without one. So they do not depend on the algorithm, the cohort or the other clients, and a resumed run
+    draws the same numbers as an unbroken one.
+
     A cohort is uniform without replacement. An epoch shuffles a client's rows and cuts them into batches of
     ``batch_size``, keeping the short last one; each epoch is shuffled anew. A client takes ``local_epochs`` epochs, or
     exactly ``local_steps`` batches from as many epochs as that needs.
@@ -338,7 +343,7 @@ def _key_bits(stream: int, seed: int, numbers: np.ndarray) -> np.ndarray:
     return random_streams.stream_states(stream, seed, numbers.ravel()).view(np.uint32).reshape(*numbers.shape, 2)
 
 
-# The rows of all clients on the device, the indices of each client's rows among them, and how cohorts are padded.
+# The rows of all clients on the device, the indices of each client's rows among them.
 
 
 class SubsetView(NamedTuple):

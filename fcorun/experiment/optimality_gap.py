@@ -35,7 +35,7 @@ from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.files import Keyed, cache_dir, write_atomically
 
-# The certified optimum of a problem: the reference of suboptimality, computed once and cached on disk.
+# All rows as one batch, and the certified optimum: the reference of suboptimality, computed once and cached on disk.
 
 TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
 
@@ -114,6 +114,9 @@ def _find_settled_pattern(
     (refined,) = deque(iterates, maxlen=1)
     refined_pattern = find_pattern(reg, names, {name: np.asarray(refined.w[name]) for name in names})
     return pattern if refined_pattern == pattern else None
+
+
+# The smallest strength at which 0 is optimal (lambda_max), and strengths relative to it.
 
 
 def resolve_strength(experiment: PreparedExperiment, data: FederatedData) -> Regularizer:
@@ -219,7 +222,7 @@ def _cache_path(experiment: PreparedExperiment, kind: str, without: tuple[str, .
 
 _TIGHT = 0.03  # bounds on the optimum are tight if they differ by at most this share of the gap
 _MAX_NUMBERS_READ = 2e9  # by the solver that continues from the end of a run
-_MAX_ITERATIONS = 2000  # of that solver
+_MAX_CONTINUED_ITERATIONS = 2000  # of that solver
 _CLOSED_FORM = "closed form"  # the kind of certificate of least squares without a regularizer
 _MAX_CLOSED_FORM_SIZE = 2**24  # entries of the largest matrix of features solved in closed form
 
@@ -403,7 +406,7 @@ def _search_from(
     has_gap = has_duality_gap(problem, n_features)
     n_outputs = start["weights"].size // n_features if "weights" in start else 1
     affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
-    max_iterations = int(min(_MAX_ITERATIONS, affordable))
+    max_iterations = int(min(_MAX_CONTINUED_ITERATIONS, affordable))
     tolerance = 1e-9 if has_gap else 1e-6
     best, lower_bound, gap = objectives[1], -np.inf, None
     for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):

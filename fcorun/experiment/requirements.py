@@ -1,4 +1,4 @@
-"""Requirements: what algorithms, regularizers and settings need of each other, of the rows, and of the machine."""
+"""Checks that the parts of an experiment fit each other, the rows and the machine; links and times of its clients."""
 
 import math
 from collections.abc import Mapping
@@ -497,7 +497,7 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
             "give a reg or objective.ridge"]  # fmt: skip
 
 
-# The threshold between two classes.
+# The check of ``threshold=``.
 
 
 def check_threshold(

@@ -1,4 +1,4 @@
-"""Held-out rows: their predictions, the threshold between two classes that these give, their scores, their number."""
+"""Predictions of rows whose target is known, the threshold and scores that they give; rows and events of the data."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -298,7 +298,7 @@ class ChosenThresholds:
         return {"rule": self.rule, "chosen_on": self.chosen_on, **self.values, "warnings": list(self.warnings)}
 
 
-def fix_thresholds(text: float | str) -> ChosenThresholds:
+def fixed_thresholds(text: float | str) -> ChosenThresholds:
     """Return the number ``text`` as the threshold of the shared model and of the personal models."""
     rule = ThresholdRule.parse(text)
     return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
@@ -391,7 +391,7 @@ def _to_lists(scores: dict[str, np.ndarray]) -> dict[str, list[object]]:
     return {name: np.where(np.isnan(values), "", values.astype(object)).tolist() for name, values in scores.items()}
 
 
-# Sentences on scores that follow from few events: those of clients, and of validation rows.
+# A warning about validation rows with few of one class.
 
 
 def warn_few_validation_rows(data: FederatedData) -> str:

@@ -12,7 +12,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.models.auc_interval import bound_auc
 from fcorun.models.binned_threshold import choose_edge, probability_at
-from fcorun.models.predictions import ChosenThresholds, fix_thresholds
+from fcorun.models.predictions import ChosenThresholds, fixed_thresholds
 from fcorun.models.score_functions import Arrays, safe_divide
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_counts, collect_sums
@@ -48,7 +48,7 @@ def choose_site_threshold(
     """
     rule = ThresholdRule.parse(text)
     if not rule.needs_rows:
-        return None if rule.text == DEFAULT_THRESHOLD else fix_thresholds(text), None
+        return None if rule.text == DEFAULT_THRESHOLD else fixed_thresholds(text), None
     rows = data.train
     assert isinstance(rows, SiteRows)
     if not all(np.isfinite(value).all() for value in solution.values()):

@@ -64,7 +64,7 @@ def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
         return False
 
 
-# A record on disk, and the names of its files.
+# A record on disk, the names of its files, and words in them.
 
 PREDICTIONS_FILE = "predictions.csv"
 MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB

@@ -18,7 +18,7 @@ from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run import run_jobs
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
 from fcorun.system.files import interruptible
-from fcorun.system.machine import SECRET_VARIABLE, HostOptions, available_cores, resolve_hosts, set_up_jax, shutdown
+from fcorun.system.machine import SECRET_VARIABLE, HostOptions, available_cores, close_hosts, resolve_hosts, set_up_jax
 from fcorun.system.rendezvous import join_hosts
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
@@ -195,7 +195,7 @@ def _run_in_task(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
     except (UserError, HostLost) as error:
         return [(point.end_status or "failed", describe_error(point.error or error)) for point in group]
     finally:
-        shutdown(0)
+        close_hosts(0)
 
 
 def _collect_results(groups: PointGroups, results: Iterable, options: SweepOptions, watch: SweepWatcher) -> int:

@@ -45,7 +45,7 @@ from fcorun.models.predictions import (
     ChosenThresholds,
     choose_thresholds,
     find_few_levels,
-    fix_thresholds,
+    fixed_thresholds,
     predict_splits,
     predictions_csv,
     summarize_outcome,
@@ -163,7 +163,7 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     predictions = predict_splits(experiment.objective, data, shared_model, models, gather)
     if not predictions:
         has_number = experiment.settings.threshold != DEFAULT_THRESHOLD
-        return HeldOutResults(files, fix_thresholds(experiment.settings.threshold) if has_number else None)
+        return HeldOutResults(files, fixed_thresholds(experiment.settings.threshold) if has_number else None)
     thresholds = choose_thresholds(predictions, experiment.settings.threshold)
     if thresholds is not None:
         predictions = thresholds.apply(predictions)

@@ -306,7 +306,7 @@ _HOST_ERRORS = (MemoryError, jax.errors.JaxRuntimeError)  # after these errors o
 
 
 def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
-    """Load the data on all hosts, and return those of this host.
+    """Load the data, on all hosts if there are several, and return those of this host.
 
     Raises UserError if a host has other data or other code, or if several hosts cannot compute the experiment.
     """

@@ -21,7 +21,7 @@ from fcorun.sites.table_data import encode_table
 from fcorun.sites.table_description import find_bins, median_edges
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.encoding import Column, Encoding, MissingPolicy, add_clients, count_values, sum_values
+from fcorun.tables.encoding import Column, Encoding, MissingPolicy, count_values, sum_in_order, sum_values
 from fcorun.tables.scaling import ColumnFit, Scaling, TrainingCells, fit_levels, read_cells
 
 FILLS, INFORMATIVE = "fills", "informative"  # the arrays of requests
@@ -219,7 +219,7 @@ def _fill_number(name: str, options: Sites, counts: Arrays, j: int) -> float:
     n_values = int(counts["values"][:, j].sum())
     if not n_values:
         raise _no_value(name)
-    return float(add_clients(sums)[0] / n_values)
+    return float(sum_in_order(sums)[0] / n_values)
 
 
 def _no_value(name: str) -> UserError:

@@ -32,7 +32,7 @@ from fcorun.sites.messages import Message
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import use_precision
-from fcorun.tables.encoding import add_clients
+from fcorun.tables.encoding import sum_in_order
 from fcorun.tables.scaling import Scaling
 
 _NUMBERS_FILE = "requests.json"  # of the fits
@@ -114,7 +114,7 @@ class SiteStudy(Study):
         arrays = self.counts.to_arrays() | fits
         if (self.data.features.standardized or {}).get("by") == "pooled":
             sums = self._ask_for_sums(name, data, **fits)
-            mean = add_clients(sums) / data.train.n_rows
+            mean = sum_in_order(sums) / data.train.n_rows
             squares = self._ask_for_sums(name, data, around=mean, **fits)
             scaling = Scaling.from_squares(mean, squares, data.train.n_rows)
             arrays |= {"mean": scaling.mean, "deviation": scaling.deviation}

@@ -47,7 +47,7 @@ from fcorun.sites.table_description import Description, describe_table
 from fcorun.sites.table_options import OwnTableError, SiteOptions, for_owner_alone
 from fcorun.sites.table_rows import SiteTable
 from fcorun.system.machine import use_precision
-from fcorun.tables.encoding import add_clients
+from fcorun.tables.encoding import sum_in_order
 
 _COUNTS = "counts"  # of requests
 _KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores", "residuals")  # the last ones, which later ones need
@@ -185,7 +185,7 @@ class Site:
         sums = sum_features(encoded, request.arrays.get("around"))
         if self.plan.secure is None:
             return sums
-        return Message("sums", arrays={"sums": add_clients(sums.arrays["sums"])[None]})
+        return Message("sums", arrays={"sums": sum_in_order(sums.arrays["sums"])[None]})
 
     def _load(self, request: Message) -> Message:
         """Load the rows as all sites agreed.

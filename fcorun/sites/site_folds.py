@@ -21,7 +21,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_options import OwnTableError
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.encoding import add_clients, sum_by_client, sum_squares_by_client
+from fcorun.tables.encoding import sum_by_client, sum_in_order, sum_squares_by_client
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
 
@@ -151,7 +151,7 @@ class SiteFolds:
         arrays = self.cells.count(self.fold != k)
         if self.plan.secure is not None:
             if "sums" in arrays:
-                arrays["sums"] = add_clients(arrays["sums"])[None]
+                arrays["sums"] = sum_in_order(arrays["sums"])[None]
             if "values" in arrays:
                 arrays["values"] = arrays["values"].sum(0, keepdims=True)
         return Message("fold_values", arrays=arrays)
@@ -174,7 +174,7 @@ class SiteFolds:
         else:
             _check_vector(mean, x.shape[1])
             sums = sum_squares_by_client(x, client, mean)
-        return Message("fold_sums", arrays={"sums": sums if self.plan.secure is None else add_clients(sums)[None]})
+        return Message("fold_sums", arrays={"sums": sums if self.plan.secure is None else sum_in_order(sums)[None]})
 
     def take(self, request: Message) -> tuple[FederatedData, FederatedData]:
         """Return the rows of the subset that a request names: by themselves, and among those of all sites."""

@@ -10,13 +10,13 @@ from fcorun.sites.connections import ALL_SITES
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.tables.data_warnings import FAR, measure_distances
-from fcorun.tables.encoding import add_clients
+from fcorun.tables.encoding import sum_in_order
 from fcorun.tables.scaling import Scaling
 
 
 def compute_means(agreement: Agreement, sums: Mapping[str, Message]) -> np.ndarray:
     """Return the mean of each feature over the training rows of all sites, (d,), from the sums of each site."""
-    return add_clients(_stack(agreement, sums)) / _n_rows(agreement).sum()
+    return sum_in_order(_stack(agreement, sums)) / _n_rows(agreement).sum()
 
 
 def fit_scaling(agreement: Agreement, sums: Mapping[str, Message], squares: Mapping[str, Message]) -> Agreement:

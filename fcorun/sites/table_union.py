@@ -14,7 +14,7 @@ from fcorun.sites.table_options import OTHER
 from fcorun.sites.table_rows import NO_VALUES
 from fcorun.tables.columns import check_level_count
 from fcorun.tables.data_warnings import describe_other_codes
-from fcorun.tables.encoding import Column, Encoding, add_clients, check_feature_names, make_level_column
+from fcorun.tables.encoding import Column, Encoding, check_feature_names, make_level_column, sum_in_order
 from fcorun.tables.splits import HoldOut, natural_sort_key
 
 _WHERE = "the tables of the sites"
@@ -222,7 +222,7 @@ def _number_fill(options: Sites, sites: Descriptions, name: str, clients: Sequen
             n_values += int(description.values[:, j].sum())
         if n_values:
             ordered = np.array([sums.get(client, 0.0) for client in clients])  # 0 without a value, as in pooled rows
-            return float(add_clients(ordered[:, None])[0] / n_values)
+            return float(sum_in_order(ordered[:, None])[0] / n_values)
     raise UserError(f"column '{name}' has no value in any training row: data.ignore=[{name}] leaves it out")
 
 

@@ -1,8 +1,4 @@
-"""Files that appear whole or not at all, rows of files that are too large for memory, and caches.
-
-A signal that ends the process is noted when it arrives, and acted on between steps, so that no file stays
-half-written.
-"""
+"""Interruption by signals, caches, and files that appear whole or not at all."""
 
 import functools
 import hashlib
@@ -168,7 +164,7 @@ def ignore_signals() -> None:
 
 # Caches of results that can be computed again: in memory by a key, and on disk.
 #
-# Compiled programs, certified optima and masked scans are cached on disk.
+# On disk are compiled programs, optima, digests of files, rows of tables, and voxels of scans.
 
 T = TypeVar("T")
 

@@ -193,12 +193,15 @@ def free_host_memory() -> int:
 def _free_memory_of_machine() -> int:
     """Return the bytes of main memory that new arrays may take, in Linux as the kernel estimates them."""
     try:
-        lines = _MEMORY_FILE.read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # another system
-        import psutil  # takes a tenth of a second
+        sizes = dict(line.split(":", 1) for line in _MEMORY_FILE.read_text(encoding="utf-8").splitlines())
+        total, available = (int(sizes[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+        if available <= total:  # else the numbers are of the machine around a container
+            return available
+    except (OSError, KeyError, ValueError):  # another system
+        pass
+    import psutil  # takes a tenth of a second
 
-        return psutil.virtual_memory().available
+    return psutil.virtual_memory().available
 
 
 def memory_limit(limit_gib: float | None) -> float:
@@ -270,7 +273,7 @@ RUN_DRAWING_MODULES = (
     "fcorun.reports.pictures.layout:draw_nothing",
 )
 SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
-# which complete the record of a run
+# of this process, in a thread during the first rounds: what completes the record of a run
 RECORD_MODULES = (
     "fcorun.runs.finish",
     "fcorun.runs.finish:describe_environment",
@@ -493,7 +496,7 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
         return None
     is_incomplete = None in (options.address, options.count, options.rank)
     if is_incomplete and (_count_tasks() > 1 or _is_indexed_pod()):
-        options = _detect(options)
+        options = _detect_cluster(options)
     address, count, rank = options.address, options.count, options.rank
     given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
     if not given:
@@ -530,7 +533,7 @@ def _is_indexed_pod() -> bool:
     return is_indexed and find_spec("kubernetes") is not None
 
 
-def _detect(options: HostOptions) -> HostOptions:
+def _detect_cluster(options: HostOptions) -> HostOptions:
     """Return the options with missing ones filled in from the cluster. Raises UserError if one stays unknown."""
     from jax._src.clusters import ClusterEnv  # used by jax.distributed, and not public
 
@@ -556,22 +559,22 @@ def _detect(options: HostOptions) -> HostOptions:
 
 # The hosts of this process: none or one. This is a fact of the process, as JAX's group of processes is, which cannot be
 # left and joined again. An argument would pass through all functions between the command and each collective step.
-_CURRENT: list["Hosts"] = []
+_CURRENT_HOSTS: list["Hosts"] = []
 
 
 def current_hosts() -> "Hosts | None":
     """Return the hosts that this process computes with; None if it computes alone."""
-    return _CURRENT[0] if _CURRENT else None
+    return _CURRENT_HOSTS[0] if _CURRENT_HOSTS else None
 
 
 def set_hosts(hosts: "Hosts") -> None:
     """Make ``hosts`` the current ones, and begin to receive their messages."""
-    _CURRENT.append(hosts)
+    _CURRENT_HOSTS.append(hosts)
     threading.Thread(target=hosts.receive_messages, daemon=True).start()
 
 
-def shutdown(code: int) -> None:
+def close_hosts(code: int) -> None:
     """Close the current hosts, if this process has any, with an exit code."""
     if hosts := current_hosts():
-        _CURRENT.clear()
+        _CURRENT_HOSTS.clear()
         hosts.close(code)

@@ -1,4 +1,7 @@
-"""Columns of a table: their roles (target, client, weight, feature, ...), and their cells as numbers or levels."""
+"""Columns of a table: their roles (target, client, weight, feature, ...), and their cells as numbers or levels.
+
+Tokens such as NA in the cells are missing values among numbers, and names among names.
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Warnings about a table before it is used, each a sentence in a list, which is empty where nothing is doubtful."""
+"""Warnings about a table before it is used, each a sentence in a list; tests whether gaps depend on the outcome."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -285,7 +285,7 @@ def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
 # moments over all permutations within clients.
 
 MISSING_FILE = "missing.csv"  # in the folder of a record
-_LEVEL = 0.01  # of the tests together: each of K columns is tested at the level 0.01 / K
+_SIGNIFICANCE = 0.01  # of the tests together: each of K columns is tested at the level 0.01 / K
 _LARGE_SHARE = 0.05  # a smaller difference of two shares is not warned of
 _LARGE_EFFECT = 0.2  # nor is a smaller difference of two means, in standard deviations
 _MAX_CLIENTS = 200  # with rows of their own
@@ -441,7 +441,7 @@ def _warn_of_gaps(rows: Sequence[dict[str, Any]]) -> list[str]:
     descriptions: dict[str, str] = {}
     for row in rows:
         p_value = row["p_value"]
-        if row["column"] in descriptions or p_value is None or p_value > _LEVEL / n_columns:
+        if row["column"] in descriptions or p_value is None or p_value > _SIGNIFICANCE / n_columns:
             continue
         if description := _describe_difference(row):
             descriptions[row["column"]] = f"{description}, p = {p_value:.1g}"

@@ -48,7 +48,7 @@ def sum_squares_by_client(x: Any, client: Int[np.ndarray, " N"], mean: Float[np.
     return _sum_by_client(x, client, lambda values, columns: (values - mean[columns, None]) ** 2)
 
 
-def add_clients(sums: ColumnSums) -> Float[np.ndarray, " d"]:
+def sum_in_order(sums: ColumnSums) -> Float[np.ndarray, " d"]:
     """Return the sums over all clients, (d,), added in the order of the clients."""
     return sum_by_client(sums, np.zeros(len(sums), int))[0] if len(sums) else np.zeros(sums.shape[1])
 
@@ -613,12 +613,12 @@ def count_values(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Int[np.ndarray
 
 def column_means(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:
     """Compute the mean of each column over the clients' matrices, NaN left out, from sums and counts."""
-    return add_clients(np.stack([sum_values(x) for x in matrices])) / count_values(matrices)
+    return sum_in_order(np.stack([sum_values(x) for x in matrices])) / count_values(matrices)
 
 
 def sum_values(x: Float[np.ndarray, "_ d"]) -> Float[np.ndarray, " d"]:
     """Return the sum of each column over the rows of one client, NaN left out."""
-    return add_clients(np.where(np.isnan(x), 0.0, x))
+    return sum_in_order(np.where(np.isnan(x), 0.0, x))
 
 
 def column_medians(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:

@@ -1,4 +1,4 @@
-"""The standardization of features, and what a part of the training rows learns of an encoding.
+"""The standardization of features, and fills and levels that are fitted to a fold's rows.
 
 Of "pooled", summary.json has the mean and the deviation of all training rows. Of "per_client", scaling.npz has those
 of each client.
@@ -20,10 +20,10 @@ from fcorun.tables.encoding import (
     Column,
     Encoding,
     MissingPolicy,
-    add_clients,
     column_means,
     deviation_from_sums,
     sum_by_client,
+    sum_in_order,
     sum_squares_by_client,
 )
 
@@ -45,13 +45,13 @@ class Scaling:
     @classmethod
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
         """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
-        mean = add_clients(sum_by_client(x, client)) / len(x)
+        mean = sum_in_order(sum_by_client(x, client)) / len(x)
         return cls.from_squares(mean, sum_squares_by_client(x, client, mean), len(x))
 
     @classmethod
     def from_squares(cls, mean: Float[np.ndarray, " d"], squares: Float[np.ndarray, "M d"], n_rows: int) -> "Scaling":
         """Return the scaling of ``n_rows`` rows from their mean and each client's squared deviations from the mean."""
-        deviation = deviation_from_sums(add_clients(squares), n_rows, mean)
+        deviation = deviation_from_sums(sum_in_order(squares), n_rows, mean)
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 
     @classmethod

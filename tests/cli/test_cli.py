@@ -208,7 +208,7 @@ def test_other_hosts_are_shut_down_with_the_exit_code_of_the_command(error, code
     codes = []
     monkeypatch.setattr(main, "_run_command", failing)
     monkeypatch.setattr(main, "current_hosts", lambda: True)
-    monkeypatch.setattr(main, "shutdown", codes.append)
+    monkeypatch.setattr(main, "close_hosts", codes.append)
     with pytest.raises(type(error)):
         main.main()
     assert codes == [code]

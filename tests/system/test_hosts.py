@@ -20,7 +20,7 @@ from fcorun.runs.hosts.follower import _Follower
 from fcorun.system import hosts as hosts_module
 from fcorun.system import rendezvous
 from fcorun.system.hosts import Hosts, silence_stdout
-from fcorun.system.machine import HostOptions, current_hosts, require_single_host, resolve_hosts, shutdown
+from fcorun.system.machine import HostOptions, close_hosts, current_hosts, require_single_host, resolve_hosts
 
 KEYS = {"address": "node1:1234", "count": 3, "rank": 1}
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[07-09],other", "SLURM_NTASKS": "3", "SLURM_PROCID": "2",
@@ -433,7 +433,7 @@ def test_a_leader_that_waits_for_a_lost_host_tells_the_others(two, monkeypatch, 
 
 def test_a_shutdown_without_other_hosts_does_nothing():
     assert current_hosts() is None
-    shutdown(1)
+    close_hosts(1)
 
 
 def test_the_output_of_gloo_is_discarded(capfd):

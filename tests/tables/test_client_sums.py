@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.encoding import add_clients, deviation_from_sums, sum_by_client, sum_squares_by_client
+from fcorun.tables.encoding import deviation_from_sums, sum_by_client, sum_in_order, sum_squares_by_client
 from fcorun.tables.scaling import Scaling
 
 
@@ -30,7 +30,7 @@ def test_rows_on_disk_have_the_same_sums():
     np.testing.assert_allclose(sum_by_client(on_disk, client), sum_by_client(x, client), rtol=1e-12)
     squares = sum_squares_by_client(x, client, mean)
     np.testing.assert_allclose(sum_squares_by_client(on_disk, client, mean), squares, rtol=1e-12)
-    np.testing.assert_allclose(deviation_from_sums(add_clients(squares), 300, mean), x.std(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(deviation_from_sums(sum_in_order(squares), 300, mean), x.std(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -7e9, 1e-300, 123456789.123])

@@ -31,8 +31,8 @@ from fcorun.system.machine import DoubleBuffer, current_hosts
 
 _ROW_BYTES = 2**27  # of the rows of a segment: with more, less is read while the device computes
 _STATE_BYTES = 2**23  # of the clients' states of a segment, of which memory holds about five copies
-# Gradients of a client in a segment: they are counted in 32 bits, and an inner solver may evaluate a thousand as many.
-_MAX_GRADIENTS = 2**31 // 1000
+_MAX_COUNT = 2**31  # of gradients of a client in a segment, which are counted in 32 bits
+_ITERATIONS = 500  # of the inner solver of an algorithm that has no field of this name
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,10 @@ class Segments:
         """
         federation, interval = self.federation, min(self.eval_every, self.rounds)
         schedule = federation.schedule
-        gradients = int(schedule.steps.max()) * (1 if schedule.full_batch_steps else schedule.max_batch)
-        most = min(interval, _MAX_GRADIENTS // (gradients * (schedule.edge_rounds or 1)))
+        # whole data count once, and Newton's method takes up to 200 products with their Hessian in an iteration
+        per_iteration = 201 if schedule.full_batch_steps else 2 * schedule.max_batch
+        gradients = int(schedule.steps.max()) * getattr(federation.algorithm, "iterations", _ITERATIONS) * per_iteration
+        most = min(interval, _MAX_COUNT // (gradients * (schedule.edge_rounds or 1)))
         if federation.fetches_rows:
             whole = federation.needs_whole_data
             row_bytes = bytes_per_round(federation.data, federation.schedule, federation.precision, whole)
