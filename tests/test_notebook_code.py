@@ -9,7 +9,7 @@ import pytest
 import fcorun
 from fcorun.errors import UserError
 from fcorun.plugin_code import find_code
-from fcorun.plugin_code.files import NotebookCode
+from fcorun.plugin_code.notebook import NotebookCode
 
 CELLS = [
     """

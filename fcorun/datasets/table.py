@@ -15,7 +15,6 @@ from fcorun.system.files import file_digest
 from fcorun.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
 from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, infer_kinds, take_weight_and_offset
 from fcorun.tables.data_warnings import (
-    compare_gaps,
     describe_positive_class,
     warn_client_differences,
     warn_constant_features,
@@ -35,6 +34,7 @@ from fcorun.tables.encoding import (
     read_encoding,
 )
 from fcorun.tables.label_file import assign_roles, read_label_file
+from fcorun.tables.missing_by_outcome import MissingByOutcome, compare_gaps
 from fcorun.tables.readers import detect_ending, find_file, is_array_folder, read_table
 from fcorun.tables.scaling import Scaling, TrainingCells, standardize
 from fcorun.tables.splits import (
@@ -252,9 +252,11 @@ class Table(Dataset):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(x_train, encoding, frame, number[training], trained_names)
         offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
-        missing = compare_gaps(
-            training_gaps, y[training], offsets, task=self.target_task, classes=classes, client_names=trained_names
-        )
+        missing = MissingByOutcome()
+        if training_gaps:
+            missing = compare_gaps(
+                training_gaps, y[training], offsets, task=self.target_task, classes=classes, client_names=trained_names
+            )
         warnings += missing.warnings
         x, standardized = standardize(
             x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)

@@ -70,8 +70,8 @@ from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import read_source
 from fcorun.system.files import check_interrupted
 from fcorun.system.machine import begin_call, fcorun_version
-from fcorun.tables.data_warnings import MISSING_FILE
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
+from fcorun.tables.missing_by_outcome import MISSING_FILE
 
 if TYPE_CHECKING:
     from fcorun.models.curves import Curves

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import fisher_exact, permutation_test
 
 from fcorun.datasets.table import Table
-from fcorun.tables.data_warnings import compare_gaps, exact_p_value, permutation_p_value
+from fcorun.tables.missing_by_outcome import compare_gaps, exact_p_value, permutation_p_value
 
 RNG = np.random.default_rng(7)
 ONE = [slice(None)]

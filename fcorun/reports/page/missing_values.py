@@ -7,7 +7,7 @@ from fcorun.models.inference_table import format_p
 from fcorun.reports.page.elements import collapsible, format_value, html_table, paragraph
 from fcorun.reports.page.files import parse_float, read_csv
 from fcorun.reports.page.table_model import TableModel, format_share
-from fcorun.tables.data_warnings import MISSING_FILE
+from fcorun.tables.missing_by_outcome import MISSING_FILE
 
 
 def missing_by_outcome(model: TableModel) -> list[str]:
