@@ -449,6 +449,13 @@ class CheckedObject:
         if "__post_init__" in vars(cls):
             cls.__post_init__ = _explain_wrong_types(vars(cls)["__post_init__"])  # type: ignore[attr-defined]
 
+    def sources(self) -> Any:
+        """Return a value that changes when the files that the plug-in reads do, such as a digest of their bytes.
+
+        Returns None without files. Must be quick, and download nothing: raises UserError for missing files.
+        """
+        return None
+
 
 def _explain_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
     """Return a ``__post_init__`` that raises UserError where ``check`` fails on a field of the wrong type."""

@@ -14,7 +14,7 @@ from fcorun.config import numeric_fields
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
 from fcorun.problem import solver, strength_max
-from fcorun.problem.solver import has_duality_gap
+from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.system.machine import current_hosts
 
 MAX_FEDERATIONS = 50  # whose programs are kept

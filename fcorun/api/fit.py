@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.config import numeric_fields
+from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_rows, resolve_strength
 from fcorun.experiment.prepare import replace_plugins
+from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.problem import solver
+from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.problem.solver import has_duality_gap
 from fcorun.regularizers.base import Regularizer
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection

@@ -21,9 +21,9 @@ from fcorun.checks.devices import compare_devices
 from fcorun.checks.problems import engine_of, flat, ragged, snapshots
 from fcorun.communication.base import Identity
 from fcorun.config import numeric_fields
+from fcorun.engine.evaluate import gather_rows
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.round import trace_message_shapes
-from fcorun.experiment import optimality_gap
 from fcorun.experiment.build import build_problem, load_data, resolve_auto
 from fcorun.experiment.experiment import minimised_metric
 from fcorun.experiment.prepare import prepare
@@ -313,7 +313,7 @@ def _require_optimum(case: AlgorithmCase, reg: str, cohort: str) -> None:
         experiment = prepare(config)
         data = load_data(experiment)
         with jax.enable_x64(True):
-            rows = optimality_gap.gather_rows(data, "examples")
+            rows = gather_rows(data, "examples")
             *_, optimum = solver.minimize(build_problem(experiment, data), rows, 1e-15, 100_000)
         points = [
             flat({name: value[0] for name, value in snapshot.solution.items()}) for snapshot in snapshots(config)[1:]

@@ -47,22 +47,15 @@ class Clock(CheckedObject, ABC):
     deadline: Positive | None = None
 
     @abstractmethod
-    def speeds(self, clients: Sequence[str]) -> ClientSpeeds | None:
-        """Return the speeds of these clients, given by name; None without a simulated time.
-
-        Raises UserError for a file that lacks a client.
-        """
-
-    def sources(self) -> str | None:
-        """Return a digest of the files that the clock reads; None without files."""
-        return None
+    def speeds(self, clients: Sequence[str]) -> ClientSpeeds:
+        """Return the speeds of these clients, given by name. Raises UserError for a file that lacks a client."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoClock(Clock):
-    """A clock that measures nothing: runs have no simulated time."""
+    """A clock that measures nothing: runs have no simulated time, and nobody asks for speeds."""
 
     source = "textbook"
 
     def speeds(self, clients):
-        return None
+        raise NotImplementedError("no simulated time, no speeds")

@@ -361,10 +361,6 @@ class Topology(CheckedObject, ABC):
     def round_bytes(self, cohort: np.ndarray, links: Any, sizes: MessageBytes) -> dict[str, int]:
         """Return the bytes sent in a round of a ``cohort`` (S,) by column of metrics.csv: bytes_up, bytes_down, ..."""
 
-    def sources(self) -> str | None:
-        """Return a digest of the files that the topology reads; None without files."""
-        return None
-
 
 @dataclass(frozen=True)
 class Star(Topology):

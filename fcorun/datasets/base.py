@@ -21,7 +21,7 @@ from fcorun.system.files import Keyed
 from fcorun.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.tables.encoding import Encoding
 from fcorun.tables.labels import Labels, label_features
-from fcorun.tables.scaling import TrainingCells
+from fcorun.tables.training_cells import TrainingCells
 
 # The positions of features that are voxels of images.
 
@@ -294,13 +294,6 @@ class Dataset(CheckedObject, ABC):
     def fetch(self) -> None:
         """Download what is missing. Called before a run, never for dry_run=true."""
         return
-
-    def sources(self) -> Any:
-        """Return a value that changes when the files do, such as a digest of their bytes; None without files.
-
-        Must be quick, and download nothing: raises UserError for missing files.
-        """
-        return None
 
     def fingerprint(self) -> str:
         """Return sixteen hex digits that identify the data: equal fingerprints mean equal arrays. Downloads nothing."""

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Shaped
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.rows import renumber_clients
-from fcorun.tables.scaling import Scaling, TrainingCells, standardize_per_client
+from fcorun.tables.scaling import Scaling, standardize_per_client
+from fcorun.tables.training_cells import TrainingCells
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from fcorun.tables.encoding import (
 from fcorun.tables.label_file import assign_roles, read_label_file
 from fcorun.tables.missing_by_outcome import MissingByOutcome, compare_gaps
 from fcorun.tables.readers import detect_ending, find_file, is_array_folder, read_table
-from fcorun.tables.scaling import Scaling, TrainingCells, standardize
+from fcorun.tables.scaling import Scaling, standardize
 from fcorun.tables.splits import (
     DEFAULT_VALIDATION,
     HoldOut,
@@ -47,6 +47,7 @@ from fcorun.tables.splits import (
     warn_groups_across_clients,
 )
 from fcorun.tables.survival import read_signed_times
+from fcorun.tables.training_cells import TrainingCells
 
 ColumnName = Annotated[str | None, "default outside identity"]
 ColumnNames = Annotated[list[str] | None, "default outside identity"]
@@ -246,7 +247,12 @@ class Table(Dataset):
         gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         cells = None
-        if encoding is not None and kinds is not None and not isinstance(kinds, Encoding):
+        if (
+            encoding is not None
+            and kinds is not None
+            and not isinstance(kinds, Encoding)
+            and (training_gaps or any(column.kind == "levels" for column in encoding.columns))
+        ):
             cells = TrainingCells.from_features(x_train, encoding, training_gaps, number[training], self.missing)
         if rows.client is not None and not isinstance(kinds, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]

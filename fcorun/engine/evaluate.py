@@ -13,8 +13,8 @@ from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
+from fcorun.problem.duality_gap import pooled_gap
 from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.problem.solver import pooled_gap
 
 # Metrics of how predictions rank the rows of two classes: area under the ROC curve, average precision.
 
@@ -62,6 +62,28 @@ _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``
 def objective_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
     """Return the weight of each training row in F, shape (N,), as ``Rows.objective_weights`` defines it."""
     return data.train.objective_weights(client_weighting)
+
+
+def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
+    """Return rows of all clients as one batch with their weights in F. Call under enable_x64: reals become float64."""
+    weight = objective_weights(data, client_weighting)[rows]
+    return make_batch(data, rows, weight / weight.sum())
+
+
+def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
+    """Return the rows of a site as one batch, whose weights in F sum to the site's share. Call under enable_x64."""
+    return make_batch(data, slice(None), objective_weights(data, client_weighting))
+
+
+def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
+    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
+    x, y = data.train.x[rows], data.train.y[rows]
+    x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
+    offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
+    assert data.train.client is not None
+    client = jnp.asarray(data.train.client[rows], jnp.int32)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from fcorun.experiment.requirements import (
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.objectives.least_squares import LeastSquares
+from fcorun.problem.duality_gap import has_duality_gap, has_one_output
 from fcorun.problem.problem import Problem, bound_pooled_smoothness, curvature_bounds
-from fcorun.problem.solver import has_duality_gap, has_one_output
 from fcorun.regularizers.base import Regularizer, is_array
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.site_rows import SiteRows

@@ -44,7 +44,7 @@ from fcorun.metrics import (
 from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
-from fcorun.problem.solver import explain_missing_conjugate
+from fcorun.problem.duality_gap import explain_missing_conjugate
 from fcorun.regularizers.base import Regularizer
 
 STRENGTH_OF_DATA = 0.0  # a placeholder in a regularizer with ``relative``, whose strength follows from the data

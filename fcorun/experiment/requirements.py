@@ -452,11 +452,12 @@ def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: 
 
 def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientTimes | None:
     """Return the times of clients; None without a clock. Raises UserError for a file that lacks a client."""
+    if isinstance(experiment.clock, NoClock):
+        return None
     names = data.client_names
     if data.train.n_generated_clients:  # of which few have stored rows
         names = [str(number) for number in range(data.n_clients)]
-    speeds = experiment.clock.speeds(names)
-    return None if speeds is None else ClientTimes(speeds, experiment.clock.deadline)
+    return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
 
 
 def with_message_times(federation: Federation) -> Federation:

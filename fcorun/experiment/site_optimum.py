@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.engine.remote.certificate import REFERENCE, CertificateRequests
+from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
 from fcorun.problem.problem import Problem, Vector
-from fcorun.problem.solver import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.files import check_interrupted
 

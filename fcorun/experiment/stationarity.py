@@ -11,10 +11,11 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import compile_solver, gather_rows
+from fcorun.experiment.optimality_gap import compile_solver
 from fcorun.experiment.requirements import are_convex
 from fcorun.objectives.base import is_linear_model
 from fcorun.problem import solver

@@ -12,11 +12,12 @@ import numpy as np
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.datasets.sites import Sites
+from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_rows, resolve_strength
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.experiment.requirements import relaxes
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.solution import Penalty
@@ -27,9 +28,9 @@ from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.poisson import Poisson
+from fcorun.problem.duality_gap import has_duality_gap, has_one_output, pooled_gap
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.problem.solver import has_duality_gap, has_one_output, pooled_gap
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.regularizers.base import Regularizer

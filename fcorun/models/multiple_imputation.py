@@ -15,7 +15,8 @@ from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.poisson import Poisson
 from fcorun.system.random_streams import random_stream
 from fcorun.tables.encoding import Column
-from fcorun.tables.scaling import TrainingCells, reciprocal_or_zero
+from fcorun.tables.scaling import reciprocal_or_zero
+from fcorun.tables.training_cells import TrainingCells
 
 _MAX_LEVELS = 10  # of a column of text with gaps
 _MAX_CLIENTS = 50  # with an intercept of their own in each model

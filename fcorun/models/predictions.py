@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import FEW_EVENTS
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.models.score_functions import (
     Arrays,
     Groups,
@@ -265,70 +264,6 @@ def _tabulate_probabilities(predictions: Predictions, order: np.ndarray, labels:
         return {"positive": [labels[1]] * len(order), "probability": predictions.probability[order].tolist()}
     by_class = predictions.expected[order].T.tolist()
     return {f"probability_{label}": values for label, values in zip(labels, by_class, strict=True)}
-
-
-# The threshold between two classes of each model of a run, chosen by a rule on held-out rows.
-
-_MODELS = {SHARED: "the shared model", PERSONAL: "the personal models"}
-_ROWS = {"validation": "validation rows", "out_of_fold": "rows out of fold"}
-
-
-@dataclass(frozen=True)
-class ChosenThresholds:
-    """The thresholds of the models of a run.
-
-    Attributes:
-        rule: the rule as ``threshold`` gives it.
-        chosen_on: the set of rows that the rule was applied to, "" for a number.
-        values: the threshold by model: shared, personal.
-        warnings: a sentence each.
-    """
-
-    rule: float | str
-    chosen_on: str
-    values: dict[str, float]
-    warnings: tuple[str, ...] = ()
-
-    def apply(self, predictions: Sequence[Predictions]) -> list[Predictions]:
-        """Return the predictions with the threshold of their model."""
-        return [replace(p, threshold=self.values.get(p.model, DEFAULT_THRESHOLD)) for p in predictions]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the section ``threshold`` of summary.json and selection.json."""
-        return {"rule": self.rule, "chosen_on": self.chosen_on, **self.values, "warnings": list(self.warnings)}
-
-
-def fixed_thresholds(text: float | str) -> ChosenThresholds:
-    """Return the number ``text`` as the threshold of the shared model and of the personal models."""
-    rule = ThresholdRule.parse(text)
-    return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
-
-
-def choose_thresholds(
-    predictions: Sequence[Predictions], text: float | str, split: str = "validation"
-) -> ChosenThresholds | None:
-    """Choose the threshold of each model by a rule on the rows of ``split``; never on test rows.
-
-    A model without such rows, as the personal models if whole clients are held out, has the threshold of the shared
-    model. Returns None if there are no probabilities of two classes.
-    """
-    if not predictions or predictions[0].probability is None:
-        return None
-    rule = ThresholdRule.parse(text)
-    values: dict[str, float] = {}
-    warnings = []
-    has_personal = any(of_model.model == PERSONAL for of_model in predictions)
-    for of_model in predictions:
-        if of_model.split != split or of_model.probability is None:
-            continue
-        rows = _ROWS[split] + (f" by {_MODELS[of_model.model]}" if has_personal else "")
-        values[of_model.model], warning = rule.choose(of_model.y, of_model.probability, rows)
-        if warning and warning not in warnings:
-            warnings.append(warning)
-    fallback = values.get(SHARED, DEFAULT_THRESHOLD) if rule.needs_rows else rule.value
-    for of_model in predictions:
-        values.setdefault(of_model.model, fallback)
-    return ChosenThresholds(rule.text, split if rule.needs_rows else "", values, tuple(warnings))
 
 
 # scores.csv: the scores of a run's model on the training, validation and test rows, of all clients and of each.

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.solution import Penalty, SingularHessian, check_regular, solve
 from fcorun.inference.sums import PooledSums

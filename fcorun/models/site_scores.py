@@ -12,7 +12,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.models.auc_interval import bound_auc
 from fcorun.models.binned_threshold import choose_edge, probability_at
-from fcorun.models.predictions import ChosenThresholds, fixed_thresholds
+from fcorun.models.chosen_thresholds import ChosenThresholds, fixed_thresholds
 from fcorun.models.score_functions import Arrays, safe_divide
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_counts, collect_sums

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.errors import UserError
+from fcorun.problem.duality_gap import fit_intercept, has_one_output
 from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.problem.solver import compile_programs, fit_intercept, has_one_output, minimize
+from fcorun.problem.solver import compile_programs, minimize
 from fcorun.regularizers.base import Regularizer
 
 

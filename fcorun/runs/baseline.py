@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment import optimality_gap
+from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.problem import solver
 from fcorun.problem.problem import Problem
@@ -22,10 +22,10 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
     assert isinstance(algo, Baseline)
     with jax.enable_x64(True):
         evaluation = build_evaluation(job.experiment, data)
-        all_rows = optimality_gap.gather_rows(data, settings.client_weighting)
+        all_rows = gather_rows(data, settings.client_weighting)
         evaluation_arrays = evaluation.arrays("float64")
         train_slice = algo.select_rows(data.train.offsets)
-        train_rows = optimality_gap.gather_rows(data, settings.client_weighting, train_slice)
+        train_rows = gather_rows(data, settings.client_weighting, train_slice)
         measure = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, not constants
         solved_problem = bind_client_problem(problem, data, train_slice)
         start, progress = time.perf_counter(), Progress()

@@ -40,12 +40,10 @@ from fcorun.experiment.experiment import (
 from fcorun.experiment.requirements import connect_clients, relaxes, warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
+from fcorun.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.predictions import (
-    ChosenThresholds,
-    choose_thresholds,
     find_few_levels,
-    fixed_thresholds,
     predict_splits,
     predictions_csv,
     summarize_outcome,
@@ -164,8 +162,9 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     if not predictions:
         has_number = experiment.settings.threshold != DEFAULT_THRESHOLD
         return HeldOutResults(files, fixed_thresholds(experiment.settings.threshold) if has_number else None)
-    thresholds = choose_thresholds(predictions, experiment.settings.threshold)
-    if thresholds is not None:
+    thresholds = None
+    if predictions[0].probability is not None:
+        thresholds = choose_thresholds(predictions, experiment.settings.threshold)
         predictions = thresholds.apply(predictions)
     scores = tabulate_scores(predictions)
     files["scores.csv"] = csv_text(scores)

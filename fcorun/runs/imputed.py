@@ -15,8 +15,10 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import CompiledPrograms, counted_broadcast_bytes, estimate_traffic, message_bytes
-from fcorun.experiment import build, optimality_gap
+from fcorun.engine.evaluate import gather_rows
+from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
+from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.inference.solution import Penalty
 from fcorun.metrics import COUNTERS, MORE_ROUNDS_ADVICE
 from fcorun.models.coefficients import coefficients_from, format_csv
@@ -70,7 +72,7 @@ class TableFitter:
         assert isinstance(algo, Baseline)
         with jax.enable_x64(True):
             problem = build.build_problem(experiment, data)
-            rows = optimality_gap.gather_rows(data, experiment.settings.client_weighting)
+            rows = gather_rows(data, experiment.settings.client_weighting)
             if self.compiled is None:
                 self.compiled = solver.compile_programs(problem, rows.x.shape[1])
             for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=self.compiled):  # noqa: B007
@@ -117,7 +119,7 @@ def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapMo
     """Return the model of the gaps of the training rows. Raises UserError for gaps that cannot be imputed."""
     with jax.enable_x64(True):
         problem = build.build_problem(experiment, data)
-        rows = make_model_rows(problem, optimality_gap.gather_rows(data, experiment.settings.client_weighting))
+        rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting))
     n_parameters = rows.x.shape[1]
     objective: Any = replace(experiment.objective, ridge=0.0)  # type: ignore[call-arg]
     unpenalized = InferenceProblem(
@@ -147,7 +149,7 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     """Run a job on each completed table, and complete its record with the average of the solutions."""
     began = time.perf_counter()
     experiment = build.bind_objective(job.experiment, data)
-    experiment = experiment.with_resolved(reg=optimality_gap.resolve_strength(experiment, data))
+    experiment = experiment.with_resolved(reg=resolve_strength(experiment, data))
     job.experiment, job.depends_on_seed = experiment, True
     fitter = TableFitter(experiment)
     fits = []

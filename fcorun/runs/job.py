@@ -84,7 +84,7 @@ class RunHistory:
 
     Attributes:
         rows: the evaluations, with their counters and metrics.
-        optimum: the result of ``fcorun.experiment.optimality_gap.compute_optimum``; None without ``reference``.
+        optimum: the result of ``fcorun.experiment.optimum.compute_optimum``; None without ``reference``.
         divergence_round: the round in which the state stopped being finite, or after which the objective had grown
             without bounds; 0 if the run has not diverged.
         divergence_reason: a sentence on an objective that grew without bounds, or empty.

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.metrics import COUNTERS
 from fcorun.models.coefficients import coefficients_from, format_csv
 from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution

@@ -13,7 +13,7 @@ from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine, depends_on_seed, estimate_traffic, message_bytes
 from fcorun.errors import UserError
-from fcorun.experiment import build, optimality_gap
+from fcorun.experiment import build
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
@@ -258,7 +258,10 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     for name, value in numeric_fields(job.experiment.objective).items():
         if name not in numbers_before:
             resolved_values[f"objective.{name}"] = value
-    job.experiment = job.experiment.with_resolved(reg=optimality_gap.resolve_strength(job.experiment, data))
+    if job.experiment.reg.relative_or_none is not None:
+        from fcorun.experiment.relative_strength import resolve_strength
+
+        job.experiment = job.experiment.with_resolved(reg=resolve_strength(job.experiment, data))
     try:
         job.experiment, algo_values = build.resolve_auto(job.experiment, data)
     except UserError as error:
@@ -269,7 +272,9 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     job.add_reason(algo.describe_auto(job.resolved_values or {}))
     if not job.experiment.settings.reference:
         return True
-    job.optimum = optimality_gap.compute_optimum(job.experiment, data)
+    from fcorun.experiment.optimum import compute_optimum
+
+    job.optimum = compute_optimum(job.experiment, data)
     target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
     resolution = job.resolution(job.optimum["objective"])
     if target < resolution:

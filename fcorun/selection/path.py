@@ -9,10 +9,11 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
-from fcorun.experiment import optimality_gap
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.relative_strength import compute_client_strength_max, compute_strength_max
 from fcorun.experiment.requirements import are_convex
 from fcorun.metrics import IGNORES_PSI
 from fcorun.problem import solver
@@ -216,10 +217,10 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
     unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
     description = "the smallest strength at which all penalised coefficients are 0, on all training rows"
     if experiment.algo.traits.personal_psi:
-        strength = optimality_gap.compute_client_strength_max(unit_strength, data, advice)
+        strength = compute_client_strength_max(unit_strength, data, advice)
         description += ", for each client alone"
     else:
-        strength = optimality_gap.compute_strength_max(unit_strength, data, advice)
+        strength = compute_strength_max(unit_strength, data, advice)
     if experiment.settings.imputations:
         description += ", their gaps filled once"
     if strength <= 0:
@@ -232,7 +233,7 @@ def _unconstrained_radius(experiment: PreparedExperiment, data: FederatedData) -
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         unconstrained = replace(problem, regularizer=NoRegularizer(apply_to=list(problem.regularized)))
-        batch = optimality_gap.gather_rows(data, experiment.settings.client_weighting)
+        batch = gather_rows(data, experiment.settings.client_weighting)
         for iterate in solver.minimize(unconstrained, batch, _TOLERANCE, _ITERATIONS):  # noqa: B007
             pass
         return max(_smallest_radius(experiment.reg, iterate.w[name]) for name in problem.regularized)

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_site_rows
 from fcorun.engine.remote.certificate import NULL, RUN, SCALE, CertificateSums
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_site_rows
 from fcorun.problem.problem import Problem
 from fcorun.sites.batch import SiteBatch
 from fcorun.sites.messages import Message

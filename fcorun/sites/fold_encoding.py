@@ -22,7 +22,8 @@ from fcorun.sites.table_description import find_bins, median_edges
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import SiteTable
 from fcorun.tables.encoding import Column, Encoding, MissingPolicy, count_values, sum_in_order, sum_values
-from fcorun.tables.scaling import ColumnFit, Scaling, TrainingCells, fit_levels, read_cells
+from fcorun.tables.scaling import Scaling
+from fcorun.tables.training_cells import ColumnFit, TrainingCells, fit_levels, read_cells
 
 FILLS, INFORMATIVE = "fills", "informative"  # the arrays of requests
 _NO_FILL = -1.0  # of levels whose gaps are not filled

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_site_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_site_rows
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.sums import SquaredScores, row_shares, score_rows_or_clusters, sum_derivatives, sum_moments
 from fcorun.models.inference_features import feature_scaling

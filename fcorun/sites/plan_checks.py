@@ -11,8 +11,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
 from fcorun.objectives.base import is_linear_model
+from fcorun.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.problem.problem import Problem
-from fcorun.problem.solver import explain_missing_conjugate, has_one_output
 from fcorun.sites.planned_selection import PlannedSelection
 
 # The numbers of features and of classes of a model whose shapes tell its outputs

@@ -11,7 +11,7 @@ from fcorun.experiment.requirements import needs_curvature_bounds
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.models.auc_interval import N_BINS
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
-from fcorun.problem.solver import MAX_INTERCEPT_STEPS
+from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
 

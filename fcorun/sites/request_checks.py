@@ -20,7 +20,7 @@ from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.models.site_calibration import MAX_REQUESTS
-from fcorun.problem.solver import MAX_INTERCEPT_STEPS
+from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.selection.path import find_path_parameter
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan

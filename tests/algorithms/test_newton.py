@@ -9,9 +9,10 @@ from sklearn import linear_model
 
 from fcorun import run
 from fcorun.config import numeric_fields
-from fcorun.experiment import optimality_gap
+from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.problem import penalized_quadratic, solver
 from fcorun.problem.problem import Vector
 
@@ -22,9 +23,9 @@ def gaps(config, evaluations):
     """Return the duality gap of each evaluation, certified by the centralized solver's program."""
     experiment = prepare(config)
     data = load_data(experiment)
-    experiment = experiment.with_resolved(reg=optimality_gap.resolve_strength(experiment, data))
+    experiment = experiment.with_resolved(reg=resolve_strength(experiment, data))
     with jax.enable_x64(True):
-        problem, rows = build_problem(experiment, data), optimality_gap.gather_rows(data, "examples")
+        problem, rows = build_problem(experiment, data), gather_rows(data, "examples")
         certify = solver.compile_programs(problem, rows.x.shape[1]).certify
         numbers = numeric_fields(problem.regularizer)
         values = []
@@ -37,7 +38,7 @@ def gaps(config, evaluations):
 def resolved(config):
     """Return the configuration with a number for the relative strength."""
     experiment = prepare(config)
-    strength = optimality_gap.resolve_strength(experiment, load_data(experiment)).strength_or_none
+    strength = resolve_strength(experiment, load_data(experiment)).strength_or_none
     config["reg"] |= {"relative": None, "strength": strength}
     return config
 

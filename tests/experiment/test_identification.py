@@ -10,7 +10,7 @@ from fcorun import run
 from fcorun.checks.problems import snapshots
 from fcorun.experiment.build import load_data
 from fcorun.experiment.identification import count_errors, find_pattern, identification_metrics
-from fcorun.experiment.optimality_gap import compute_optimum
+from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import L1, L2, Nuclear
 
@@ -71,7 +71,7 @@ def test_a_run_with_a_reference_says_since_when_it_has_the_zeros_of_the_optimum(
 
 @pytest.mark.slow
 def test_an_optimum_cached_without_its_zeros_is_computed_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcorun.experiment.optimality_gap.cache_dir", lambda kind: tmp_path)
+    monkeypatch.setattr("fcorun.experiment.optimum.cache_dir", lambda kind: tmp_path)
     experiment = prepare(ragged(tmp_path, *CONFIG))
     data = load_data(experiment)
     first = compute_optimum(experiment, data)

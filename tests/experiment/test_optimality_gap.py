@@ -9,7 +9,7 @@ from helpers import choice_names, fails, plugin_class, ragged, small, traits_of
 
 from fcorun import grid, run, run_grid
 from fcorun.experiment.build import compute_problem_constants, load_data, resolve_auto
-from fcorun.experiment.optimality_gap import compute_optimum
+from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
 
 TASKS = ("regression", "binary", "multiclass")

@@ -8,9 +8,10 @@ import pytest
 from helpers import NONCONVEX, choice_names, fails, flat, matrices_only, plugin_class, ragged, small
 
 from fcorun import grid, run
-from fcorun.experiment import optimality_gap
+from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.relative_strength import compute_client_strength_max
 from fcorun.problem import solver, strength_max
 from fcorun.reports.build_table import build_table
 
@@ -138,7 +139,7 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
     data, fit_intercept, batch_sizes = experiment.data.load(), strength_max.fit_intercept, []
     with jax.enable_x64(True):
         problem, ends = build_problem(experiment, data), data.train.offsets.tolist()
-        rows = [optimality_gap.gather_rows(data, "uniform", slice(*bounds)) for bounds in pairwise(ends)]
+        rows = [gather_rows(data, "uniform", slice(*bounds)) for bounds in pairwise(ends)]
         strengths = [strength_max.strength_max(problem, batch) for batch in rows]
 
     def counted(problem, w, batch):
@@ -146,7 +147,7 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
         return fit_intercept(problem, w, batch)
 
     monkeypatch.setattr(strength_max, "fit_intercept", counted)
-    largest = optimality_gap.compute_client_strength_max(experiment, data, "")
+    largest = compute_client_strength_max(experiment, data, "")
     assert largest == pytest.approx(max(strengths), rel=1e-9)
     assert sorted(batch_sizes) == [1, 4, 16, 32]
 

@@ -12,7 +12,7 @@ from scipy.special import xlogy
 from fcorun.config import numeric_fields
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Huber, LeastSquares, Logistic
-from fcorun.problem import solver
+from fcorun.problem import duality_gap, solver
 from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.regularizers import L1, L2, ElasticNet, GroupLasso, L1Ball, L2Ball, LInfBall
 
@@ -78,7 +78,7 @@ def objective_at(problem, w, batch):
 
 
 def pooled(problem, w, batch):
-    return float(solver.pooled_gap(problem, w, objective_at(problem, w, batch), batch))
+    return float(duality_gap.pooled_gap(problem, w, objective_at(problem, w, batch), batch))
 
 
 def split(batch, parts=3):
@@ -95,22 +95,22 @@ def gap_of_parts(problem, w, batches):
         return jax.tree.map(lambda *parts: sum(parts), *map(function, *inputs))
 
     def losses_at(w):
-        return total(lambda p, batch: solver.loss_sums(problem, p, batch), predictions(w), batches)
+        return total(lambda p, batch: duality_gap.loss_sums(problem, p, batch), predictions(w), batches)
 
     exchanges = 2
     losses = losses_at(w)
     objective = losses.loss + problem.ridge(w) + problem.psi(w)
     if "bias" in w:
-        search = solver.InterceptSearch(w["bias"])
-        while not solver.has_best_intercept(losses):
+        search = duality_gap.InterceptSearch(w["bias"])
+        while not duality_gap.has_best_intercept(losses):
             search = search.advance(losses, problem.objective)
             w = Vector(w | {"bias": search.bias})
             losses = losses_at(w)
             exchanges += 1
-    sums = total(lambda p, batch: solver.residual_sums(problem, p, batch), predictions(w), batches)
-    scale = solver.dual_scale(problem, sums.gradient)
-    conjugates = total(lambda p, batch: solver.conjugate_sum(problem, p, scale, batch), predictions(w), batches)
-    return solver.duality_gap(problem, objective, sums, scale, conjugates), exchanges
+    sums = total(lambda p, batch: duality_gap.residual_sums(problem, p, batch), predictions(w), batches)
+    scale = duality_gap.dual_scale(problem, sums.gradient)
+    conjugates = total(lambda p, batch: duality_gap.conjugate_sum(problem, p, scale, batch), predictions(w), batches)
+    return duality_gap.duality_gap(problem, objective, sums, scale, conjugates), exchanges
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_the_gap_of_the_lasso_is_that_of_the_textbook():
 def test_the_gap_of_logistic_regression_is_that_of_the_textbook():
     """The conjugate of the cross entropy at s u is the negative entropy of s u + y; offsets o subtract s u o."""
     problem, batch, iterates = problem_of("logistic with an intercept")
-    w = solver.fit_intercept(problem, move(problem, iterates[-1].w), batch)
+    w = duality_gap.fit_intercept(problem, move(problem, iterates[-1].w), batch)
     x, y, omega, offset = (np.asarray(array) for array in (batch.x, batch.y, batch.weight, batch.offset))
     prediction = x @ np.asarray(w["weights"]) + float(w["bias"]) + offset
     u = 1 / (1 + np.exp(-prediction)) - y
@@ -178,10 +178,10 @@ def test_an_intercept_that_is_not_the_best_gives_no_bound():
     problem, batch, iterates = problem_of("lasso with an intercept")
     w = move(problem, iterates[-1].w)
     prediction = problem.predict(w, batch.x)
-    sums = solver.residual_sums(problem, prediction, batch)
-    assert not solver.has_best_intercept(sums.losses)
-    conjugates = solver.conjugate_sum(problem, prediction, 0.1, batch)
-    assert solver.duality_gap(problem, jnp.ones(()), sums, 0.1, conjugates) == np.inf
+    sums = duality_gap.residual_sums(problem, prediction, batch)
+    assert not duality_gap.has_best_intercept(sums.losses)
+    conjugates = duality_gap.conjugate_sum(problem, prediction, 0.1, batch)
+    assert duality_gap.duality_gap(problem, jnp.ones(()), sums, 0.1, conjugates) == np.inf
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_rows_of_weight_0_may_have_infinite_losses():
     objective = objective_at(problem, w, batch)
     more = [np.append(array, extra) for array, extra in ((batch.y, np.inf), (batch.weight, 0.0))]
     padded = Batch(jnp.concatenate([batch.x, batch.x[:1]]), *map(jnp.asarray, more))
-    gap = float(solver.pooled_gap(problem, w, objective, padded))
+    gap = float(duality_gap.pooled_gap(problem, w, objective, padded))
     assert gap == pytest.approx(pooled(problem, w, batch), rel=1e-12)
 
 
@@ -201,7 +201,7 @@ def test_float32_shows_gaps_down_to_its_rounding():
     w = iterates[-1].w
     rows, point = jax.tree.map(lambda array: array.astype(jnp.float32), (batch, dict(w)))
     objective = problem.loss(Vector(point), rows) + problem.psi(Vector(point))
-    gap = solver.pooled_gap(problem, Vector(point), objective, rows)
+    gap = duality_gap.pooled_gap(problem, Vector(point), objective, rows)
     assert gap.dtype == jnp.float32
     assert abs(gap) <= 1e-6 * objective
 
@@ -217,7 +217,7 @@ def test_float32_shows_gaps_down_to_its_rounding():
 )
 def test_free_features_need_a_ridge(objective, regularizer, reason):
     problem = Problem(objective, regularizer, Euclidean(), objective.shapes((FEATURES,), 0))
-    assert solver.explain_missing_conjugate(objective, regularizer).startswith(reason)
-    assert solver.has_duality_gap(problem, FEATURES) == (not reason)
+    assert duality_gap.explain_missing_conjugate(objective, regularizer).startswith(reason)
+    assert duality_gap.has_duality_gap(problem, FEATURES) == (not reason)
     several = replace(problem, shapes={"weights": (FEATURES, 3), "bias": (3,)})
-    assert not solver.has_duality_gap(several, FEATURES)
+    assert not duality_gap.has_duality_gap(several, FEATURES)

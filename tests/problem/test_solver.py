@@ -11,7 +11,7 @@ from helpers import NONCONVEX, choice_names, flat, matrices_only, ragged
 from sklearn import linear_model
 
 from fcorun import run
-from fcorun.experiment import optimality_gap
+from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
@@ -145,7 +145,7 @@ def iterates(config, tolerance=1e-11, most=20_000):
     experiment = prepare(config)
     data = load_data(experiment)
     with jax.enable_x64(True):
-        batch = optimality_gap.gather_rows(data, experiment.settings.client_weighting)
+        batch = gather_rows(data, experiment.settings.client_weighting)
         return list(solver.minimize(build_problem(experiment, data), batch, tolerance, most))
 
 
@@ -226,7 +226,7 @@ def test_strength_max_has_a_closed_form(tmp_path):
         experiment = prepare(config)
         data = load_data(experiment)
         with jax.enable_x64(True):
-            batch = optimality_gap.gather_rows(data, experiment.settings.client_weighting)
+            batch = gather_rows(data, experiment.settings.client_weighting)
             return strength_max(build_problem(experiment, data), batch), data
 
     strength, data = largest(ragged(tmp_path / "a"))

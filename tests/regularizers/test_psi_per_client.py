@@ -114,7 +114,7 @@ def test_applied_by_the_clients_leaves_the_mean_as_it_is(tmp_path):
     config = ragged(tmp_path, "algo=fedmid", "reg.applied_by=client", "reg.strength=0.4", "algo.server_lr=1",
                     "algo.client_lr=0.02", "rounds=3000", "eval_every=3000", "reference=true", sizes=(40,))  # fmt: skip
     snapshot = last_snapshot(config)
-    from fcorun.experiment.optimality_gap import compute_optimum
+    from fcorun.experiment.optimum import compute_optimum
 
     experiment = prepare(config)
     assert snapshot.metrics["objective"] - compute_optimum(experiment, load_data(experiment))["objective"] < 1e-8
@@ -161,7 +161,7 @@ def test_a_shape_that_psi_cannot_act_on_is_refused():
 @pytest.mark.slow
 def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
     """The optimum is ridge regression with a column of ones; recovery_error stays that of the weights."""
-    from fcorun.experiment.optimality_gap import compute_optimum
+    from fcorun.experiment.optimum import compute_optimum
 
     config = ragged(
         tmp_path, "reg=l2", "reg.strength=0.8", "reg.apply_to=[weights,bias]", "reference=true", sizes=SIZES

@@ -10,8 +10,9 @@ from site_tables import frames, save
 from sites_in_process import remote_engine
 
 from fcorun.experiment import build
-from fcorun.experiment.optimality_gap import compute_optimum, compute_strength_max
+from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.relative_strength import compute_strength_max
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message

@@ -1,4 +1,4 @@
-"""Sums for a certificate over rows that stay at sites, in the exchanges that ``fcorun.problem.solver`` describes.
+"""Sums for a certificate over rows that stay at sites, in the exchanges that ``fcorun.problem.duality_gap`` describes.
 
 A site computes the sums over its rows at models that the server sends, and the server adds up those of all sites.
 Models and sums have a leading axis G of runs.
@@ -15,8 +15,7 @@ import numpy as np
 
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.errors import UserError
-from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.problem.solver import (
+from fcorun.problem.duality_gap import (
     MAX_INTERCEPT_STEPS,
     InterceptSearch,
     LossSums,
@@ -26,6 +25,7 @@ from fcorun.problem.solver import (
     loss_sums,
     residual_sums,
 )
+from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.rows.site_rows import SiteRows
 
 RUN, NULL, REFERENCE = "run", "null", "reference"  # the models of a request: of the runs, without features, or any

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fcorun.engine.clients import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.certificate import CertificateRequests, Models
-from fcorun.problem.solver import dual_scale, duality_gap
+from fcorun.problem.duality_gap import dual_scale, duality_gap
 from fcorun.rows.site_rows import SiteRows
 
 

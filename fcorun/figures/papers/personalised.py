@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_engine, build_problem, load_data, resolve_auto
-from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.comparison import UNCLEAR, compare
 from fcorun.figures.figure_inputs import FigureInputs

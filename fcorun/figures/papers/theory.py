@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import gather_rows
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.comparison import UNCLEAR
 from fcorun.figures.rounds_to_target import find_rounds_to_target

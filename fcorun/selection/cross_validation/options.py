@@ -10,8 +10,9 @@ from fcorun.config import Count, Fraction, Positive
 from fcorun.errors import UserError
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.metrics import PERSONAL_PREFIX
+from fcorun.models.chosen_thresholds import ChosenThresholds
 from fcorun.models.coefficients import Coefficients, coefficients_from
-from fcorun.models.predictions import ChosenThresholds, Predictions
+from fcorun.models.predictions import Predictions
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import PERSONAL, SHARED, Record
 from fcorun.selection.adaptive import Pilot

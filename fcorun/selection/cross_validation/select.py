@@ -15,7 +15,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.experiment.requirements import check_threshold
 from fcorun.metrics import RANKING_METRICS
-from fcorun.models.predictions import choose_thresholds
+from fcorun.models.chosen_thresholds import choose_thresholds
 from fcorun.records.record import OUT_OF_FOLD, SELECTION_FILE
 from fcorun.runs.job import Watcher
 from fcorun.selection.adaptive import check_linear_model, weigh_features
@@ -133,8 +133,9 @@ class SelectionPlan:
             warnings += warn_about_nested(nested, study.path)
             chosen_by_fold = nested.chosen_by_subset
         predictions = predict_out_of_fold(study, fits, chosen_by_fold)
-        thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
-        if thresholds is not None:
+        thresholds = None
+        if predictions and predictions[0].probability is not None:
+            thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
             predictions = thresholds.apply(predictions)
             warnings += thresholds.warnings
         return Selection(

@@ -1,0 +1,93 @@
+"""The certified optimum of F + psi, the reference of suboptimality: computed once, and cached on disk."""
+
+import hashlib
+import json
+from collections import deque
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from fcorun.config import code_identifier, identity_fields
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import gather_rows
+from fcorun.experiment.build import build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.identification import Pattern, find_pattern
+from fcorun.experiment.site_optimum import minimize_over_sites
+from fcorun.problem import solver
+from fcorun.problem.problem import Batch, Problem
+from fcorun.rows.site_rows import SiteRows
+from fcorun.system.files import cache_dir, write_atomically
+
+TOLERANCE = 1e-9
+MAX_ITERATIONS = 100_000
+
+
+def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict:
+    """Compute the optimum of F + psi, or read it from the cache. That of rows that stay at sites is not cached.
+
+    Returns "objective", "certificate", "kind", "certified" and "iterations", and of a certified optimum of rows in one
+    place "pattern", its nonzero entries or rank (``fcorun.experiment.identification``). The pattern is None if psi
+    promotes none, or if more iterations change it.
+    """
+    if isinstance(data.train, SiteRows):
+        with jax.enable_x64(True):
+            return minimize_over_sites(build_problem(experiment, data), data.train, TOLERANCE)
+    path = cache_path(experiment, "optimum")
+    try:
+        cached = json.loads(path.read_text(encoding="utf-8"))
+        if "pattern" in cached:
+            return cached
+    except (OSError, ValueError):
+        pass
+    with jax.enable_x64(True):
+        batch = gather_rows(data, experiment.settings.client_weighting)
+        problem = build_problem(experiment, data)
+        compiled = solver.compile_programs(problem, batch.x.shape[1])
+        (last,) = deque(solver.minimize(problem, batch, TOLERANCE, MAX_ITERATIONS, compiled=compiled), maxlen=1)
+        pattern = _find_settled_pattern(problem, batch, last, compiled) if last.certified else None
+    optimum = {
+        "objective": last.objective,
+        "certificate": last.certificate,
+        "kind": last.certificate_kind,
+        "certified": last.certified,
+        "iterations": last.iteration,
+        "pattern": pattern,
+    }
+    if last.certified:
+        write_atomically(path, json.dumps(optimum))
+    return optimum
+
+
+def _find_settled_pattern(
+    problem: Problem, batch: Batch, last: solver.Iterate, compiled: solver.SolverPrograms
+) -> Pattern | None:
+    """Return the pattern of a certified optimum; None if psi promotes none, or if the solver, going on, changes it."""
+    reg, names = problem.regularizer, problem.regularized
+    pattern = find_pattern(reg, names, {name: np.asarray(last.w[name]) for name in names})
+    if pattern is None:
+        return None
+    tolerance, iterations = 1e-3 * TOLERANCE, last.iteration + 4 * solver.STEPS_PER_CERTIFICATE
+    iterates = solver.minimize(problem, batch, tolerance, iterations, start=last.w, compiled=compiled)
+    (refined,) = deque(iterates, maxlen=1)
+    refined_pattern = find_pattern(reg, names, {name: np.asarray(refined.w[name]) for name in names})
+    return pattern if refined_pattern == pattern else None
+
+
+def cache_path(experiment: PreparedExperiment, kind: str, without: tuple[str, ...] = ()) -> Path:
+    """Return the file of a cached result, named by the hash of the problem; ``without`` these fields of psi."""
+    reg_fields = {name: value for name, value in identity_fields(experiment.reg).items() if name not in without}
+    content = [
+        kind,
+        experiment.fingerprint,
+        code_identifier(experiment.objective),
+        repr(experiment.objective),
+        code_identifier(experiment.reg),
+        sorted(reg_fields.items(), key=str),
+        experiment.settings.client_weighting,
+        solver.VERSION,
+        TOLERANCE,
+    ]
+    digest = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+    return cache_dir("optima") / f"{digest[:32]}.json"
