@@ -305,4 +305,4 @@ def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
 @python_errors(names_of_configuration)
 def load_records(*roots: str | Path) -> list[RunRecord]:
     """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
-    return [RunRecord(found.folder) for found in record.load_records(*roots)]
+    return [RunRecord(loaded.folder) for loaded in record.load_records(*roots)]

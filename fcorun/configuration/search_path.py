@@ -111,8 +111,8 @@ def read_yaml(path: Path) -> Any:
 def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:
     """Return one sentence for an error of YAML, with the file, ``name`` or the one that the error names, and line."""
     mark = error.problem_mark or error.context_mark
-    place = f"{name or (mark.name if mark else 'YAML')}" + (f", line {mark.line + 1}" if mark else "")
-    return f"{place}: {error.problem or error.context}"
+    location = f"{name or (mark.name if mark else 'YAML')}" + (f", line {mark.line + 1}" if mark else "")
+    return f"{location}: {error.problem or error.context}"
 
 
 def user_class_paths() -> set[str]:

@@ -30,11 +30,11 @@ def inspect_local(federation: Federation) -> list[str]:
     walk = _Walk()
     given = [_ROWS, _ROWS, _KEY, _KEY] + [None] * (len(jaxpr.jaxpr.invars) - 4)
     ends = walk.through(jaxpr.jaxpr, [Origins([origin] if origin else []) for origin in given])
-    found = [f"{name}: {sentence}" for sentence in dict.fromkeys(walk.found)]
+    findings = [f"{name}: {sentence}" for sentence in dict.fromkeys(walk.findings)]
     if not has_marks(jaxpr.jaxpr) and any(_ROWS in origins for origins in ends):
-        found.append(f"{name} computes with rows, and no gradient of it is counted: take problem.gradient, or "
+        findings.append(f"{name} computes with rows, and no gradient of it is counted: take problem.gradient, or "
                      "derivatives of problem.loss")  # fmt: skip
-    return found
+    return findings
 
 
 def _trace(federation: Federation) -> TracedProgram:
@@ -77,12 +77,12 @@ class _Walk:
     """Follows what each value of a program comes from.
 
     Attributes:
-        found: what is doubtful, a sentence each.
+        findings: what is doubtful, a sentence each.
         marks: a number for each mark.
         called: where functions are called that are being followed, the innermost last; JAX traces them once for all.
     """
 
-    found: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
     marks: dict[JaxprEqn, int] = field(default_factory=dict)
     called: list[str] = field(default_factory=list)
 
@@ -109,9 +109,9 @@ class _Walk:
         elif name == "select_n":
             sides = [{origin for origin in side if isinstance(origin, int)} for side in origins[1:]]
             if any(one - other and other - one for one in sides for other in sides):
-                self.found.append(f"{BOTH_SIDES}{self._place(eqn)}; take lax.cond")  # fmt: skip
+                self.findings.append(f"{BOTH_SIDES}{self._place(eqn)}; take lax.cond")  # fmt: skip
         elif name in _DRAWS and _KEY not in together:
-            self.found.append(f"random numbers that are not drawn from data.key are the same for each client and in "
+            self.findings.append(f"random numbers that are not drawn from data.key are the same for each client and in "
                               f"each round{self._place(eqn)}")  # fmt: skip
         inner = list(jaxprs_in_params(eqn.params))
         if name in ("scan", "while", "cond") or not inner:

@@ -197,17 +197,17 @@ class Schedule:
         """Return the schedule of the same run with another seed."""
         return self if seed == self.seed else replace(self, seed=seed)
 
-    def draw_rounds(self, start: int, count: int, among: np.ndarray | None = None) -> Rounds:
+    def draw_rounds(self, start: int, count: int, client_mask: np.ndarray | None = None) -> Rounds:
         """Draw the rounds start, ..., start + count - 1, counted from 0.
 
-        With the mask ``among`` (M,), only the draws of these clients are returned: of a single round, or of several
-        rounds of all clients.
+        With ``client_mask`` (M,), only the draws of these clients are returned: of a single round, or of several rounds
+        of all clients.
         """
         numbers = np.arange(start, start + count)
         cohorts = np.stack([self.draw_cohort(int(number)) for number in numbers])
         cohort_share = self.averaging_weights[cohorts].sum(axis=1) / self.averaging_weights.sum()
-        if among is not None:
-            cohorts = cohorts[:, among[cohorts[0]]]
+        if client_mask is not None:
+            cohorts = cohorts[:, client_mask[cohorts[0]]]
         weights = self.averaging_weights[cohorts]
         clients = cohorts
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges

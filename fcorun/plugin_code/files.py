@@ -44,7 +44,7 @@ class PluginCode:
     @property
     def digests(self) -> dict[str, str]:
         """The SHA-256 of each file."""
-        return {place: hashlib.sha256(content).hexdigest() for place, content in self.files.items()}
+        return {path: hashlib.sha256(content).hexdigest() for path, content in self.files.items()}
 
     @property
     def digest(self) -> str:

@@ -143,10 +143,10 @@ class FoldCells:
         fits = {}
         flags = np.split(informative, np.cumsum(n_features)[:-1])
         for column, fill, of_column in zip(columns, fills.tolist(), flags, strict=True):
-            told = tuple(of_column.tolist())
+            is_informative = tuple(of_column.tolist())
             if column.kind == "number":
                 check_gaps(self.table, replace(column, fill=fill))
-                fits[column.name] = ColumnFit(fill, told)
+                fits[column.name] = ColumnFit(fill, is_informative)
                 continue
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")
@@ -154,7 +154,7 @@ class FoldCells:
                 raise UserError(f"the server fills gaps of '{column.name}' in a fold by another level than in all "
                                 "rows, which would tell the few rows with a gap: plan fewer folds, another "
                                 f"data.missing, or data.ignore=[{column.name}]")  # fmt: skip
-            fits[column.name] = ColumnFit(None if fill == _NO_FILL else int(fill), told)
+            fits[column.name] = ColumnFit(None if fill == _NO_FILL else int(fill), is_informative)
         return fits
 
 

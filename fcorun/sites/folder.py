@@ -348,8 +348,8 @@ def _read_request(path: Path) -> bytes:
 
 def _requests(folder: Path, message_name: str | None = None) -> list[tuple[int, Path]]:
     """Return the requests in a folder, of this name or of any, as (number, file), sorted."""
-    found = [(_REQUEST.fullmatch(path.name), path) for path in folder.iterdir()]
-    return sorted((int(match[1]), path) for match, path in found if match and message_name in (None, match[2]))
+    files = [(_REQUEST.fullmatch(path.name), path) for path in folder.iterdir()]
+    return sorted((int(match[1]), path) for match, path in files if match and message_name in (None, match[2]))
 
 
 def _sibling(request: Path, ending: str) -> Path:

@@ -146,9 +146,9 @@ class SiteSums:
         total: dict[str, Any] = {}
         for site in sorted(answers):
             sums = answers[site].arrays
-            found = {key: (values.shape, values.dtype.kind) for key, values in sums.items()}
+            sent_shapes = {key: (values.shape, values.dtype.kind) for key, values in sums.items()}
             has_negative_counts = any((values < 0).any() for values in sums.values() if values.dtype.kind == "i")
-            if found != shapes or has_negative_counts:
+            if sent_shapes != shapes or has_negative_counts:
                 raise UserError(f"site '{site}' sent what are no sums for intervals: use the same version of fcorun at "
                                 "the server and at all sites")  # fmt: skip
             for key_of_sum, values in sums.items():

@@ -135,9 +135,9 @@ class SiteStudy(Study):
             of_all = site == ALL_SITES
             shapes = count_shapes(columns, options.missing, 1 if of_all else len(clients))
             dtypes = {key: np.float64 if key == "sums" else np.int64 for key in shapes}
-            found = {key: (array.shape, array.dtype) for key, array in answer.arrays.items()}
+            sent = {key: (array.shape, array.dtype) for key, array in answer.arrays.items()}
             are_counts = all((array >= 0).all() for key, array in answer.arrays.items() if key != "sums")
-            if found != {key: (shapes[key], np.dtype(dtypes[key])) for key in shapes} or not are_counts:
+            if sent != {key: (shapes[key], np.dtype(dtypes[key])) for key in shapes} or not are_counts:
                 raise UserError(f"site '{site}' sent no counts of the values of a fold: {_OTHER_VERSION}")
             for key, array in answer.arrays.items():
                 if key in ("sums", "values") and not of_all:

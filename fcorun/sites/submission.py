@@ -236,13 +236,13 @@ def _download(session: "Session", job_id: str, folder: Path) -> Path:
 
 def _result_within(folder: Path, why: str) -> Path:
     """Return the folder of the result of a job. Raises UserError or SiteLost with the sentence of a failed run."""
-    found = sorted(folder.glob(f"**/{RESULT_FOLDER}/{OUTCOME_FILE}"))
-    if not found:
+    outcomes = sorted(folder.glob(f"**/{RESULT_FOLDER}/{OUTCOME_FILE}"))
+    if not outcomes:
         raise UserError(f"the run has no result: {why}")
-    outcome = read_json(found[0])
+    outcome = read_json(outcomes[0])
     sentence = escape_controls(str(outcome.get("sentence", "the run failed")))
     if outcome.get("status") == "lost":
         raise _AnswerMissing(sentence, outcome.get("request"))
     if outcome.get("status") != "done":
         raise UserError(sentence)
-    return found[0].parent
+    return outcomes[0].parent

@@ -256,7 +256,7 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, l
     if len(set(rename.values())) < len(rename):
         raise UserError("data.rename gives two columns one name: give two")
     parsed.frame.columns = [rename.get(name, name) for name in names]
-    tokens = {rename.get(name, name): found for name, found in parsed.missing_tokens.items()}
+    tokens = {rename.get(name, name): of_column for name, of_column in parsed.missing_tokens.items()}
     unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
     return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed), warnings
 

@@ -132,15 +132,15 @@ def _agree_on_kinds(sites: Descriptions) -> dict[str, str]:
                             f"{abbreviate(lacking)}: data.rename={{THEIRS: {name}}} names the column of a site, and "
                             f"data.ignore=[{name}] leaves it out everywhere")  # fmt: skip
         of_site = {site: description.kinds[name] for site, description in sites.items()}
-        found = {kind: site for site, kind in reversed(of_site.items()) if kind != NO_VALUES}
-        if not found:
+        site_by_kind = {kind: site for site, kind in reversed(of_site.items()) if kind != NO_VALUES}
+        if not site_by_kind:
             raise UserError(f"column '{name}' has no value at any site: data.ignore=[{name}] leaves it out")
-        if len(found) > 1:
+        if len(site_by_kind) > 1:
             raise UserError(
-                f"column '{name}' holds numbers at site '{found['number']}' and text at site "
-                f"'{found['levels']}': write it alike at all sites, or data.ignore=[{name}] leaves it out"
+                f"column '{name}' holds numbers at site '{site_by_kind['number']}' and text at site "
+                f"'{site_by_kind['levels']}': write it alike at all sites, or data.ignore=[{name}] leaves it out"
             )
-        kinds[name] = next(iter(found))
+        kinds[name] = next(iter(site_by_kind))
     return kinds
 
 

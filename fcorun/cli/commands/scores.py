@@ -131,8 +131,8 @@ def _print_clients(rows: Sequence[IntervalRow], console: Console) -> None:
     clients = list(dict.fromkeys(row.client for row in rows))
     if not clients:
         return
-    found = {row.score for row in rows}
-    scores = [name for name in _MAIN_SCORES if name in found][:4]
+    present = {row.score for row in rows}
+    scores = [name for name in _MAIN_SCORES if name in present][:4]
     by_name = {(row.client, row.score): row for row in rows}
     has_events = rows[0].events is not None
     table = Table(box=None, pad_edge=False, header_style="bold")

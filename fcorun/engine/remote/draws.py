@@ -20,12 +20,12 @@ class DrawsAhead:
 
     Attributes:
         schedule: the schedule of the run.
-        among: the mask of the clients whose draws are needed, (M,).
+        client_mask: the mask of the clients whose draws are needed, (M,).
         with_server_keys: whether the random keys of the server are drawn, too.
     """
 
     schedule: Schedule
-    among: np.ndarray
+    client_mask: np.ndarray
     with_server_keys: bool = False
     _start: int = 0
     _rounds: Rounds | None = field(default=None, repr=False)
@@ -40,7 +40,7 @@ class DrawsAhead:
 
     def _draw_from(self, number: int) -> Rounds:
         count = self._count
-        rounds = self.schedule.draw_rounds(number, count, among=self.among)
+        rounds = self.schedule.draw_rounds(number, count, client_mask=self.client_mask)
         if self.with_server_keys:
             rounds = rounds._replace(server_keys=self.schedule.draw_server_keys(number, count))
         return rounds
@@ -53,5 +53,5 @@ class DrawsAhead:
             return 1
         if schedule.full_batch_steps:
             return _ROUNDS_AHEAD
-        numbers = max(int(self.among.sum()) * int(schedule.steps.max()) * schedule.max_batch, 1)
+        numbers = max(int(self.client_mask.sum()) * int(schedule.steps.max()) * schedule.max_batch, 1)
         return min(max(_NUMBERS_AHEAD // numbers, 1), _ROUNDS_AHEAD)

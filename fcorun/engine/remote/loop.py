@@ -135,10 +135,10 @@ class RemoteLoop(RunLoop):
         by_site: dict[str, float] = {}
         for m in cohort:
             by_site[names[m]] = by_site.get(names[m], 0.0) + float(weights[m])
-        found = list(by_site), jnp.asarray(list(by_site.values()), self.federation.precision)
+        sites = list(by_site), jnp.asarray(list(by_site.values()), self.federation.precision)
         if self.federation.full_participation:
-            self._sites_of_all = found
-        return found
+            self._sites_of_all = sites
+        return sites
 
     @cached_property
     def _commit(self) -> Any:

@@ -109,7 +109,7 @@ def _describe_gaps(is_least: np.ndarray) -> str:
     if not len(indices):
         return "for no gap"
     ranges = np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)
-    ends = [(found[0], "on" if found[-1] == len(_GAPS) - 1 else f"to {_GAPS[found[-1]]:.1g}") for found in ranges]
+    ends = [(span[0], "on" if span[-1] == len(_GAPS) - 1 else f"to {_GAPS[span[-1]]:.1g}") for span in ranges]
     return "for gaps " + ", ".join(f"from {_GAPS[first]:.1g} {end}" for first, end in ends)
 
 

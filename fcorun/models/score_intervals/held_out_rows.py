@@ -82,8 +82,8 @@ def read_held_out_rows(folder: Path, task: str = "") -> list[HeldOutRows]:
     without probabilities, ``task`` says whether they are numbers. Raises UserError.
     """
     columns = _read_columns(folder)
-    found = set(columns["set"])
-    split = OUT_OF_FOLD if OUT_OF_FOLD in found else next((name for name in _SETS if name in found), "")
+    sets = set(columns["set"])
+    split = OUT_OF_FOLD if OUT_OF_FOLD in sets else next((name for name in _SETS if name in sets), "")
     if not split:
         raise UserError(f"{folder / PREDICTIONS_FILE} has no test, validation or out-of-fold rows: run with "
                         "data.validation=0.2 or data.test=0.2")  # fmt: skip

@@ -43,9 +43,9 @@ def tripod_table(sections: dict[str, str]) -> str:
     """Return the items as a table; ``sections`` has the headings of the page's sections by their ids."""
     rows = []
     for old, new, item, section in _ITEMS:
-        place = _ELSEWHERE
+        link = _ELSEWHERE
         if section in sections:
-            place = f'<a href="#{section}">{escape(sections[section])}</a>'
-        rows.append(f"<tr><td>{old}</td><td>{new}</td><td>{item}</td><td>{place}</td></tr>")
+            link = f'<a href="#{section}">{escape(sections[section])}</a>'
+        rows.append(f"<tr><td>{old}</td><td>{new}</td><td>{item}</td><td>{link}</td></tr>")
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("TRIPOD", "TRIPOD+AI", "item", "place"))
     return scrollable_table(f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>", "", _SOURCES)

@@ -176,9 +176,9 @@ def _write_columns(ax: Any, columns: list[list[str]], positions: np.ndarray) -> 
             _write(ax, text, (end, y))
 
 
-def _write(ax: Any, text: str, place: tuple[float, float | None], **options: Any) -> None:
+def _write(ax: Any, text: str, position: tuple[float, float | None], **options: Any) -> None:
     """Write a text that ends so many inches right of the axis, at the height of a row, or above all rows."""
-    inches, y = place
+    inches, y = position
     coordinates = ("axes fraction", "data" if y is not None else "axes fraction")
     vertical = "center" if y is not None else "bottom"
     offset = (pt(72 * inches), 0 if y is not None else pt(2))

@@ -112,14 +112,14 @@ def plan_comparison(
     ``compose`` makes the configuration of each candidate of the ``overrides`` of the comparison.
     """
     configs = compose_candidates(compose, overrides, options)
-    place = Path(out or "compare")
-    plans, left_out = plan_candidates(configs, options, lambda name: str(place / name))
+    folder = Path(out or "compare")
+    plans, left_out = plan_candidates(configs, options, lambda name: str(folder / name))
     if out is None:
         study = plans[SHARED].study
-        place = Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}"
-        moved = {name: replace(plan.study, folder=place / name) for name, plan in plans.items()}
+        folder = Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}"
+        moved = {name: replace(plan.study, folder=folder / name) for name, plan in plans.items()}
         plans = {name: replace(plan, study=moved[name]) for name, plan in plans.items()}
-    return ComparisonPlan(plans, left_out, options, place)
+    return ComparisonPlan(plans, left_out, options, folder)
 
 
 def _run_candidate(plan: SelectionPlan, log: Log) -> Selection:

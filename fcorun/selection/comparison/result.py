@@ -161,7 +161,7 @@ class ModelComparison:
 
 def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
     """Return the scores that a comparison lists, the one that ``metric`` chose by first."""
-    found = {row.score for row in rows}
-    names = [name for name in _SCORES if name in found]
+    present = {row.score for row in rows}
+    names = [name for name in _SCORES if name in present]
     first = _SCORE_OF_METRIC.get(metric.removeprefix("personal_"))
     return sorted(names, key=lambda name: name != first)
