@@ -1,6 +1,7 @@
 """Personalised federated learning by maximising correlation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.personal import PersonalAlgorithm
@@ -18,9 +19,11 @@ class PFedMac(PersonalAlgorithm):
 
     Attributes:
         ridge: the weight of the added ridge; "auto" is the difference of lambda and the strong convexity of the losses.
+        with_ridge: the algorithm that a ridge of lambda makes of this one.
     """
 
     source = "@li2021pfedmac"
+    with_ridge: ClassVar[str] = "pFedMe"
 
     ridge: AutoNonNegative = AUTO
 
@@ -55,4 +58,4 @@ class PFedMac(PersonalAlgorithm):
             f"algo.ridge={ridge:.3g} was added to each client's loss, whose strong convexity of {strong_convexity:.3g} "
             f"is less than algo.lam={self.lam:g}"
         )
-        return message if strong_convexity else f"{message}; this ridge makes the algorithm pFedMe"
+        return message if strong_convexity else f"{message}; this ridge makes the algorithm {self.with_ridge}"

@@ -26,6 +26,8 @@ class PFedMacS(PFedMac):
     rho: Positive = 0.01
     iterations: Count = 1000
 
+    with_ridge = "pFedMe with psi in each client's problem"
+
     @property
     def traits(self):
         needs = () if self.sparsity == "prox" else ("smoothed_value",)

@@ -37,7 +37,7 @@ from fcorun.configuration.compose import (
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import UserError, command_errors
 from fcorun.system.files import interruptible_at_once
-from fcorun.system.machine import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
+from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment

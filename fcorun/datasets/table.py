@@ -1,5 +1,6 @@
 """A user's table, whose rows belong to clients or are assigned to clients by a partition."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -247,13 +248,8 @@ class Table(Dataset):
         gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         cells = None
-        if (
-            encoding is not None
-            and kinds is not None
-            and not isinstance(kinds, Encoding)
-            and (training_gaps or any(column.kind == "levels" for column in encoding.columns))
-        ):
-            cells = TrainingCells.from_features(x_train, encoding, training_gaps, number[training], self.missing)
+        if kinds is not None and not isinstance(kinds, Encoding):
+            cells = self._read_training_cells(x_train, encoding, training_gaps, number[training])
         if rows.client is not None and not isinstance(kinds, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(x_train, encoding, frame, number[training], trained_names)
@@ -292,6 +288,14 @@ class Table(Dataset):
             warnings=self._warnings(rows, classes, warnings, client_rows),
             keep=() if rows.kept is None else tuple(self.keep or ()),
         ).validate()
+
+    def _read_training_cells(
+        self, x: np.ndarray, encoding: Encoding | None, gaps: Mapping[str, np.ndarray], client: np.ndarray
+    ) -> TrainingCells | None:
+        """Return the cells from which a part of the training rows learns fills and levels; None without any."""
+        if encoding is None or not (gaps or any(column.kind == "levels" for column in encoding.columns)):
+            return None
+        return TrainingCells.from_features(x, encoding, gaps, client, self.missing)
 
     def _column_kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
         """Return the kinds of the columns, or the encoding to apply; None where columns have no names."""

@@ -46,6 +46,7 @@ from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.duality_gap import explain_missing_conjugate
 from fcorun.regularizers.base import Regularizer
+from fcorun.trackers.base import NoTracker
 
 STRENGTH_OF_DATA = 0.0  # a placeholder in a regularizer with ``relative``, whose strength follows from the data
 
@@ -109,6 +110,8 @@ def prepare_plugins(
     plugins["uplink"] = plugins["uplink"].resolve_auto(message_traits)
     plugins["downlink"] = plugins["downlink"].resolve_auto(Traits(feedback="ef21"))
     check_compatibility(plugins, names)
+    if not isinstance(plugins["tracker"], NoTracker):
+        plugins["tracker"].check_modules()
     check_start(plugins, names, settings)
     check_communication(plugins, names, settings)
     check_optimum(plugins, names, settings)

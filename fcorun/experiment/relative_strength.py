@@ -15,7 +15,7 @@ from fcorun.engine.remote.certificate import NULL, CertificateRequests
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimality_gap import cache_path
+from fcorun.experiment.optimum import cache_path
 from fcorun.problem import strength_max
 from fcorun.problem.problem import Batch, Problem
 from fcorun.regularizers.base import Regularizer

@@ -10,7 +10,7 @@ from fcorun.inference.penalized_columns import minimize_columns
 from fcorun.inference.sums import RowSums
 
 MAX_STEPS = 100
-TOLERANCE = 1e-13  # of the decrease that the quadratic model predicts, relative to the objective at 0
+TOLERANCE = 1e-13  # of the predicted decrease, relative to the objective at 0
 _SHORT = 1e-3  # of a last step, relative to a parameter
 _ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
 _SMALLEST_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal
@@ -18,7 +18,7 @@ _SMALLEST_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal
 
 @dataclass(frozen=True, eq=False)
 class Penalty:
-    """The penalty sum_k l1_k |theta_k| + ridge_k theta_k^2 / 2, whose numbers are 0 for an intercept.
+    """The penalty sum_k l1_k |theta_k| + ridge_k theta_k^2 / 2. Both numbers are 0 for an intercept.
 
     Attributes:
         l1, ridge: shape (p,).
@@ -44,7 +44,8 @@ class PenalizedSolution:
     Attributes:
         theta: the parameters (p,).
         objective: F plus the penalty.
-        predicted_decrease: by how much the last step lowered the objective, by its quadratic model.
+        predicted_decrease: the decrease by the last step of its linear part and of the l1 norms (Tseng and Yun, Math.
+            Program. 2009), at least the decrease of the quadratic model.
         sums: the derivatives of F.
     """
 
@@ -58,7 +59,7 @@ class SingularHessian(UserError):
     """An error for features that are linear combinations of each other, or a model without a finite optimum.
 
     Attributes:
-        parameters: the numbers of the parameters that a combination with almost no curvature consists of.
+        parameters: the positions in theta of the parameters that a combination with almost no curvature consists of.
     """
 
     def __init__(self, parameters: list[int]):
@@ -69,12 +70,12 @@ class SingularHessian(UserError):
 def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSolution:
     """Minimise F plus a penalty from ``start`` (p,). Call under enable_x64.
 
-    Raises SingularHessian if parameters without a penalty are not determined, and UserError if a hundred steps do not
-    reach the optimum.
+    Raises SingularHessian if parameters without a penalty are not determined, and UserError if ``MAX_STEPS`` steps do
+    not reach the optimum, or no step along Newton's direction decreases the objective.
     """
     at_zero = sums.derivatives(np.zeros_like(start))
     scale = abs(at_zero.loss)
-    size = 1 / np.sqrt(np.maximum(np.diagonal(at_zero.hessian), 1e-300))  # of an effect that is not small
+    unit = 1 / np.sqrt(np.maximum(np.diagonal(at_zero.hessian), 1e-300))  # the natural unit of each parameter
     theta, current = start, sums.derivatives(start)
     if not np.isfinite(current.loss):
         theta, current = np.zeros_like(start), at_zero
@@ -84,7 +85,7 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
         minimum = _minimize_model(gradient, current.hessian + np.diag(penalty.ridge), penalty.l1, theta)
         move = minimum - theta
         decrease = float(-gradient @ move + penalty.l1 @ (np.abs(theta) - np.abs(minimum)))
-        is_short = (np.abs(move) <= _SHORT * (np.abs(theta) + size)).all()  # not so while separated classes drift apart
+        is_short = (np.abs(move) <= _SHORT * (np.abs(theta) + unit)).all()  # never where separated classes have none
         if decrease <= TOLERANCE * scale and is_short:
             last = sums.derivatives(minimum)
             return PenalizedSolution(minimum, last.loss + penalty.value(minimum), max(decrease, 0.0), last)
@@ -95,6 +96,9 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
             if proposed.loss + penalty.value(theta + step * move) <= target:
                 break
             step /= 2
+        else:
+            raise UserError("no step along Newton's direction decreases the objective: check the data for columns of "
+                            "very different units, and standardize them")  # fmt: skip
         theta, current = theta + step * move, proposed
     raise UserError(f"no finite optimum was reached in {MAX_STEPS} steps: check the data for classes that are "
                     "separated, or give a penalty")  # fmt: skip
@@ -123,16 +127,19 @@ def _minimize_model(gradient: np.ndarray, hessian: np.ndarray, l1: np.ndarray, t
     if not len(free):
         new[:] = minimize_columns(hessian, linear[:, None], l1[:, None], theta[:, None])[:, 0]
         return new
-    own = hessian[np.ix_(free, free)]
-    check_regular(own)
+    free_block = hessian[np.ix_(free, free)]
+    try:
+        check_regular(free_block)
+    except SingularHessian as error:
+        raise SingularHessian(free[error.parameters].tolist()) from error
     cross = hessian[np.ix_(free, penalized)]
     if len(penalized):
-        eliminated = _solve_scaled(own, cross)
+        eliminated = _solve_scaled(free_block, cross)
         reduced = hessian[np.ix_(penalized, penalized)] - cross.T @ eliminated
         slopes = linear[penalized] - eliminated.T @ linear[free]
         columns = minimize_columns(reduced, slopes[:, None], l1[penalized][:, None], theta[penalized][:, None])
         new[penalized] = columns[:, 0]
-    new[free] = _solve_scaled(own, linear[free] - cross @ new[penalized])
+    new[free] = _solve_scaled(free_block, linear[free] - cross @ new[penalized])
     return new
 
 

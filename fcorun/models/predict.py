@@ -13,7 +13,7 @@ from fcorun.models.coefficients import personal_only
 from fcorun.models.estimator import clients_with_personal_models, load_model, read_threshold
 from fcorun.models.survival import survival_probabilities
 from fcorun.records.record import Record
-from fcorun.tables.columns import PREDICTION_COLUMNS
+from fcorun.tables.columns import is_prediction_column
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.tables.readers import require_finite_numbers
 
@@ -174,7 +174,7 @@ def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, An
     data = record.config["data"]
     names = list(dict.fromkeys(keep or [name for name in data.get("keep") or () if name in frame]))
     for name in names:
-        if name in PREDICTION_COLUMNS or str(name).startswith("probability_"):
+        if is_prediction_column(str(name)):
             raise UserError(f"'{name}' is a column that the predictions have anyway: rename yours, or keep another")
     encoding = _read_record_encoding(record)
     used = {data.get("weight"), data.get("offset"), *record.summary["data"]["feature_names"]}

@@ -20,7 +20,7 @@ from fcorun.reports.pictures.sweep_pictures import begin_sweep_pictures
 from fcorun.reports.run_table import SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
 from fcorun.system.files import write_atomically
-from fcorun.system.machine import HelperProcess
+from fcorun.system.helper_process import HelperProcess
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
 _VARIANTS = ("reg", "topology", "topology.graph", "uplink", "downlink", "clock")  # which a reader may want to compare

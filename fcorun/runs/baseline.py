@@ -1,4 +1,4 @@
-"""Baselines: problems that a solver on all rows solves, recorded in the form of a run."""
+"""Run a baseline: solve the problem on pooled rows, or on one client's, and record the iterates as rounds."""
 
 import time
 
@@ -16,11 +16,14 @@ from fcorun.runs.job import Job, Progress, Watcher
 
 
 def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
-    """Run a baseline: one row for each certificate, counted in iterations instead of rounds, without communication."""
+    """Run a baseline, with a row of metrics.csv for each certificate, counted in iterations, without communication.
+
+    The programs are compiled during the first steps, and the seconds include this.
+    """
     settings, algo = job.experiment.settings, job.experiment.algo
-    problem = build_problem(job.experiment, data)
     assert isinstance(algo, Baseline)
     with jax.enable_x64(True):
+        problem = build_problem(job.experiment, data)
         evaluation = build_evaluation(job.experiment, data)
         all_rows = gather_rows(data, settings.client_weighting)
         evaluation_arrays = evaluation.arrays("float64")
@@ -47,7 +50,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         "value": iterate.certificate,
         "certified": iterate.certified,
     }
-    times = {"compile": 0.0, "steady": time.perf_counter() - start, "batched_with": 1}
+    times = {"steady": time.perf_counter() - start, "batched_with": 1}
     finish_run(job, data, {name: np.asarray(value) for name, value in iterate.w.items()}, None, times=times)
     watch.on_end(job)
 

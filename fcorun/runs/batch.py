@@ -40,13 +40,12 @@ from fcorun.experiment.optimality_gap import (
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, Progress, Watcher, run_rounds
 from fcorun.system.files import check_interrupted
+from fcorun.system.helper_process import RECORD_MODULES, import_in_background
 from fcorun.system.machine import (
-    RECORD_MODULES,
     check_memory,
     compute_policy,
     current_hosts,
     free_device_memory,
-    import_in_background,
     memory_limit,
     use_cores_as_devices,
     use_precision,

@@ -67,7 +67,8 @@ from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import read_source
 from fcorun.system.files import check_interrupted
-from fcorun.system.machine import begin_call, fcorun_version
+from fcorun.system.helper_process import begin_call
+from fcorun.system.machine import fcorun_version
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
 from fcorun.tables.missing_by_outcome import MISSING_FILE
 

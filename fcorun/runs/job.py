@@ -31,7 +31,8 @@ from fcorun.models.score_functions import Arrays, compute_predictions
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import arrays_from_bytes, npz_bytes
 from fcorun.records.record import FINISHED_STATUSES, Record, RunFolder
-from fcorun.system.machine import HelperProcess, current_hosts
+from fcorun.system.helper_process import HelperProcess
+from fcorun.system.machine import current_hosts
 
 _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes

@@ -24,18 +24,9 @@ from fcorun.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
 from fcorun.runs.job import Job, Watcher, build_on_all_hosts, load_on_all_hosts
 from fcorun.system.files import Keyed, check_interrupted, defer_interruption, wait_for_first
-from fcorun.system.machine import (
-    PLOTTING_MODULES,
-    RUN_DRAWING_MODULES,
-    HelperProcess,
-    available_cores,
-    compute_policy,
-    current_hosts,
-    import_in_background,
-    memory_limit,
-    use_precision,
-)
-from fcorun.trackers.base import log_to_tracker
+from fcorun.system.helper_process import PLOTTING_MODULES, RUN_DRAWING_MODULES, HelperProcess, import_in_background
+from fcorun.system.machine import available_cores, compute_policy, current_hosts, memory_limit, use_precision
+from fcorun.trackers.base import NoTracker, log_to_tracker
 
 
 def run_experiments(
@@ -149,7 +140,8 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
         for job in claimed:
             job.run_folder.release()
         for job in claimed:
-            if job.end_status in FINISHED_STATUSES:
+            has_tracker = not isinstance(job.experiment.tracker, NoTracker)
+            if has_tracker and job.end_status in FINISHED_STATUSES:
                 log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
 
 

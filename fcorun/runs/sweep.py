@@ -16,7 +16,7 @@ from fcorun.runs.batch import check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
-from fcorun.system.machine import PLOTTING_MODULES, TABLE_MODULES, HelperProcess, import_in_background
+from fcorun.system.helper_process import PLOTTING_MODULES, TABLE_MODULES, HelperProcess, import_in_background
 
 
 def run_sweep(

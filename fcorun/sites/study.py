@@ -33,7 +33,8 @@ from fcorun.sites.server import Server
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site import Site
 from fcorun.system.files import write_atomically
-from fcorun.system.machine import HelperProcess, use_precision
+from fcorun.system.helper_process import HelperProcess
+from fcorun.system.machine import use_precision
 
 if TYPE_CHECKING:
     from fcorun.sites.masking import MaskedSite

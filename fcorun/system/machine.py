@@ -8,26 +8,16 @@ import contextlib
 import ipaddress
 import math
 import os
-import pickle
-import signal
-import socket
-import subprocess
-import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from fcorun.config import Count, Index, Positive, build
-from fcorun.errors import UserError, format_warning
+from fcorun.errors import UserError
 from fcorun.system.files import cache_dir
 
 if TYPE_CHECKING:
@@ -43,7 +33,7 @@ _ALIGNMENT = 64  # bytes: on a CPU, JAX copies an array that begins at any other
 def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
     """Return an uninitialised array that ``jax.device_put`` takes on a CPU without a copy.
 
-    The array must not be changed after it was put on the device.
+    The array must not be changed while a computation uses it.
     """
     import numpy as np
 
@@ -57,7 +47,8 @@ def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
 class DoubleBuffer:
     """Two arrays used in turn: one is computed with while the next rows are read into the other.
 
-    Reusing the two arrays is faster than allocating a new one for each read.
+    The computation on an array must have ended before the second next call. Reusing the two arrays is faster than
+    allocating a new one for each read.
     """
 
     arrays: "list[np.ndarray | None]" = field(default_factory=lambda: [None, None])
@@ -74,7 +65,7 @@ class DoubleBuffer:
 
 # The version of fcorun.
 
-_NOT_INSTALLED = "0.0.0+source"
+_SOURCE_VERSION = "0.0.0+source"
 
 
 def fcorun_version() -> str:
@@ -82,15 +73,21 @@ def fcorun_version() -> str:
     try:
         return version("fcorun")
     except PackageNotFoundError:
-        return _NOT_INSTALLED
+        return _SOURCE_VERSION
 
 
 # The resources of the machine, cores and free memory, and how JAX is configured on it.
 
 REDUCE_HINT = "give fewer rows, features or clients"
 _DEFAULT_SHARE = 0.6  # of the free memory, for runs
-_CGROUP = Path("/sys/fs/cgroup")
 _MEMORY_FILE = Path("/proc/meminfo")
+_CGROUP_FILE = Path("/proc/self/cgroup")
+_CGROUP_FOLDER = Path("/sys/fs/cgroup")
+# the files of the limit and the use of a cgroup, and the beginning of two keys in memory.stat, of each version
+_CGROUP_FILES = {
+    2: ("memory.max", "memory.current", ""),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+}
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def free_device_memory() -> int:
     """Return the free bytes of the memory in which JAX computes."""
     import jax
 
-    stats = jax.devices()[0].memory_stats() if compute_policy().has_device_memory else None
+    stats = jax.local_devices()[0].memory_stats() if compute_policy().has_device_memory else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     return free_host_memory()
@@ -180,14 +177,35 @@ def free_device_memory() -> int:
 def free_host_memory() -> int:
     """Return the free bytes of main memory: of the machine, or of the container or cluster job if that is less."""
     free = _free_memory_of_machine()
+    for folder, cgroup_version in _cgroup_folders():
+        limit_file, use_file, prefix = _CGROUP_FILES[cgroup_version]
+        try:
+            limit, used = (int((folder / name).read_text(encoding="utf-8")) for name in (limit_file, use_file))
+            statistics = dict(
+                line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
+            )
+        except (OSError, ValueError):  # no limit
+            continue
+        cached_files = sum(int(statistics.get(f"{prefix}{name}_file", 0)) for name in ("inactive", "active"))
+        free = min(free, limit - used + cached_files)  # the system drops cached files when memory is needed
+    return free
+
+
+def _cgroup_folders() -> Iterator[tuple[Path, int]]:
+    """Yield the folders of the memory cgroups that this process is in, with the version of the cgroups.
+
+    Within a container, the kernel's file names a folder outside, and the container's own cgroup is the topmost one.
+    """
     try:
-        limit = int((_CGROUP / "memory.max").read_text(encoding="utf-8"))
-        used = int((_CGROUP / "memory.current").read_text(encoding="utf-8"))
-        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):  # no limit
-        return free
-    cached_files = int(statistics.get("inactive_file", 0)) + int(statistics.get("active_file", 0))
-    return min(free, limit - used + cached_files)  # the system drops cached files when memory is needed
+        lines = _CGROUP_FILE.read_text(encoding="utf-8").splitlines()
+    except OSError:  # another system
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top, cgroup_version = (_CGROUP_FOLDER / "memory", 1) if controllers else (_CGROUP_FOLDER, 2)
+            folder = top / path.lstrip("/")
+            yield from ((each, cgroup_version) for each in (folder, *folder.parents) if each.is_relative_to(top))
 
 
 def _free_memory_of_machine() -> int:
@@ -254,161 +272,6 @@ def set_up_jax(devices: int = 1) -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-# Imports in a background thread, while the processor would otherwise wait.
-
-PLOTTING_MODULES = (
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.legend",
-    "matplotlib.ticker",
-)
-TABLE_MODULES = ("pandas",)
-# of the process that draws the pictures of a run, and of a sweep
-RUN_DRAWING_MODULES = (
-    *PLOTTING_MODULES,
-    "fcorun.reports.pictures.run_curves",
-    "fcorun.reports.pictures.coefficients",
-    "fcorun.reports.pictures.layout:draw_nothing",
-)
-SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
-# of this process, in a thread during the first rounds: what completes the record of a run
-RECORD_MODULES = (
-    "fcorun.runs.finish",
-    "fcorun.runs.finish:describe_environment",
-    "pybtex.bibtex.utils",
-    "pybtex.database.input.bibtex",
-)
-
-
-def import_targets(*targets: str) -> None:
-    """Import modules; MODULE:FUNCTION also calls a function, whose result the function keeps in a cache.
-
-    Ends at the first module that is not installed: the code that needs the module reports it.
-    """
-    with suppress(ImportError):
-        for target in targets:
-            name, _, function = target.partition(":")
-            module = import_module(name)
-            if function:
-                getattr(module, function)()
-
-
-def import_in_background(*targets: str) -> None:
-    """Call ``import_targets`` in a thread, so that a later import of the modules returns at once."""
-    threading.Thread(target=import_targets, args=targets, daemon=True).start()
-
-
-# A second process that calls functions while this one computes.
-#
-# Importing matplotlib and drawing hold Python's lock: in a thread they would stop everything else for as long.
-
-T = TypeVar("T")
-_PROGRAM = "from fcorun.system.machine import serve_calls; serve_calls()"
-
-
-class HelperProcess:
-    """A process that calls functions, which return values and do nothing else. A context manager.
-
-    The process imports modules when it starts, and forks for each call, so that calls run at once and share the
-    imports. Signals of the terminal do not reach the forks, which end with this process. What they fail to call, this
-    process calls. So it does if the helper process has not been started.
-    """
-
-    def __init__(self):
-        self.process: subprocess.Popen | None = None
-        self.threads = ThreadPoolExecutor()  # each sends a call, and waits for its value
-
-    def __enter__(self) -> "HelperProcess":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.threads.shutdown()
-        if self.process is not None:
-            self.process.kill()  # it holds nothing that would be lost
-            self.process.wait()
-            self.connection.close()
-
-    def start(self, *modules: str) -> bool:
-        """Start the process, which imports ``modules``, and return whether it has been started.
-
-        MODULE:FUNCTION has the process call a function, too, whose cache the forks share.
-        The process is not started if this one has imported the first module, nor on Windows, which cannot fork.
-        """
-        if self.process is None and modules[0] not in sys.modules and hasattr(socket, "send_fds"):
-            connection, other_end = socket.socketpair()
-            try:
-                with other_end:
-                    self.process = subprocess.Popen(
-                        [sys.executable, "-P", "-c", _PROGRAM, *modules],  # -P: not the current folder on the path
-                        stdin=other_end.fileno(),
-                        stdout=2,  # a function prints to standard error
-                        start_new_session=True,
-                    )
-                self.connection = connection
-            except OSError:
-                connection.close()
-        return self.process is not None
-
-    def submit(self, function: Callable, *arguments: Any, **options: Any) -> Future:
-        """Begin to call a function of fcorun, and return its future value."""
-        return self.threads.submit(self._call, partial(function, *arguments, **options))
-
-    def _call(self, call: Callable[[], Any]) -> Any:
-        if self.process is not None:
-            with suppress(Exception):  # the process has ended, or is sent what has no pickle
-                here, there = socket.socketpair()
-                with here, here.makefile("rwb") as stream:
-                    with there:
-                        socket.send_fds(self.connection, [b"call"], [there.fileno()])
-                    pickle.dump(call, stream)
-                    stream.flush()
-                    has_value, value = pickle.load(stream)
-                    if has_value:
-                        return value
-        return call()
-
-
-def begin_call(
-    helper: HelperProcess | None, function: Callable[..., T], *arguments: Any, **options: Any
-) -> Callable[[], T]:
-    """Begin to call a function in the helper process; return a function that waits for the value.
-
-    Without a helper process, the function that is returned calls.
-    """
-    if helper is None:
-        return partial(function, *arguments, **options)
-    return helper.submit(function, *arguments, **options).result
-
-
-def serve_calls() -> None:
-    """Import modules, then fork for each connection that arrives at standard input, until its end."""
-    warnings.formatwarning = format_warning
-    import_targets(*sys.argv[1:])
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave no exit status
-    with suppress(OSError), socket.socket(fileno=0) as arrivals:
-        while True:
-            message, descriptors, _, _ = socket.recv_fds(arrivals, 16, 1)
-            if not message:
-                break
-            with socket.socket(fileno=descriptors[0]) as connection:
-                if os.fork() == 0:
-                    arrivals.close()
-                    _answer(connection)
-    os._exit(0)
-
-
-def _answer(connection: socket.socket) -> None:
-    """Call the function that arrives at a connection, send its value back, and end this process."""
-    with suppress(BaseException), connection.makefile("rwb") as stream:
-        call = pickle.load(stream)
-        try:
-            answer = pickle.dumps((True, call()))
-        except Exception:  # this function fails again, and with a traceback, in the process that waits for its value
-            answer = pickle.dumps((False, None))
-        stream.write(answer)
-    os._exit(0)
 
 
 # The hosts that compute together: given by the keys ``hosts.*``, or started by Slurm, Open MPI or Kubernetes.
@@ -534,7 +397,10 @@ def _is_indexed_pod() -> bool:
 
 
 def _detect_cluster(options: HostOptions) -> HostOptions:
-    """Return the options with missing ones filled in from the cluster. Raises UserError if one stays unknown."""
+    """Return the options with missing ones filled in from the cluster. Raises UserError if one stays unknown.
+
+    Without ``hosts.gpus``, a process of Slurm or Open MPI has the GPU of its number on its machine.
+    """
     from jax._src.clusters import ClusterEnv  # used by jax.distributed, and not public
 
     try:
@@ -542,7 +408,7 @@ def _detect_cluster(options: HostOptions) -> HostOptions:
             coordinator_address=options.address,
             num_processes=options.count,
             process_id=options.rank,
-            local_device_ids=None,
+            local_device_ids=options.gpus,
             cluster_detection_method=None,
             initialization_timeout=int(options.timeout),
         )
@@ -557,8 +423,9 @@ def _detect_cluster(options: HostOptions) -> HostOptions:
     return replace(options, address=address, count=count, rank=rank, gpus=None if gpus is None else list(gpus))
 
 
-# The hosts of this process: none or one. This is a fact of the process, as JAX's group of processes is, which cannot be
-# left and joined again. An argument would pass through all functions between the command and each collective step.
+# The ``Hosts`` of this process, at most one. This is a fact of the process, as JAX's group of processes is, which
+# cannot be left and joined again. An argument would pass through all functions between the command and each collective
+# step.
 _CURRENT_HOSTS: list["Hosts"] = []
 
 

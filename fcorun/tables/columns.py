@@ -328,13 +328,19 @@ def column_as_text(series: Any) -> np.ndarray:
 
 # The roles of columns (target, client, weight, offset, group, split, fold, feature), and the rows as read by them.
 
-# columns of predictions.csv (fcorun.models.predictions)
-PREDICTION_COLUMNS = (
+# columns of predictions.csv (fcorun.models.predictions) and of the predictions of new rows (fcorun.models.predict)
+_PREDICTION_COLUMNS = (
     *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
-    *("survival", "model", "fold"),
+    *("model", "fold", "scaling", "warnings"),
 )
+_PREDICTION_PREFIXES = ("probability_", "survival_at_")
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
 _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
+
+
+def is_prediction_column(name: str) -> bool:
+    """Return whether predictions have a column of this name, so that no column of the data can keep it there."""
+    return name in _PREDICTION_COLUMNS or name.startswith(_PREDICTION_PREFIXES)
 
 
 @dataclass(frozen=True)
@@ -396,9 +402,14 @@ class ColumnRoles:
                 if name in (self.only or ()):
                     raise UserError(f"data.{option} and data.only both name '{name}': name it in one of them")
         for name in self.keep or ():
-            if name in PREDICTION_COLUMNS or str(name).startswith("probability_"):
-                raise UserError(f"data.keep={name} is the name of a column that predictions.csv has anyway: rename "
+            if is_prediction_column(str(name)):
+                raise UserError(f"data.keep={name} is the name of a column that predictions have anyway: rename "
                                 "yours, or leave it out")  # fmt: skip
+        for name in self.only or ():
+            for option, column in self.metadata.items():
+                if name == column:
+                    raise UserError(f"data.{option}={name} is in data.only too, and is no feature: leave it out of "
+                                    "data.only, or give the table a second column with these values")  # fmt: skip
         for name in self.ignore or ():
             for option, column in self.metadata.items():
                 if name == column:
@@ -451,8 +462,9 @@ class ColumnRoles:
             if column not in frame:
                 suggestion = suggest_columns(column, frame)
                 raise UserError(f"data.{option}={column}: there is no such column in {path}; {suggestion}")
-            if frame[column].isna().any():
-                row = int(frame[column].isna().to_numpy().argmax()) + 1
+            has_gap = is_missing(frame[column])
+            if has_gap.any():
+                row = int(has_gap.argmax()) + 1
                 raise UserError(
                     f"data.{option}={column}: row {row} of {path} has no value there; fill it in or drop it"
                 )

@@ -20,15 +20,15 @@ class Tracker(CheckedObject, ABC):
     """A tracker plug-in: a frozen dataclass with the destination. No part of a run's identity.
 
     Attributes:
-        required_modules: the modules that the tracker imports. Without them the constructor raises UserError, so that a
-            run is refused before it starts.
+        required_modules: the modules that the tracker imports.
         pip_extra: the extra of fcorun that installs the modules.
     """
 
     required_modules: ClassVar[tuple[str, ...]] = ()
     pip_extra: ClassVar[str] = ""
 
-    def __post_init__(self) -> None:
+    def check_modules(self) -> None:
+        """Raise UserError, before a run starts, if one of the modules is not installed."""
         missing = [name for name in self.required_modules if find_spec(name) is None]
         if missing:
             raise UserError(

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 from helpers import fails
 
 from fcorun import Record, compose, run, run_grid
+from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments import evaluation_blocks
-from fcorun.engine.segments.row_fetching import bytes_per_round
+from fcorun.engine.segments.row_fetching import _renumber_whole, bytes_per_round
 from fcorun.engine.segments.run_loop import Segments
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
@@ -89,6 +92,24 @@ def test_seeds_and_rates_of_a_grid_share_fetched_rows():
         records[resident] = run_grid(configs, [f"{resident}{k}" for k in range(3)])
     for one, other in zip(records["true"], records["false"], strict=True):
         assert_equal_records(one, other)
+
+
+def test_whole_data_of_seeds_on_a_tree_are_numbered_as_of_each_seed():
+    """Rows have the axes (seeds, rounds, edge rounds, clients, steps, batch)."""
+    rng = np.random.default_rng(0)
+    schedule: Any = SimpleNamespace(starts=np.array([0, 5, 9]), edge_rounds=2, full_batch_steps=0)
+    cohort = rng.permuted(np.tile(np.arange(3), (2, 4, 1)), axis=-1)[..., :2]
+    whole_rows = 100 + rng.integers(0, 50, (2, 4, 2, 1, 4))
+    rows = schedule.starts[cohort][:, :, None, :, None, None] + rng.integers(0, 4, (2, 4, 2, 2, 3, 3))
+    rows = np.where(rng.uniform(size=rows.shape) < 0.2, -1, rows)
+
+    def renumber(*seed):
+        rounds = Rounds(cohort[seed], rows[seed], *[np.zeros(0)] * 4)
+        return _renumber_whole(schedule, rounds, whole_rows[seed]).rows
+
+    np.testing.assert_array_equal(renumber(), [renumber(0), renumber(1)])
+    offset = rows[0, 1, 0, 1, 2, 0] - schedule.starts[cohort[0, 1, 1]]
+    assert renumber()[0, 1, 0, 1, 2, 0] == (whole_rows[0, 1, 1, 0, offset] if rows[0, 1, 0, 1, 2, 0] >= 0 else -1)
 
 
 def engine_on_disk(*overrides: str):

@@ -70,16 +70,31 @@ def test_numpys_own_error_is_a_sentence(monkeypatch):
         build.load_data(prepare(small("data.seed=79")))
 
 
-def test_pages_of_files_make_room_in_a_container(monkeypatch):
-    contents = {
-        "memory.max": "1000",
-        "memory.current": "900",
-        "memory.stat": "anon 100\nactive_file 300\ninactive_file 200",
-        "meminfo": "MemTotal: 8 kB\nMemAvailable:     4 kB",
-    }
-    monkeypatch.setattr(Path, "read_text", lambda path, *_, **__: contents[path.name])
+@pytest.mark.parametrize(
+    ("own_line", "folder", "names"),
+    [
+        ("0::/", "", ("memory.max", "memory.current", "")),
+        ("0::/slurm/job_7/step_0", "slurm/job_7", ("memory.max", "memory.current", "")),
+        ("4:memory:/slurm/job_7", "memory/slurm/job_7", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")),
+    ],
+)
+def test_free_memory_is_at_most_that_of_a_container_or_a_cluster_job(own_line, folder, names, monkeypatch, tmp_path):
+    """Pages of files make room."""
+    limit_file, use_file, prefix = names
+    (tmp_path / "meminfo").write_text("MemTotal: 8 kB\nMemAvailable:     4 kB")
+    (tmp_path / "cgroup").write_text(f"9:cpu:/elsewhere\n{own_line}\n")
+    limited = tmp_path / "cgroups" / folder
+    limited.mkdir(parents=True)
+    (limited / limit_file).write_text("1000\n")
+    (limited / use_file).write_text("900\n")
+    (limited / "memory.stat").write_text(f"anon 100\n{prefix}active_file 300\n{prefix}inactive_file 200\n")
+    monkeypatch.setattr(machine, "_MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_CGROUP_FILE", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "_CGROUP_FOLDER", tmp_path / "cgroups")
     assert machine.free_host_memory() == 600
-    contents["memory.max"] = "9000"
+    (limited / limit_file).write_text("9000\n")
+    assert machine.free_host_memory() == 4096
+    (limited / limit_file).write_text("max\n")
     assert machine.free_host_memory() == 4096
 
 

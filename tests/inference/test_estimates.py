@@ -185,6 +185,10 @@ def test_features_that_are_combinations_of_others_are_refused():
     with pytest.raises(SingularHessian) as caught:
         solve(sums_of(x=x), Penalty.none(5), np.zeros(5))
     assert caught.value.parameters == [0, 1, 3]
+    one_penalized = Penalty(np.array([0.3, 0, 0, 0, 0]), np.zeros(5))
+    with pytest.raises(SingularHessian) as caught:
+        solve(sums_of(x=x[:, [4, 0, 1, 2, 3]]), one_penalized, np.zeros(5))
+    assert caught.value.parameters == [1, 2, 4]
 
 
 @pytest.mark.slow

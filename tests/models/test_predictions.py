@@ -12,6 +12,7 @@ from fcorun import compose, run
 from fcorun.cli.commands import main
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select
+from fcorun.tables.columns import ColumnRoles
 
 TABLE = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.keep=[record_no]"]
 SOLVED = ["algo=centralized", "precision=float64", *TABLE]
@@ -131,8 +132,11 @@ def test_columns_that_cannot_be_kept():
         run(compose([*SOLVED, "data.keep=[recordno]"]))
     with fails("data.keep and data.only both name 'u'"):
         run(compose([*SOLVED, "data.keep=[u]", "data.only=[u,v]"]))
-    with fails("is the name of a column that predictions.csv has anyway"):
+    with fails("is the name of a column that predictions have anyway"):
         run(compose([*SOLVED, "data.keep=[row]"]))
+    for name in ("warnings", "scaling", "survival_at_5"):
+        with fails(f"data.keep={name} is the name of a column"):
+            ColumnRoles(keep=[name]).check()
 
 
 @pytest.mark.slow

@@ -354,6 +354,15 @@ def test_damaged_files_are_one_sentence(tmp_path, change, reason):
         read_held_out_rows(tmp_path / "a")
 
 
+@pytest.mark.parametrize(("target", "event"), [("5.0", 2), ("-5.0", 1), ("0.0", 1)])
+def test_times_and_events_that_no_prediction_has(target, event, tmp_path):
+    (tmp_path / "predictions.csv").write_text(
+        f"set,client,row,target,event,prediction,model\ntest,a,1,{target},{event},0.5,shared\n", encoding="utf-8"
+    )
+    with fails("predictions.csv is damaged", "neither 0 nor 1, or a time that is not positive"):
+        read_held_out_rows(tmp_path)
+
+
 def test_labels_without_probabilities(tmp_path):
     file = write_record(tmp_path / "a", draw_rows("binary")) / "predictions.csv"
     lines = [line.split(",") for line in file.read_text(encoding="utf-8").splitlines()]

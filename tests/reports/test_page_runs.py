@@ -17,6 +17,16 @@ def described(*records):
     return describe_runs(records, build_table(records))
 
 
+def test_the_size_of_the_data_is_that_of_all_runs():
+    one = fake_record("one")
+    file = one.folder / "summary.json"
+    size = {"data": {"clients": 4, "examples": 20, "features": 3}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | size))
+    assert "on lasso (4 clients, 20 rows for training, 3 features), " in described(one)
+    running = fake_record("two", fake_config(data="other"), status="running")
+    assert "on lasso and other, " in described(one, running)
+
+
 def test_all_clients_are_named_and_baselines_have_no_rounds():
     ten, everyone = (
         fake_record(f"{size}", fake_config(clients_per_round=size), fake_rows(grads=1)) for size in (10, None)

@@ -106,14 +106,14 @@ def test_the_interval_contains_the_area_under_the_curve():
     assert np.isnan(bound_auc((np.ones(3), np.ones(3)), (np.zeros(3), np.zeros(3)))).all()
 
 
-def search_calibration(parts):
+def search_calibration(parts, error=0.0):
     """Return the slope, the intercept and the number of requests of a search over the rows of sites."""
     y, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     search, n_requests = CalibrationSearch(len(y), int(y.sum()), score.sum(), (score**2).sum()), 0
     while not search.done:
         n_requests += 1
         of_sites = [sum_calibration(y, score, search.point, 0) for y, score in parts]
-        search.advance(np.sum(of_sites, axis=0), 0.0)
+        search.advance(np.sum(of_sites, axis=0), error)
     return *search.scores.values(), n_requests
 
 
@@ -137,6 +137,16 @@ def test_a_calibration_from_sums_is_that_of_the_pooled_rows():
     assert np.isnan(search_calibration([((score < 0).astype(int), score)])[0])
     assert np.isnan(search_calibration([((score < 0).astype(int), 0 * score)])[0])
     assert np.isnan(search_calibration([(np.ones(20, int), score)])[:2]).all()
+
+
+def test_classes_that_touch_at_one_score_have_no_slope():
+    """The slope then has no bound, and its sums are not mistaken for converged ones in the rounding of secure sums."""
+    score = np.concatenate([np.linspace(-2, 0, 40), np.zeros(2), np.linspace(0.1, 2, 20)])
+    y = np.concatenate([np.zeros(40, int), np.ones(22, int)])
+    slope, _ = fit_calibration(y, score, Groups(np.zeros(len(y), int), 1))
+    assert np.isnan(slope[0])
+    for error in (0.0, 1e-8, 1e-7, 1e-6):
+        assert np.isnan(search_calibration([(y, score)], error)[0])
 
 
 def test_no_sum_of_a_calibration_is_one_over_few_rows():

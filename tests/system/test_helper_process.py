@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from fcorun.system.machine import HelperProcess
+from fcorun.system.helper_process import HelperProcess
 
 MODULE = "antigravity_"  # a module that nobody has imported, nor can be: the process calls nevertheless
 

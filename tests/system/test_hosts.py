@@ -58,6 +58,7 @@ def test_tasks_of_slurm_are_detected(cluster):
     port = 65535 - 2**12 + 1 + 7  # JAX's choice for the leader
     assert resolve_hosts({}) == HostOptions(f"node07:{port}", 3, 2, gpus=[1])
     assert resolve_hosts({"address": "elsewhere:99"}) == HostOptions("elsewhere:99", 3, 2, gpus=[1])
+    assert resolve_hosts({"gpus": [0, 3]}) == HostOptions(f"node07:{port}", 3, 2, gpus=[0, 3])
     assert resolve_hosts({"count": 1}) is None
     with fails("fcorun select", "one host", "hosts.count=1"):
         require_single_host("fcorun select", {})

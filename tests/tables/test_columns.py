@@ -24,6 +24,8 @@ def test_columns_are_ignored_or_selected(tmp_path):
         load_patients(path, only=["cost", "age"])
     with fails("no feature columns"):
         load_patients(path, only=[])
+    with fails("data.weight=bmi is in data.only too, and is no feature"):
+        load_patients(path, only=["age", "bmi"], weight="bmi")
     np.savez(tmp_path / "t.npz", X=np.eye(6), y=np.arange(6))
     for option, value in {"ignore": ["a"], "only": ["a"], "missing": "mean", "encoding": "DIR"}.items():
         with fails(f"data.{option}=", "named columns", f"leave data.{option} out"):

@@ -70,14 +70,17 @@ def fetch_rows(
 
 
 def _renumber_whole(schedule: Schedule, rounds: Rounds, whole_rows: np.ndarray) -> Rounds:
-    """Return the rounds with the new numbers of all rows of each client, (T, S, 1, L), and of its minibatches."""
+    """Return the rounds with the new numbers of all rows of each client, (..., T, S, 1, L), and of its minibatches.
+
+    Seeds that are drawn together have a leading axis.
+    """
     whole_rows = whole_rows[..., 0, :]
     rounds = rounds._replace(whole_rows=whole_rows)
     if schedule.full_batch_steps:
         return rounds
     starts, rows = schedule.starts[rounds.cohort], rounds.rows
-    if schedule.edge_rounds:  # rows (T, R, S, K, B)
-        starts, whole_rows = starts[:, None], whole_rows[:, None]
+    if schedule.edge_rounds:  # rows (..., T, R, S, K, B)
+        starts, whole_rows = starts[..., None, :], whole_rows[..., None, :, :]
     index = np.maximum(rows - starts[..., None, None], 0)
     index = index.reshape(*index.shape[:-2], 1, -1)
     renumbered = np.take_along_axis(whole_rows[..., None, :], index, axis=-1).reshape(rows.shape)

@@ -78,8 +78,9 @@ class HeldOutRows:
 def read_held_out_rows(folder: Path, task: str = "") -> list[HeldOutRows]:
     """Return the held-out rows of each model of a record or selection, in the order of the file.
 
-    These are the test rows if the file has any, else the validation rows; of a selection, those out of fold. Of columns
-    without probabilities, ``task`` says whether they are numbers. Raises UserError.
+    These are the test rows if the file has any, else the validation rows; of a selection, those out of fold. Without
+    probabilities, ``task`` decides whether targets are numbers or labels; if it is "", they are numbers where all are.
+    Raises UserError.
     """
     columns = _read_columns(folder)
     sets = set(columns["set"])
@@ -148,8 +149,10 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
     if len(keys) < len(rows):
         raise ValueError("a row has two predictions of one model")
     if "event" in columns:
-        is_event = np.array([int(text) for text in columns["event"]]) == 1
-        times = _numbers(columns["target"])
+        event, times = _whole_numbers(columns["event"]), _numbers(columns["target"])
+        if not (np.isin(event, (0, 1)).all() and (times > 0).all()):
+            raise ValueError("an event that is neither 0 nor 1, or a time that is not positive")
+        is_event = event == 1
         return replace(
             rows, task="survival", target=np.where(is_event, times, -times), prediction=_numbers(columns["prediction"])
         )

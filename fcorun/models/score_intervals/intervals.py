@@ -29,7 +29,7 @@ def compute_intervals(folder: Path, options: ScoreOptions, by_client: bool = Tru
     Without ``by_client`` the scores are those of all rows alone.
     """
     record = read_scored_record(folder)
-    models = [_drop_undefined(rows, record) for rows in read_held_out_rows(folder, record.task)]
+    models = _read_scored_rows(record)
     resample = _resolve_resample(models[0], record, options)
     findings = Findings(resample)
     findings.add(record.find_warning(models[0].split))
@@ -51,7 +51,7 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
     Both have the same samples. Each model of the first record is compared with each of the second. Raises UserError.
     """
     records = [read_scored_record(folder) for folder in folders]
-    first, second = (read_held_out_rows(record.folder, record.task) for record in records)
+    first, second = (_read_scored_rows(record) for record in records)
     resample, findings = "", Findings("")
     rows: list[IntervalRow] = []
     pair: list[HeldOutRows] = []
@@ -101,12 +101,14 @@ def _resolve_resample(rows: HeldOutRows, record: ScoredRecord, options: ScoreOpt
     return resample
 
 
-def _drop_undefined(rows: HeldOutRows, record: ScoredRecord) -> HeldOutRows:
-    """Return the rows. Raises UserError if the record's objective defines no scores of its predictions."""
-    if rows.task == "regression" and record.score_names is not None and "rmse" not in record.score_names:
+def _read_scored_rows(record: ScoredRecord) -> list[HeldOutRows]:
+    """Return the held-out rows of each model. Raises UserError if the record's objective defines no scores of them."""
+    models = read_held_out_rows(record.folder, record.task)
+    is_regression = any(rows.task == "regression" for rows in models)
+    if is_regression and record.score_names is not None and "rmse" not in record.score_names:
         raise UserError(f"the predictions of {record.folder} are no expected values, so that scores.csv has their loss "
                         "alone, which predictions.csv does not have: no interval is computed")  # fmt: skip
-    return rows
+    return models
 
 
 def _title(rows: HeldOutRows, resample: str, options: ScoreOptions, seed: int) -> str:

@@ -68,15 +68,13 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
 
 
 def _describe_size(records: Sequence[Record]) -> str:
-    """Return the size of the data if all runs are on data of one size, else ""."""
+    """Return the size of the data if all runs have ended on data of one size, else ""."""
     sizes = set()
     for record in records:
-        if data := read_summary(record.folder).get("data"):
-            sizes.add((data.get("clients"), data.get("examples"), data.get("features")))
-    if len(sizes) != 1:
-        return ""
-    (size,) = sizes
-    if None in size:
+        data = read_summary(record.folder).get("data") or {}
+        sizes.add((data.get("clients"), data.get("examples"), data.get("features")))
+    size = sizes.pop()
+    if sizes or None in size:
         return ""
     return " ({:,} clients, {:,} rows for training, {:,} features)".format(*size)
 
@@ -120,7 +118,7 @@ def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
 
 
 def result_table(record: Record, runs: RunTable) -> str:
-    """Return a row for each metric of a single run: its last value, its best value, and the mean of the tail.
+    """Return the table of a single run's metrics: the last value, the best value, and the mean of the tail.
 
     The tail of a baseline and of a run that stopped at a target is the last value.
     """
@@ -140,7 +138,7 @@ def result_table(record: Record, runs: RunTable) -> str:
 
 
 def run_facts(runs: RunTable) -> str:
-    """Return the settings and the costs of a single run."""
+    """Return the table of the settings and the costs of a single run."""
     (row,) = runs.to_dicts()
     row["status"] = describe_end(row)
     rounds = "rounds" if "rounds" in runs.frame else "rounds_done"
@@ -149,7 +147,7 @@ def run_facts(runs: RunTable) -> str:
 
 
 def runs_table(runs: RunTable, metric: str) -> str:
-    """Return a row for each run: its keys, status, tail averages and costs, with marks at the runs of best points."""
+    """Return the table of the runs: keys, status, tail averages and costs, with marks at the runs of best points."""
     best = runs.best_points(metric)
     marks = {run: "=" for tied in best["tied"] for rows in tied for run in rows}
     marks |= {run: "*" for rows in best["rows"] for run in rows}
@@ -167,7 +165,8 @@ def runs_table(runs: RunTable, metric: str) -> str:
         cells += [float(values[run]) for values in tail_values]
         cells += [row[name] for name in (*costs, "folder", "reason")]
         lines.append(f'<tr data-run="{run}">{"".join(map(table_cell, cells))}</tr>')
-    keys = ["best", *settings, *metrics, *costs, "folder", "reason"]
+    metric_keys = [f"metric.{name}" if name in settings else name for name in metrics]
+    keys = ["best", *settings, *metric_keys, *costs, "folder", "reason"]
     metric_headers = [" ".join(metric_header(runs, name).split()) for name in metrics]
     headers = ["best", *settings, *metric_headers, *costs, "folder", "reason"]
     caption = best_marks_caption(runs, metric, metrics, has_ties="=" in marks.values()) + "."

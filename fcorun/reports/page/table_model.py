@@ -100,7 +100,8 @@ class TableModel:
     @property
     def ratio_name(self) -> str:
         """The name of exp(coefficient), or "" of a model whose coefficients are differences."""
-        return _RATIOS.get(str(self.config.get("objective.class")).rpartition(".")[2], "")
+        package, _, name = str(self.config.get("objective.class")).rpartition(".")
+        return _RATIOS.get(name, "") if package.startswith("fcorun.objectives.") else ""
 
     @cached_property
     def coefficients(self) -> list[dict[str, Any]]:
@@ -186,4 +187,8 @@ def format_share(part: float, whole: float) -> str:
     if not whole:
         return ""
     percent = 100 * part / whole
-    return f"{percent:.0f} %" if percent >= 10 or not percent else f"{percent:.1f} %"
+    if part in (0, whole):
+        return f"{percent:.0f} %"
+    if percent < 0.1 or percent > 99.9:
+        return "< 0.1 %" if percent < 0.1 else "> 99.9 %"
+    return f"{percent:.0f} %" if 9.95 <= percent <= 99.5 else f"{percent:.1f} %"

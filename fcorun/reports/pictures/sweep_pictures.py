@@ -12,7 +12,7 @@ from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.style import style_context
 from fcorun.reports.run_table import RunTable, column_values
 from fcorun.system.files import write_atomically
-from fcorun.system.machine import HelperProcess, begin_call
+from fcorun.system.helper_process import HelperProcess, begin_call
 
 PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
     "rates": rates.draw,

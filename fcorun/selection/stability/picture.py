@@ -53,12 +53,17 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
 
 
 def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
-    """Draw the share of the halves that choose each feature; the most frequent have names, stable ones a thick line."""
+    """Draw the share of the halves that choose each feature; the most frequent have names, stable ones a thick line.
+
+    Features without a name are grey.
+    """
     scores, options, values = result.scores, result.options, result.path.values
     named = _most_frequent(result)
     unnamed = np.setdiff1d(np.flatnonzero(scores.frequency.max(axis=0) > 0), named)
-    if len(unnamed):
-        ax.plot(values, scores.frequency[:, unnamed], color="0.7", linewidth=pt(0.4), rasterized=len(unnamed) > 500)
+    for is_stable, color, width in ((False, "0.7", 0.4), (True, "0.5", 1.8)):
+        curves = scores.frequency[:, unnamed[scores.stable[unnamed] == is_stable]]
+        if curves.size:
+            ax.plot(values, curves, color=color, linewidth=pt(width), rasterized=curves.shape[1] > 500)
     for i, j in enumerate(named):
         width = pt(1.8 if scores.stable[j] else 0.8)
         ax.plot(values, scores.frequency[:, j], **curve_style(i).line_kwargs, linewidth=width)
