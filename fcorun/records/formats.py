@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from fcorun.errors import UserError
 from fcorun.metrics import INTEGER_COUNTERS
 from fcorun.system.files import read_regular_file
 
@@ -53,17 +54,27 @@ def columns_csv(columns: Mapping[str, Sequence]) -> str:
 
 
 def read_rows(folder: Path) -> list[dict[str, float]]:
-    """Read the rows of a folder's metrics.csv, with counts as integers; none without a readable file."""
+    """Read the rows of a folder's metrics.csv, with counts as integers; none without the file.
+
+    Raises UserError for a file that cannot be read.
+    """
+    path = folder / "metrics.csv"
     try:
-        names, *lines = csv.reader(io.StringIO(read_text(folder / "metrics.csv"), newline=""))
+        lines = csv.reader(io.StringIO(read_text(path), newline=""))
+        names = next(lines, [])  # none in a run that was not finite at its start
         types = [int if name in INTEGER_COUNTERS else float for name in names]
         return [_parse_row(names, types, line) for line in lines]
-    except (OSError, ValueError, csv.Error):
+    except FileNotFoundError:
         return []
+    except (OSError, ValueError, csv.Error) as error:
+        advice = "run it again with force=true, or leave the record out"
+        raise UserError(f"{path} cannot be read ({error}): {advice}") from error
 
 
 def _parse_row(names: list[str], types: list[type], line: list[str]) -> dict[str, float]:
     """Return the numbers of a line of metrics.csv by name. Raises ValueError."""
+    if len(line) != len(names):
+        raise ValueError(f"a line has {len(line)} values for {len(names)} columns")
     values = zip(names, types, line, strict=True)
     return {name: number_type(text) for name, number_type, text in values}
 

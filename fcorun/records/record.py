@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from fcorun.errors import UserError, describe_error
-from fcorun.metrics import INTEGER_COUNTERS
 from fcorun.records import formats
 from fcorun.system.files import append_line, remove_path, write_atomically
 
@@ -191,7 +190,7 @@ class Record:
 
     @property
     def rows(self) -> list[dict[str, float]]:
-        """The rows of metrics.csv as plain values; none without the file."""
+        """The rows of metrics.csv as plain values; none without the file. Raises UserError for a damaged one."""
         return formats.read_rows(self.folder)
 
     @cached_property
@@ -199,12 +198,7 @@ class Record:
         """The evaluations, one a row: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
-        content = formats.read_text(self.folder / "metrics.csv")
-        if not content.strip():  # a run that was not finite at its start
-            return pd.DataFrame()
-        text = pd.read_csv(io.StringIO(content), dtype=str)
-        # Python's float() is exact in any version of pandas
-        return text.astype({name: int if name in INTEGER_COUNTERS else float for name in text})
+        return pd.DataFrame(self.rows)
 
     @cached_property
     def scores(self) -> "pd.DataFrame":

@@ -286,10 +286,13 @@ def test_archives_that_hold_no_arrays_are_refused():
         formats.arrays_from_bytes(file.getvalue())
 
 
-def test_damaged_metrics_and_checkpoints_are_none(tmp_path):
+def test_damaged_metrics_are_refused_and_damaged_checkpoints_are_none(tmp_path):
     for text in ("round,objective\n1,2\n2,\n", "round,objective\n1\n", "round\none\n"):
         (tmp_path / "metrics.csv").write_text(text)
-        assert formats.read_rows(tmp_path) == []
+        with fails("metrics.csv cannot be read", "force=true"):
+            formats.read_rows(tmp_path)
+    (tmp_path / "metrics.csv").write_text("")
+    assert formats.read_rows(tmp_path) == []
     for about in (b"[]", b"{}"):
         content = formats.npz_bytes({"about": np.frombuffer(about, np.uint8)})
         (tmp_path / "checkpoint.npz").write_bytes(content)
