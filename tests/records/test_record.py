@@ -11,7 +11,7 @@ from pathlib import Path
 import filelock
 import numpy as np
 import pytest
-from helpers import FILES, Count, flat, identity, not_none, small
+from helpers import FILES, Count, fails, flat, identity, not_none, small
 
 from fcorun import Record, UserError, Watcher, load_records, run
 from fcorun.experiment.build import load_data
