@@ -21,6 +21,8 @@ _MARKERS = "os^DvPX<"
 _TITLE_LINE, _LETTERS_PER_INCH = 0.13, 16.5  # on paper: inches of a line of a title, letters an inch
 
 FORMATS = ("png", "pdf", "svg")
+_PAD = 0.03  # inches around the content of a picture, on paper
+_MARGIN = 0.5  # inches in which labels that stick out are drawn
 
 _LABELS = {
     "rounds": "communication round",
@@ -145,8 +147,9 @@ def count_panel_columns(count: int) -> int:
 def add_legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
     """Add a legend above the figure, which grows by its height, in as many columns as fit, at most three."""
     spacing = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
+    position = {"loc": "upper center", "bbox_to_anchor": (0, 0, 1, 1), "bbox_transform": figure.transFigure}
     for n_columns in (3, 2, 1):
-        legend = figure.legend(handles, texts, loc="upper center", ncols=n_columns, frameon=False, **spacing)
+        legend = figure.legend(handles, texts, ncols=n_columns, frameon=False, **position, **spacing)
         box = legend.get_window_extent(figure.canvas.get_renderer())
         if n_columns == 1 or box.width < figure.bbox.width:
             break
@@ -167,15 +170,45 @@ def render_figure(figure: Any, format: str = "png") -> bytes:
     """
     from matplotlib.transforms import Bbox
 
-    content = figure.get_tightbbox()
-    width, _ = figure.get_size_inches()  # bbox_inches="tight" would draw twice
-    pad = pt(0.03)
+    if format == "png" and (content := _render_png(figure)):
+        return content
+    content = figure.get_tightbbox()  # lays the figure out, as drawing does again
+    width, _ = figure.get_size_inches()
+    pad = pt(_PAD)
     left, right = min(0.0, content.x0 - pad), max(width, content.x1 + pad)
     box = Bbox.from_extents(left, content.y0 - pad, right, content.y1 + pad)
     buffer = io.BytesIO()
-    options = {"pil_kwargs": {"compress_level": 1}} if format == "png" else {}  # files are a fifth larger, made sooner
-    figure.savefig(buffer, format=format, bbox_inches=box, **options)
+    figure.savefig(buffer, format=format, bbox_inches=box)
     return buffer.getvalue()
+
+
+def _render_png(figure: Any) -> bytes:
+    """Return a figure as a PNG file, drawn once, with margins that are cut off; empty if the content fills a margin."""
+    import numpy as np
+    from matplotlib import rcParams
+    from matplotlib.image import imsave
+    from matplotlib.transforms import Bbox
+
+    dpi = figure.dpi if rcParams["savefig.dpi"] == "figure" else rcParams["savefig.dpi"]
+    width, height = (math.floor(inches * dpi) for inches in figure.get_size_inches())
+    margin = math.ceil(_MARGIN * dpi)
+    size = height + 2 * margin, width + 2 * margin
+    # half a pixel more than the size, so that no rounding changes it
+    box = Bbox.from_bounds(-margin / dpi, -margin / dpi, (size[1] + 0.5) / dpi, (size[0] + 0.5) / dpi)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="rgba", dpi=dpi, bbox_inches=box)
+    pixels = np.frombuffer(buffer.getvalue(), np.uint32).reshape(size)
+    is_drawn = pixels != pixels[0, 0]
+    rows, columns = np.flatnonzero(is_drawn.any(axis=1)), np.flatnonzero(is_drawn.any(axis=0))
+    pad = math.ceil(pt(_PAD) * dpi)
+    if not len(rows) or rows[0] < pad or rows[-1] >= size[0] - pad or columns[0] < pad or columns[-1] >= size[1] - pad:
+        return b""
+    left, right = min(margin, columns[0] - pad), max(margin + width, columns[-1] + 1 + pad)
+    cropped = pixels[rows[0] - pad : rows[-1] + 1 + pad, left:right]
+    content = io.BytesIO()
+    image = np.ascontiguousarray(cropped).view(np.uint8).reshape(*cropped.shape, 4)
+    imsave(content, image, format="png", dpi=dpi, pil_kwargs={"compress_level": 1})  # a fifth larger, made sooner
+    return content.getvalue()
 
 
 def draw_nothing() -> None:
