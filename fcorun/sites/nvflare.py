@@ -28,6 +28,7 @@ from fcorun.sites.journal import JournaledConnections
 from fcorun.sites.kits import OUTCOME_FILE, RESULT_FOLDER
 from fcorun.sites.messages import Message, SiteLost
 from fcorun.system.files import write_atomically
+from fcorun.system.helper_process import TABLE_MODULES, import_in_background
 
 _SERVER = "server"  # the name of the server in calls
 _MAX_INLINE_BYTES = 2**20  # longer messages travel as arrays, which NVFLARE sends in pieces
@@ -59,6 +60,11 @@ class CollabSite:
     def open_log(self, name: str, root: Path) -> AuditLog | None:
         """Return the log of everything that the site sends, also before the site can be opened; None: no log."""
         return None
+
+    @collab.init
+    def begin(self) -> None:
+        """Import what reads tables, while the server prepares the first request."""
+        import_in_background(*TABLE_MODULES)
 
     @collab.publish
     def answer(self, request: bytes | np.ndarray) -> bytes | np.ndarray:

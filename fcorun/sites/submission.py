@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from fcorun.sites.nvflare import CollabServer, CollabSite
 
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
-_TASK_SECONDS = 1.0  # between a site's questions for its tasks, which are two: to be known, and to begin
+_TASK_SECONDS = 0.5  # between a site's questions for its tasks, which are two: to be known, and to begin
 _LOGIN_SECONDS, _POLL_SECONDS = 20.0, 0.5
+_CONNECT_SECONDS = 5.0  # for sites that start together with the server, before the user is told
 
 
 class _AnswerMissing(SiteLost):
@@ -142,7 +143,7 @@ def submit_job(
     while jobs < max_jobs and (away_since is None or time.monotonic() - away_since < wait_seconds):
         try:
             with _session(kit, user) as session:
-                _check_connected(session, sites)
+                _wait_for_sites(session, sites)
                 _abort_jobs(session, job.name)
                 job_id = session.submit_job(str(job))
                 jobs += 1
@@ -206,12 +207,18 @@ def _abort_jobs(session: "Session", name: str) -> None:
                 session.abort_job(str(meta["job_id"]))
 
 
-def _check_connected(session: "Session", sites: Sequence[str]) -> None:
-    """Raise SiteLost if a site is not connected to the server: its job would wait without a word."""
-    connected = {client.name for client in session.get_system_info().client_info}
-    away = [site for site in sites if site not in connected]
-    if away:
-        raise SiteLost("not connected to the server: " + ", ".join(f"'{site}'" for site in away))
+def _wait_for_sites(session: "Session", sites: Sequence[str]) -> None:
+    """Wait for sites to connect to the server: a job without them would wait without a word.
+
+    Raises SiteLost if one is still away after ``_CONNECT_SECONDS``.
+    """
+    away = list(sites)
+    for _ in poll(_CONNECT_SECONDS, 0.2, 0.2):
+        connected = {client.name for client in session.get_system_info().client_info}
+        away = [site for site in sites if site not in connected]
+        if not away:
+            return
+    raise SiteLost("not connected to the server: " + ", ".join(f"'{site}'" for site in away))
 
 
 def _statuses(session: "Session", job_id: str, wait_seconds: float) -> Iterator[str]:

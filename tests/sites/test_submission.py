@@ -81,6 +81,7 @@ def submit(tmp_path, monkeypatch):
 
         monkeypatch.setattr(submission, "_session", session)
         monkeypatch.setattr(submission, "_POLL_SECONDS", 0.0)
+        monkeypatch.setattr(submission, "_CONNECT_SECONDS", 0.0)
         told = []
         try:
             result = submission.submit_job(
