@@ -41,6 +41,8 @@ class CheckResult:
     """The result of a check on one subject.
 
     Attributes:
+        name: the name of the check.
+        status: whether the law holds; "not applicable" to the subject.
         message: the violation, the reason why the check does not apply, or a remark on a law that holds.
     """
 
@@ -105,11 +107,13 @@ def require_finite(name: str, actual: Any) -> None:
         raise Violation(f"{name} should be finite and is {np.asarray(actual)[tuple(entries[0])]}")
 
 
-def _report_largest_excess(name: str, law: str, excess: np.ndarray, actual: np.ndarray, expected: np.ndarray) -> None:
+def _report_largest_excess(
+    name: str, relation: str, excess: np.ndarray, actual: np.ndarray, expected: np.ndarray
+) -> None:
     """Raise Violation with the entry of the largest excess, if any excess is above 0 or NaN."""
     excess = np.where(np.isnan(excess), np.inf, excess)
     if not excess.size or excess.max() <= 0:
         return
     index = np.unravel_index(excess.argmax(), excess.shape)
     entry = f" at entry {', '.join(str(int(i)) for i in index)}" if index else ""
-    raise Violation(f"{name} {law} {expected[index]:.8g} and is {actual[index]:.8g}{entry}")
+    raise Violation(f"{name} {relation} {float(expected[index]):.12g} and is {float(actual[index]):.12g}{entry}")

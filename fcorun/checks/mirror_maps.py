@@ -21,7 +21,7 @@ SIZE = 10  # of the parameters of the laws
 
 @dataclass
 class PairCase:
-    """A mirror map with a supported regularizer."""
+    """A mirror map with a supported regularizer, whose strength becomes 0.6."""
 
     mirror: MirrorMap
     reg: Regularizer
@@ -79,7 +79,7 @@ def check_retrieve_without_psi(mirror: MirrorMap) -> None:
 
 
 def check_retrieve_minimizes(case: PairCase) -> None:
-    """Require w = retrieve(z, t, psi) in both domains, with z - to_dual(w) t times a subgradient of psi at w."""
+    """Require w = retrieve(z, t, psi) in the domains of h and psi, with z - to_dual(w) t times a subgradient of psi."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     rng = np.random.default_rng(3)
     z = jax.vmap(mirror.to_dual)(domain_points(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
@@ -89,24 +89,27 @@ def check_retrieve_minimizes(case: PairCase) -> None:
     w = retrieve(z, t)
     require(w.shape == z.shape, f"retrieve(z, t, psi) should have the shape of z, {z.shape[1:]}, and has {w.shape[1:]}")
     require_finite("psi(retrieve(z, t, psi))", value(w))
-    residual = (z - jax.vmap(mirror.to_dual)(w)) / t.reshape(-1, *[1] * len(shape))
-    prox = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(w + residual)  # w, if residual is a subgradient
+    subgradient = (z - jax.vmap(mirror.to_dual)(w)) / t.reshape(-1, *[1] * len(shape))
+    prox = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(w + subgradient)  # w, if it is a subgradient
     require_close("prox(w + (z - to_dual(w)) / t, 1), with w = retrieve(z, t, psi),", prox, w, rtol=1e-8,
-          atol=1e-8 * float(1 + jnp.abs(residual).max()))  # fmt: skip
-    if reg.convex is False:  # psi has no subgradients; a grid checks its prox
+          atol=1e-8 * float(1 + jnp.abs(subgradient).max()))  # fmt: skip
+    if reg.convex is False:  # psi has no subgradients; the checks of regularizers compare its prox with a grid
         return
-    members = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
+    feasible_points = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
     is_defined_everywhere = bool(jnp.isfinite(mirror.to_dual(-jnp.ones(SIZE))).all())
     if is_defined_everywhere and not isinstance(reg, Constraint):
-        members += [jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1))]
-    for u in members:
-        slope = (residual * (u - w)).reshape(8, -1).sum(1)
+        feasible_points += [
+            jnp.zeros_like(w),
+            *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1)),
+        ]
+    for u in feasible_points:
+        slope = (subgradient * (u - w)).reshape(8, -1).sum(1)
         require_at_least("psi(u), with (z - to_dual(w)) / t as a subgradient at w = retrieve(z, t, psi),", value(u),
                  value(w) + slope, 1e-9)  # fmt: skip
 
 
 def check_traced_numbers(case: PairCase) -> None:
-    """Require retrieve(0, 0) in both domains, and one float32 program for runs that differ in numbers."""
+    """Require retrieve(0, 0) in the domains of h and psi, and one float32 program for runs that differ in numbers."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), jnp.float32).at[0].set(0)
     stacked = jax.tree.map(lambda *v: jnp.asarray(v, jnp.float32), *[(numeric_fields(mirror), numeric_fields(reg))] * 2)

@@ -15,19 +15,19 @@ _ROUNDING = 1e-3  # of a sum over n rows, relative to n
 _OF_PERSONAL = f"{PERSONAL}_"  # begins the names of sums of the clients' personal models
 
 
-def key_of_set(split: str, model: str) -> str:
+def set_prefix(split: str, model: str) -> str:
     """Return the text that begins the names of the sums of a model over the rows of a split.
 
-    >>> key_of_set("train", SHARED), key_of_set("train", PERSONAL)
+    >>> set_prefix("train", SHARED), set_prefix("train", PERSONAL)
     ('train', 'personal_train')
     """
     return split if model == SHARED else _OF_PERSONAL + split
 
 
-def split_key(key: str) -> tuple[str, str, str]:
-    """Return the split, the model and the name of a sum whose name begins with ``key_of_set``.
+def parse_sum_name(key: str) -> tuple[str, str, str]:
+    """Return the split, the model and the name of a sum whose name begins with ``set_prefix``.
 
-    >>> split_key("personal_train_loss")
+    >>> parse_sum_name("personal_train_loss")
     ('train', 'personal', 'loss')
     """
     model = PERSONAL if key.startswith(_OF_PERSONAL) else SHARED
@@ -40,7 +40,7 @@ class ExpectedSum:
     """The form of a sum over rows.
 
     Attributes:
-        shape: the shape.
+        shape: the shape of the sum's array.
         is_count: whether the sum counts rows.
         least, most: the bounds on what a row adds to each entry.
     """
@@ -63,9 +63,10 @@ _COUNT = ExpectedSum(is_count=True, least=0.0, most=1.0)
 _NUMBER, _NONNEGATIVE, _SHARE = ExpectedSum(), ExpectedSum(least=0.0), ExpectedSum(least=0.0, most=1.0)
 
 
-def expected_sums(objective: Objective, task: str, n_classes: int, *, masked: bool) -> dict[str, ExpectedSum]:
+def expected_sums(objective: Objective, task: str, n_classes: int, *, secure: bool) -> dict[str, ExpectedSum]:
     """Return the forms of the sums that an answer has for a split, by name."""
-    bins = (2, N_BINS) if masked else (N_BINS,)  # masked: rows at the lowest and at the highest bin they may be in
+    # In secure sums the site spreads its merged cells itself, to the lowest and the highest bins; else the server does.
+    bins = (2, N_BINS) if secure else (N_BINS,)
     sums = {"n": ExpectedSum(is_count=True, least=1.0, most=1.0)}
     for name in score_names(objective, n_classes if n_classes > 2 else 1):
         least, most = score_range(objective, name)
@@ -93,7 +94,7 @@ def check_sums(
     site: str, key: str, sums: dict[str, np.ndarray], expected: dict[str, ExpectedSum], *, n_rows: int, error: float
 ) -> None:
     """Raise UserError, which names the site, for sums that ``n_rows`` rows of a set cannot have."""
-    split, _, _ = split_key(key)
+    split = key.removeprefix(_OF_PERSONAL)
     if set(sums) != set(expected):
         raise UserError(f"site '{site}' sent other sums of scores of its {split} rows than the plan has: use the same "
                         "version of fcorun at the server and at all sites")  # fmt: skip
@@ -121,10 +122,11 @@ def check_sums(
                         "the log of that site")  # fmt: skip
 
 
-def check_calibration(sums: np.ndarray, n_rows: int, error: float) -> bool:
-    """Return whether sums of a calibration can be those of ``n_rows`` rows; nan stands for withheld sums.
+def calibration_sums_fit(sums: np.ndarray, n_rows: int, error: float) -> bool:
+    """Return whether sums of a calibration can be those of ``n_rows`` rows.
 
-    The sums are those of ``sum_calibration``, (2, 6), or, for a regression, of squares, products and squares, (3,).
+    The sums are those of ``sum_calibration``, (2, 6), where nan stands for withheld sums, or, for a regression, the
+    sums of x^2, x y and y^2 of targets x and predictions y, (3,), without nan.
     """
     slack = error + _ROUNDING * n_rows
     if sums.ndim == 1:
@@ -133,8 +135,8 @@ def check_calibration(sums: np.ndarray, n_rows: int, error: float) -> bool:
     for of_model in sums:
         if np.isnan(of_model).all():
             continue
-        loss, slope, _, curvature, _, last = of_model.tolist()
-        fits = np.isfinite(of_model).all() and min(loss, curvature, last) >= -slack
-        if not (fits and abs(slope) <= n_rows + slack and curvature <= n_rows / 4 + slack):
+        loss, gradient_a, _, curvature_aa, _, curvature_bb = of_model.tolist()
+        fits = np.isfinite(of_model).all() and min(loss, curvature_aa, curvature_bb) >= -slack
+        if not (fits and abs(gradient_a) <= n_rows + slack and curvature_aa <= n_rows / 4 + slack):
             return False
     return True

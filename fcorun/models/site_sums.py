@@ -13,11 +13,11 @@ from fcorun.models.auc_interval import N_BINS, spread_cells
 from fcorun.models.score_functions import Arrays
 from fcorun.models.site_sum_checks import (
     BINS,
-    check_calibration,
+    calibration_sums_fit,
     check_sums,
     expected_sums,
-    key_of_set,
-    split_key,
+    parse_sum_name,
+    set_prefix,
 )
 from fcorun.objectives.base import Objective
 from fcorun.records.record import SHARED
@@ -52,7 +52,7 @@ class ScoredSet:
     @property
     def key(self) -> str:
         """The name of the set in a message."""
-        return key_of_set(self.split, self.model)
+        return set_prefix(self.split, self.model)
 
     def mean(self, name: str) -> float:
         """Return a sum divided by the number of rows."""
@@ -110,11 +110,11 @@ def collect_sums(
     answers = rows.request_present("scores", 0, of=_with_last_model(rows), arrays=dict(solution), **about)
     if rows.away is not None:
         rows.absences.note("scores", 0, rows.sites, tuple(answers))
-    expected = expected_sums(objective, data.task, len(data.classes), masked=rows.sum_name is not None)
+    expected = expected_sums(objective, data.task, len(data.classes), secure=rows.sum_name is not None)
     sums_of = {site: _by_set(site, answers[site].arrays, models) for site in sorted(answers)}
     sets = []
     for split, model in product(data.splits, models):
-        key, parts = key_of_set(split, model), {}
+        key, parts = set_prefix(split, model), {}
         for site, n_rows in _count_rows(data, split, model).items():
             if n_rows and site in sums_of:
                 parts[site] = sums_of[site].get(key, {})
@@ -150,10 +150,10 @@ def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) 
     """Return the sums of a site by the keys of the sets. Raises UserError, which names the site, for other names."""
     sums: dict[str, Sums] = {}
     for key, values in arrays.items():
-        split, model, name = split_key(key)
+        split, model, name = parse_sum_name(key)
         if split not in _SPLITS or model not in models:
             raise UserError(f"site '{site}' sent no sum of scores as '{key}': see the log of that site")
-        sums.setdefault(key_of_set(split, model), {})[name] = values
+        sums.setdefault(set_prefix(split, model), {})[name] = values
     return sums
 
 
@@ -164,7 +164,7 @@ def _place_cells(site: str, sums: Sums) -> None:
     """
     n_positive = int(sums["positive"])
     for name, n_rows in zip(BINS, (n_positive, int(sums["n"]) - n_positive), strict=True):
-        if sums[name].ndim == 1:  # masked counts are placed by the sites
+        if sums[name].ndim == 1:  # secure counts are placed by the sites
             sums[name] = np.stack(spread_cells(sums[name]))
         for n_counted in sums[name].sum(axis=1).tolist():
             if n_counted != n_rows:
@@ -193,7 +193,7 @@ def ask_for_calibration(
                 raise _no_sums(site)
             error = rows.sum_errors.get("calibration", 0.0)
             for k, sums in zip(indices, values, strict=True):
-                if not check_calibration(sums, sets[k].n_rows, error):
+                if not calibration_sums_fit(sums, sets[k].n_rows, error):
                     raise _no_sums(site)
                 totals[k] = totals[k] + sums
     return totals

@@ -137,6 +137,8 @@ class Regularizer(CheckedObject, ABC):
 class Constraint(Regularizer):
     """The indicator of a closed convex set: 0 in the set, inf outside. The prox is the projection for every t.
 
+    A subclass may add a penalty to the value and to the prox.
+
     Attributes:
         tolerance: the distance from the set up to which a point counts as feasible, as a fraction of max(1, its norm).
     """

@@ -13,7 +13,10 @@ from fcorun.regularizers.box import check_bounds
 
 @dataclass(frozen=True)
 class Budget(Constraint):
-    """sum_i w_i <= budget over all entries of a parameter, and lower <= w_i <= upper; None: no bound on that side."""
+    """The set of w with sum_i w_i <= budget over all entries of a parameter and lower <= w_i <= upper.
+
+    A bound of None is absent.
+    """
 
     source = "textbook"
 

@@ -14,7 +14,7 @@ from fcorun.regularizers.box import check_bounds
 class L1Box(Constraint):
     """psi(w) = strength * ||w||_1 for lower <= w_i <= upper, inf otherwise; None: no bound on that side.
 
-    The box must contain 0. Then the prox is the soft threshold, clipped to the box.
+    The box must contain 0, so that 0 is feasible. The prox is the soft threshold, clipped to the box.
     """
 
     source = "textbook"

@@ -15,7 +15,7 @@ from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import name_leaves, pack_sparse, restore_leaves
-from fcorun.engine.remote.personal import PERSONAL, PersonalSums, split_broadcast
+from fcorun.engine.remote.personal import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
@@ -155,18 +155,18 @@ class SiteBatch:
 
         Where clients have personal models, "personal" has the sums of their metrics.
         """
-        of_solution, of_server = split_broadcast(received)
+        of_solution, of_broadcast = split_broadcast(received)
         solution = restore_leaves(of_solution, self._solution_shapes, len(self.points))
         rows, extra = self.federation.arrays
         assert rows is not None
         sums = self._programs.solution_sums(self._numbers, dict(solution), rows.x, rows.y, extra)
         if self.federation.algorithm.has_personal_models:
-            broadcast = self._read_broadcast(of_server)
+            broadcast = self._read_broadcast(of_broadcast)
             if len(self.rows):
                 arguments = (self._numbers, broadcast, self.clients, rows.x, rows.y, extra)
                 sums[PERSONAL] = self._personal_program(*arguments)
-        elif of_server:
-            raise ValueError("a state of the server that the algorithm does not use")
+        elif of_broadcast:
+            raise ValueError("a broadcast that the algorithm does not use")
         return jax.tree.map(np.asarray, sums)
 
     def solution(self, evaluated: Arrays, run: int) -> Arrays:
@@ -188,7 +188,7 @@ class SiteBatch:
             none = {name: np.zeros((0, *shape), self.federation.precision) for name, shape in shapes.items()}
             return [none | {"client": names} for _ in self.points]
         broadcast = self._read_broadcast(split_broadcast(evaluated)[1])
-        models = jax.tree.map(np.asarray, self._personal_sums.models(self._numbers, broadcast, self.clients))
+        models = jax.tree.map(np.asarray, self._personal_models.compute_models(self._numbers, broadcast, self.clients))
         return [
             {name: values[g] for name, values in models.items()} | {"client": names} for g in range(len(self.points))
         ]
@@ -198,12 +198,12 @@ class SiteBatch:
         return restore_leaves(received, self.federation.shapes.broadcasts[-1], len(self.points))
 
     @cached_property
-    def _personal_sums(self) -> PersonalSums:
-        return PersonalSums(self.federation)
+    def _personal_models(self) -> SitePersonalModels:
+        return SitePersonalModels(self.federation)
 
     @cached_property
     def _personal_program(self) -> Any:
-        return jax.jit(lambda *arguments: self._personal_sums.sums(*arguments))
+        return jax.jit(lambda *arguments: self._personal_models.sum_metrics(*arguments))
 
     def sum_residuals(self, received: Arrays, with_gradient: bool) -> Arrays:
         """Return the sums of residuals of a certificate at a model of each run, with a leading axis G."""

@@ -20,7 +20,7 @@ from fcorun.sites.submission import export_job, submit_job
 from fcorun.system.files import remove_path, write_atomically
 from fcorun.system.machine import set_up_jax
 
-_RECORD, _WHERE = "record", "the plan of the job"
+_RECORD, _PLAN_SOURCE = "record", "the plan of the job"
 
 
 class StudySite(CollabSite):
@@ -37,14 +37,14 @@ class StudySite(CollabSite):
     def open_site(self, name: str, root: Path) -> AnsweringSite:
         """Return the site. Raises UserError if its owner has not accepted the plan."""
         folder = site_folder(root)
-        Acceptance.read(folder, digest_of_text(self.plan, _WHERE))  # before the plan's classes are imported
+        Acceptance.read(folder, digest_of_text(self.plan, _PLAN_SOURCE))  # before the plan's classes are imported
         set_up_jax()
-        return open_durable_site(folder, Plan.from_text(self.plan, _WHERE), lock_seconds=60)
+        return open_durable_site(folder, Plan.from_text(self.plan, _PLAN_SOURCE), lock_seconds=60)
 
     def open_log(self, name: str, root: Path) -> AuditLog:
         """Return the log of the site, which also has the refusal of a text that is no plan."""
         try:
-            digest = digest_of_text(self.plan, _WHERE)
+            digest = digest_of_text(self.plan, _PLAN_SOURCE)
         except UserError:
             digest = ""
         return open_log(site_folder(root), digest)
@@ -64,7 +64,7 @@ class StudyServer(CollabServer):
     def compute(self, connections: JournaledConnections, folder: Path) -> None:
         """Compute the plan, and write its record."""
         set_up_jax()
-        run_plan(Plan.from_text(self.plan, _WHERE), connections, folder / _RECORD)
+        run_plan(Plan.from_text(self.plan, _PLAN_SOURCE), connections, folder / _RECORD)
 
 
 def submit_plan(

@@ -12,7 +12,7 @@ from fcorun.models.auc_interval import count_scores, spread_cells
 from fcorun.models.predictions import Predictions, predict_rows
 from fcorun.models.score_functions import Arrays
 from fcorun.models.site_calibration import sum_calibration
-from fcorun.models.site_sum_checks import BINS, key_of_set
+from fcorun.models.site_sum_checks import BINS, set_prefix
 from fcorun.models.survival import count_concordant_pairs
 from fcorun.objectives.base import Objective
 from fcorun.records.record import PERSONAL, SHARED
@@ -46,7 +46,7 @@ class ScoreSums:
     def _sets(self) -> dict[str, Predictions]:
         """The predictions of each model for each set of rows that the site has."""
         predictions = predict_rows(self.objective, self.data, self.model, self.personal)
-        return {key_of_set(p.split, p.model): replace(p, threshold=self.threshold) for p in predictions if len(p)}
+        return {set_prefix(p.split, p.model): replace(p, threshold=self.threshold) for p in predictions if len(p)}
 
     def sum_scores(self) -> dict[str, np.ndarray]:
         """Return the sums of losses and scores over the rows of each set, as SET_NAME."""
@@ -101,7 +101,7 @@ class ScoreSums:
 
     def count_scores(self) -> dict[str, np.ndarray]:
         """Return the counts of the shared model's scores of the validation rows in bins, by class."""
-        predictions = self._sets.get(key_of_set("validation", SHARED))
+        predictions = self._sets.get(set_prefix("validation", SHARED))
         return {} if predictions is None else self._count_classes(predictions)
 
     def _count_classes(self, predictions: Predictions) -> dict[str, np.ndarray]:
@@ -152,7 +152,7 @@ class ScoreSums:
         """The sets of all sites, of which this one may lack some."""
         models = {SHARED: self.model, PERSONAL: self.personal}
         kinds = [kind for kind, of_kind in models.items() if of_kind is not None]
-        return {key_of_set(split, kind) for split in ("train", "validation", "test") for kind in kinds}
+        return {set_prefix(split, kind) for split in ("train", "validation", "test") for kind in kinds}
 
     def _sum_at(self, point: np.ndarray, predictions: Predictions) -> np.ndarray:
         if self.data.task == "binary":

@@ -84,7 +84,7 @@ class SiteFolds:
 
     @cached_property
     def _class_counts(self) -> np.ndarray:
-        """The number of rows of each class that each fold holds out, (K, C); of times to events, of events, (K, 1)."""
+        """The number of rows of each class that each fold holds out, (K, C); for survival the events, (K, 1)."""
         if self.own.task == "survival":
             return self._event_counts.sum(axis=0)[:, None]
         counts = np.zeros((self._n_folds, len(self.own.classes)), int)
@@ -100,7 +100,7 @@ class SiteFolds:
         return counts
 
     def _check_events(self) -> None:
-        """Raise UserError for a client with few events in a fold, or in all others, but some."""
+        """Raise UserError for a client with few events in a fold, or in all others. A client without events passes."""
         counts, least = self._event_counts, self.policy.min_cell
         for cells in (counts, counts.sum(axis=1, keepdims=True) - counts):
             few = np.argwhere((cells > 0) & (cells < least))
@@ -161,7 +161,10 @@ class SiteFolds:
         return self.own.train.x if self.cells is None else self.cells.encode(request.arrays)
 
     def sum_features(self, request: Message) -> Message:
-        """Return the sums of the features over the rows of each client that a fold trains on, or of their squares."""
+        """Return the sums of the features, or of their squares, over the rows of each client that a fold trains on.
+
+        Secure sums are one row, of all clients of the site.
+        """
         _, k = self._find(request)
         if k is None:
             raise ValueError("no fold")
@@ -177,7 +180,7 @@ class SiteFolds:
         return Message("fold_sums", arrays={"sums": sums if self.plan.secure is None else sum_in_order(sums)[None]})
 
     def take(self, request: Message) -> tuple[FederatedData, FederatedData]:
-        """Return the rows of the subset that a request names: by themselves, and among those of all sites."""
+        """Return the subset that a request names: as the site's own data, and as the data of all sites."""
         name, k = self._find(request)
         if k is None:
             if name == REFIT:  # the refit alone is scored on validation and test rows
@@ -237,6 +240,7 @@ def _number_marked_folds(own: FederatedData, names: list[str]) -> np.ndarray:
 
 
 def _check_vector(values: np.ndarray, length: int) -> None:
+    """Raise ValueError unless the values are finite float64 numbers of this shape, (length,)."""
     if values.shape != (length,) or values.dtype != np.float64 or not np.isfinite(values).all():
         raise ValueError("numbers of other features")
 
@@ -244,7 +248,7 @@ def _check_vector(values: np.ndarray, length: int) -> None:
 def check_fold_sizes(plan: Plan, policy: Policy, names: Sequence[str], rows: Sequence[int]) -> None:
     """Raise UserError for a client whose number of training rows, in ``rows``, is too small for the folds of a plan.
 
-    The sentence comes before a site talks to anybody; ``SiteFolds`` counts the rows of each fold.
+    Called before a site connects to anybody; ``SiteFolds`` counts the rows of each fold.
     """
     if plan.select is None or plan.select.by == "clients":
         return

@@ -257,6 +257,7 @@ def _has_numpy_numbers(series: Any) -> bool:
 
 
 def _is_numpy_number(dtype: Any) -> bool:
+    """Return whether a dtype is one of NumPy's numbers or booleans."""
     return isinstance(dtype, np.dtype) and dtype.kind in "fiub"
 
 
@@ -442,7 +443,7 @@ class ColumnRoles:
                 )
         return features
 
-    def split_columns(self, frame: Any, path: str, features: Sequence[str]) -> "ParsedRows":
+    def separate_columns(self, frame: Any, path: str, features: Sequence[str]) -> "ParsedRows":
         """Split a pandas.DataFrame into targets, clients, ``features`` and metadata.
 
         Raises UserError for a column that is missing, and for a target or a client with gaps.

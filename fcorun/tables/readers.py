@@ -240,7 +240,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     header = pd.DataFrame(columns=_column_names(parquet.read_schema(file)))
     check_unique_names(list(header), where)
     features = roles.select_features(header, path)
-    roles.split_columns(header, path, features)  # raises the errors of missing columns
+    roles.separate_columns(header, path, features)  # raises the errors of missing columns
     if encoding is not None:
         for column in encoding.columns:
             if column.kind != "number" or column.indicator:
@@ -252,7 +252,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     names = dict.fromkeys((roles.target, roles.client, *roles.metadata.values(), *(roles.keep or ())))
     frame = pd.read_parquet(file, columns=[name for name in names if name is not None])
     frame.columns = [str(name) for name in frame.columns]
-    rows = roles.split_columns(frame, path, features=[])
+    rows = roles.separate_columns(frame, path, features=[])
     x: Any = DiskMatrix.from_memmap(_cache_columns(file, features, where)) if features else rows.x
     if encoding is None:
         encoding = Encoding(tuple(Column(name) for name in features))
@@ -454,7 +454,7 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: S
     where = f"data.path={path}"
     frame = table.frame
     features = roles.select_features(frame, path)
-    rows = roles.split_columns(frame, path, features)
+    rows = roles.separate_columns(frame, path, features)
     used = [*features, *roles.metadata.values()]
     for name, reason in table.unparsed_columns.items():
         if name in used:

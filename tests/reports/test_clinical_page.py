@@ -14,7 +14,7 @@ from fcorun.reports.page import build, clinical
 from fcorun.reports.page.elements import Page, PageSection
 from fcorun.reports.page.short import build_short_page
 from fcorun.reports.page.studies import find_studies
-from fcorun.reports.page.table_model import TableModel, find_table_model, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model, hide_row_numbers
 
 COLUMNS = [
     {"name": "age", "kind": "number", "levels": [], "fill": None, "indicator": False},
@@ -73,7 +73,7 @@ def write_intervals(folder):
     (folder / "inference.txt").write_text(text)
 
 
-def read_model(folder) -> TableModel:
+def read_model(folder) -> FittedTableModel:
     model = find_table_model(load_records(folder), find_studies([Path(folder)]))
     assert model is not None
     return model

@@ -212,7 +212,7 @@ def from_sizes(y):
     ],
 )
 def test_forged_counts_name_their_site(changes, words):
-    expected = expected_sums(Cox(), "survival", 0, masked=False)
+    expected = expected_sums(Cox(), "survival", 0, secure=False)
     sums = {"n": 40, "loss": 1.0, "events": 20, "pairs": 300, "concordant_twice": 400} | changes
     arrays = {name: np.asarray(value) for name, value in sums.items()}
     with fails(*words):

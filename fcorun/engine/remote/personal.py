@@ -22,33 +22,33 @@ from fcorun.objectives.base import score_names
 from fcorun.problem.problem import Vector
 from fcorun.rows.site_rows import SiteRows
 
-PERSONAL = "personal"  # begins the names of the sums of personal models, as PERSONAL_train_loss
-_STATE = "server/"  # begins the names of the leaves of the server's state in a request
+PERSONAL = "personal"  # begins the names of the sums of personal models, as in personal_train_loss
+_BROADCAST = "server/"  # begins the names of the leaves of the server's broadcast in a request
 
 
 def add_broadcast(solution: Arrays, broadcast: PyTree) -> Arrays:
     """Return the arrays of a request to evaluate: a solution, and what clients receive from the server."""
-    return solution | {f"{_STATE}{name}": leaf for name, leaf in name_leaves(broadcast).items()}
+    return solution | {f"{_BROADCAST}{name}": leaf for name, leaf in name_leaves(broadcast).items()}
 
 
 def split_broadcast(arrays: Arrays) -> tuple[Arrays, Arrays]:
     """Return the two parts of ``add_broadcast``, each with the names of its leaves."""
-    solution = {name: leaf for name, leaf in arrays.items() if not name.startswith(_STATE)}
-    return solution, {name.removeprefix(_STATE): arrays[name] for name in arrays.keys() - solution.keys()}
+    solution = {name: leaf for name, leaf in arrays.items() if not name.startswith(_BROADCAST)}
+    return solution, {name.removeprefix(_BROADCAST): arrays[name] for name in arrays.keys() - solution.keys()}
 
 
 @dataclass(frozen=True)
-class PersonalSums:
+class SitePersonalModels:
     """The personal models at a site, and their metrics. All arrays of runs have a leading axis G."""
 
     federation: Federation
 
-    def models(self, numbers: Any, broadcast: PyTree, clients: PyTree) -> dict[str, jax.Array]:
+    def compute_models(self, numbers: Any, broadcast: PyTree, clients: PyTree) -> dict[str, jax.Array]:
         """Compute the personal models of the m clients of the site by parameter, (G, m, ...).
 
         Args:
             broadcast: what clients receive from the server of each run.
-            clients: the states of the site's clients.
+            clients: the stacked states of the site's clients, first of a tuple, as the round's programs keep them.
         """
         return vmap_runs(lambda *run: dict(self._models_of_run(*run)), (0, 0, 0), numbers, broadcast, clients)
 
@@ -56,11 +56,14 @@ class PersonalSums:
         algorithm, problem = self.federation.bind(numbers)
         return personal_models(algorithm, problem, broadcast, clients[0], {})
 
-    def sums(self, numbers: Any, broadcast: PyTree, clients: PyTree, x: Any, y: Any, extra: dict) -> dict[str, Any]:
+    def sum_metrics(
+        self, numbers: Any, broadcast: PyTree, clients: PyTree, x: Any, y: Any, extra: dict
+    ) -> dict[str, Any]:
         """Compute the sums over the site's clients of the metrics of their personal models, (G,) each.
 
         Metrics of rows have the weights of the clients' rows in the split, which sum to 1 over all sites. Other metrics
-        have the weight 1 / M. The arguments are those of ``models``, the training rows, and the evaluation's arrays.
+        have the weight 1 / M. The arguments are those of ``compute_models``, the training rows, and the arrays of the
+        evaluation.
         """
         evaluation, n_clients = self.federation.evaluation, self.federation.data.n_clients
         extra = extra | {f"client_rows_{split}": table for split, table in self._row_tables.items()}
@@ -97,19 +100,21 @@ class PersonalSums:
     @cached_property
     def _row_tables(self) -> dict[str, np.ndarray]:
         """The indices of the rows of each of the site's clients in each split, -1 for none."""
-        own, tables = self._rows.has_client, {}
+        has_client, tables = self._rows.has_client, {}
         for split, rows in self._splits.items():
-            tables[split] = client_row_table(np.append(0, np.cumsum(rows.all_sizes[own])))
+            tables[split] = client_row_table(np.append(0, np.cumsum(rows.all_sizes[has_client])))
         return tables
 
     @cached_property
     def _weights(self) -> dict[str, np.ndarray]:
         """The weight of each of the site's clients in the metrics of each split, (m,)."""
-        own, evaluation = self._rows.has_client, self.federation.evaluation
-        weights = {"train": self._rows.sum_by_client(self._rows.objective_weights(evaluation.client_weighting))[own]}
+        has_client, evaluation = self._rows.has_client, self.federation.evaluation
+        weights = {
+            "train": self._rows.sum_by_client(self._rows.objective_weights(evaluation.client_weighting))[has_client]
+        }
         if "val" in self._splits:
             of_client = self._splits["val"].client_weights
-            weights["val"] = (of_client / of_client.sum())[own]
+            weights["val"] = (of_client / max(of_client.sum(), np.finfo(float).tiny))[has_client]
         return weights
 
 

@@ -89,8 +89,8 @@ def _renumber_whole(schedule: Schedule, rounds: Rounds, whole_rows: np.ndarray) 
 
 def _take_clients(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Take the rows (T, ..., S, K, B) of the clients at these positions (T, P), -1 for none: (T, ..., P, K, B)."""
-    edge_rounds = tuple(range(positions.ndim - 1, rows.ndim - 3))
-    positions = np.expand_dims(positions, (*edge_rounds, -2, -1))
+    extra_axes = tuple(range(positions.ndim - 1, rows.ndim - 3))
+    positions = np.expand_dims(positions, (*extra_axes, -2, -1))
     return np.where(positions >= 0, np.take_along_axis(rows, np.maximum(positions, 0), axis=-3), -1)
 
 

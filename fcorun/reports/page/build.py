@@ -28,7 +28,7 @@ from fcorun.reports.page.elements import (
     read_asset,
     render_section,
 )
-from fcorun.reports.page.table_model import TableModel, find_table_model
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import group_by_problem
 from fcorun.reports.run_table import RunTable
@@ -107,7 +107,7 @@ def build_page(
 
 def _build_clinical_page(
     folders: Sequence[Path],
-    model: TableModel,
+    model: FittedTableModel,
     metric: str | None,
     tail_rounds: int | None,
     *,

@@ -8,7 +8,7 @@ from fcorun.reports.page import models, performance, provenance, runs, studies
 from fcorun.reports.page.elements import Page, bullet_list, paragraph, read_asset
 from fcorun.reports.page.findings import finding_blocks, finding_sentence
 from fcorun.reports.page.question import asked_sentence, question_blocks
-from fcorun.reports.page.table_model import TableModel
+from fcorun.reports.page.table_model import FittedTableModel
 from fcorun.reports.page.tripod import tripod_table
 from fcorun.reports.run_table import RunTable
 
@@ -20,25 +20,25 @@ _PENALTIES = {"l1": "lasso, l1", "elastic_net": "elastic net", "group_lasso": "g
 _METRICS = {"val_loss": "loss on the rows left out", "val_auc": "AUC on the rows left out"}
 
 
-def clinical_title(model: TableModel) -> str:
+def clinical_title(model: FittedTableModel) -> str:
     """Return the title of the page: the key ``title`` of the run, else what the model predicts."""
     return str(model.config.get("title") or f"Prediction of {model.outcome}")
 
 
-def clinical_summary(model: TableModel) -> list[str]:
+def clinical_summary(model: FittedTableModel) -> list[str]:
     """Return the sentences below the title: the question, the answer, and how well it holds on other rows."""
     answer = " ".join(filter(None, (finding_sentence(model), performance.performance_sentence(model))))
     return [asked_sentence(model), answer]
 
 
-def add_main_sections(page: Page, model: TableModel) -> None:
+def add_main_sections(page: Page, model: FittedTableModel) -> None:
     """Add what was asked, the result, and the performance on held-out rows."""
     page.add_section("asked", "What was asked", *question_blocks(model))
     page.add_section("result", "The result", *finding_blocks(model))
     page.add_section("performance", "Performance on held-out rows", *performance.performance_blocks(model))
 
 
-def add_choice_section(page: Page, model: TableModel) -> None:
+def add_choice_section(page: Page, model: FittedTableModel) -> None:
     """Add how the strength of the penalty was chosen."""
     blocks = [paragraph(_describe_choice(model))]
     if model.selection_folder:
@@ -46,7 +46,7 @@ def add_choice_section(page: Page, model: TableModel) -> None:
     page.add_section("chosen", "How the model was chosen", *blocks)
 
 
-def _describe_choice(model: TableModel) -> str:
+def _describe_choice(model: FittedTableModel) -> str:
     """Return a sentence on how the strength of the penalty was chosen."""
     name = str(model.config.get("reg.name"))
     penalty = _PENALTIES.get(name, name)
@@ -67,7 +67,7 @@ def _describe_choice(model: TableModel) -> str:
     return f"The strength of the penalty ({penalty}){value} was given; this run did not choose it from the rows."
 
 
-def add_technical_sections(page: Page, model: TableModel, table: RunTable, comments: Mapping[str, str]) -> None:
+def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable, comments: Mapping[str, str]) -> None:
     """Add the sections that open on demand: coefficients as trained, rounds, configuration, versions, BibTeX, TRIPOD.
 
     ``comments`` explain keys of the configuration.

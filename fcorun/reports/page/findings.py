@@ -16,7 +16,7 @@ from fcorun.reports.page.elements import (
 )
 from fcorun.reports.page.files import parse_float, read_lines
 from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels
-from fcorun.reports.page.table_model import TableModel, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
@@ -25,7 +25,7 @@ _MAX_ROWS = 40
 _WARNING = "warning: "
 
 
-def warnings_of(model: TableModel) -> list[str]:
+def warnings_of(model: FittedTableModel) -> list[str]:
     """Return the warnings without which the result would mislead: on convergence, and on a selection's end."""
     warnings = [str(model.record.status.get("reason") or "")]
     if model.selection and model.selection.get("status") != "done":
@@ -35,7 +35,7 @@ def warnings_of(model: TableModel) -> list[str]:
     return [hide_row_numbers(text[:1].upper() + text[1:]) for text in warnings if text]
 
 
-def interval_warnings(model: TableModel) -> list[str]:
+def interval_warnings(model: FittedTableModel) -> list[str]:
     """Return the warnings about the intervals of coefficients, with the labels of columns."""
     warnings = []
     for line in read_lines(model.record.folder / INTERVALS_TEXT) if model.intervals else []:
@@ -47,7 +47,7 @@ def interval_warnings(model: TableModel) -> list[str]:
     return warnings
 
 
-def selected_features(model: TableModel) -> list[dict[str, Any]]:
+def selected_features(model: FittedTableModel) -> list[dict[str, Any]]:
     """Return the rows of coefficients.csv whose coefficient exceeds the cutoff, the largest first."""
     cutoff = parse_float(model.config.get("cutoff") or 0)
     rows = [row for row in model.coefficients if row["parameter"] != "bias"]
@@ -55,7 +55,7 @@ def selected_features(model: TableModel) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -abs(parse_float(row["value"])))
 
 
-def finding_sentence(model: TableModel) -> str:
+def finding_sentence(model: FittedTableModel) -> str:
     """Return one sentence on how many features the model uses, and the largest of them; "" without coefficients."""
     n_features = len({row["feature"] for row in model.coefficients if row["parameter"] != "bias"})
     names = list(dict.fromkeys(str(row["feature"]) for row in selected_features(model)))
@@ -66,7 +66,7 @@ def finding_sentence(model: TableModel) -> str:
     return f"{text}; those with the largest coefficients are {largest}." if largest else f"{text}."
 
 
-def finding_blocks(model: TableModel, max_rows: int = _MAX_ROWS) -> list[str]:
+def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[str]:
     """Return the warnings, the table of features, the forest plot, and how to read them."""
     blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
     if model.task == "multiclass":
@@ -78,7 +78,7 @@ def finding_blocks(model: TableModel, max_rows: int = _MAX_ROWS) -> list[str]:
     return [*blocks, *_interval_blocks(model, max_rows), coefficients]
 
 
-def reading_sentences(model: TableModel) -> list[str]:
+def reading_sentences(model: FittedTableModel) -> list[str]:
     """Return sentences that say what a ratio, a difference and a unit mean here."""
     outcome = f"\N{LEFT DOUBLE QUOTATION MARK}{model.outcome}\N{RIGHT DOUBLE QUOTATION MARK}"
     meanings = {
@@ -100,7 +100,7 @@ def reading_sentences(model: TableModel) -> list[str]:
     return sentences
 
 
-def _describe_references(model: TableModel) -> list[str]:
+def _describe_references(model: FittedTableModel) -> list[str]:
     """Return sentences that name the reference levels of text columns."""
     two, several = [], []
     references = [row["feature"] for row in model.intervals if row.get("method") == "reference"]
@@ -117,7 +117,7 @@ def _describe_references(model: TableModel) -> list[str]:
     return sentences
 
 
-def _interval_blocks(model: TableModel, max_rows: int) -> list[str]:
+def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     """Return the table of intervals by feature, the forest plot, and sentences about them."""
     rows = [row for row in model.intervals if row["feature"] != INTERCEPT]
     shown = rows
@@ -159,7 +159,7 @@ def _interval_blocks(model: TableModel, max_rows: int) -> list[str]:
     ]
 
 
-def _count_intervals(model: TableModel, rows: Sequence[dict[str, Any]], level: str) -> str:
+def _count_intervals(model: FittedTableModel, rows: Sequence[dict[str, Any]], level: str) -> str:
     """Return a sentence on how many intervals exclude no effect, alone and corrected for the number of features."""
     limit = 1 - parse_float(level.removesuffix(" %")) / 100
     tested = [row for row in rows if row["p_holm"]]
@@ -169,7 +169,7 @@ def _count_intervals(model: TableModel, rows: Sequence[dict[str, Any]], level: s
     return f"{counted}; {corrected} features differ from {null} after Holm's correction for {len(tested)} features."
 
 
-def _interval(model: TableModel, row: dict[str, Any], kind: str) -> str:
+def _interval(model: FittedTableModel, row: dict[str, Any], kind: str) -> str:
     """Return an estimate of a row with its interval: a ratio where the model has one."""
     numbers = [parse_float(row[f"{name}{kind}"]) for name in ("low", "estimate", "high")]
     if not model.ratio_name:
@@ -177,7 +177,7 @@ def _interval(model: TableModel, row: dict[str, Any], kind: str) -> str:
     return format_interval(*(_exp(value) for value in numbers), null=1.0)
 
 
-def finding_table(model: TableModel, max_rows: int = MAX_COEFFICIENTS) -> str:
+def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> str:
     """Return the coefficients of the model with its intercept: those that predict, without intervals."""
     name = model.ratio_name or "difference"
     standardized = model.data.get("standardized") or {}
@@ -207,7 +207,7 @@ def finding_table(model: TableModel, max_rows: int = MAX_COEFFICIENTS) -> str:
     return html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
 
 
-def missing_intervals_sentence(model: TableModel) -> str:
+def missing_intervals_sentence(model: FittedTableModel) -> str:
     """Return the sentence on the intervals that the record does not have."""
     objective = str(model.config.get("objective.class")).rpartition(".")[2]
     if objective in _WITH_INTERVALS and str(model.config.get("reg.name")) in _PENALTIES_WITH_INTERVALS:

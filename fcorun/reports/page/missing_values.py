@@ -6,11 +6,11 @@ from typing import Any
 from fcorun.models.inference_table import format_p
 from fcorun.reports.page.elements import collapsible, format_value, html_table, paragraph
 from fcorun.reports.page.files import parse_float, read_csv
-from fcorun.reports.page.table_model import TableModel, format_share
+from fcorun.reports.page.table_model import FittedTableModel, format_share
 from fcorun.tables.missing_by_outcome import MISSING_FILE
 
 
-def missing_by_outcome(model: TableModel) -> list[str]:
+def missing_by_outcome(model: FittedTableModel) -> list[str]:
     """Return a table of all clients' gaps by outcome, and one by client that opens on demand; empty without gaps."""
     rows = read_csv(model.record.folder / MISSING_FILE)
     together = [row for row in rows if not row["client"]]
@@ -29,7 +29,7 @@ def missing_by_outcome(model: TableModel) -> list[str]:
     return blocks
 
 
-def _gaps_table(model: TableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:
+def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:
     """Return a row for each column, and for each client if ``by_client``: gaps with and without the outcome."""
     if has_events:
         headers = ["rows without a value", "with the outcome", "without the outcome", "p"]

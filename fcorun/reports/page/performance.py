@@ -8,7 +8,7 @@ from fcorun.errors import describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
 from fcorun.reports.page.files import parse_cell, parse_float
 from fcorun.reports.page.models import curve_pictures
-from fcorun.reports.page.table_model import HELD_OUT_SETS, TableModel
+from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 # scores in the order of the page, with what a reader compares them with
@@ -44,7 +44,7 @@ _CHOSEN_ON_SAME_FOLDS = "The strength was chosen on the same folds, so that thes
 _NESTED = "The strength, too, was chosen without the row's fold (nested cross-validation)."
 
 
-def performance_sentence(model: TableModel) -> str:
+def performance_sentence(model: FittedTableModel) -> str:
     """Return one sentence on the main score on held-out rows; "" without scores."""
     for row in rows_of_all(model):
         for name in _HEADLINES:
@@ -55,7 +55,7 @@ def performance_sentence(model: TableModel) -> str:
     return ""
 
 
-def performance_blocks(model: TableModel) -> list[str]:
+def performance_blocks(model: FittedTableModel) -> list[str]:
     """Return scores on held-out rows of all clients and by client, and the pictures of curves."""
     rows = rows_of_all(model)
     if not rows:
@@ -73,7 +73,7 @@ def performance_blocks(model: TableModel) -> list[str]:
     return blocks
 
 
-def describe_brackets(model: TableModel) -> list[str]:
+def describe_brackets(model: FittedTableModel) -> list[str]:
     """Return what the intervals in brackets are, with their warnings: a text for each set of rows."""
     texts = []
     for intervals in model.score_intervals:
@@ -98,12 +98,12 @@ def format_score(row: dict[str, Any], name: str) -> str:
     return f"{text} ({low:.{digits}f} to {high:.{digits}f})" if has_interval else text
 
 
-def rows_of_all(model: TableModel) -> list[dict[str, Any]]:
+def rows_of_all(model: FittedTableModel) -> list[dict[str, Any]]:
     """Return the scores of all clients together, a row for each set and model."""
     return [row for row in model.held_out_scores if not row["client"]]
 
 
-def score_table(model: TableModel, rows: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> str:
+def score_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> str:
     """Return a row for each score, and a column for each set of held-out rows and each model.
 
     ``names`` are the scores of a short table; by default all are shown.
@@ -128,7 +128,7 @@ def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [*names, *others]
 
 
-def _label(model: TableModel, name: str) -> str:
+def _label(model: FittedTableModel, name: str) -> str:
     """Return the label of a score; those that need a threshold between the classes name the threshold."""
     label = _SCORES.get(name, name.replace("_", " "))
     shared = (model.summary.get("threshold") or {}).get("shared")
@@ -137,7 +137,7 @@ def _label(model: TableModel, name: str) -> str:
     return label
 
 
-def client_scores(model: TableModel, names: Sequence[str] = MAIN_SCORES) -> str:
+def client_scores(model: FittedTableModel, names: Sequence[str] = MAIN_SCORES) -> str:
     """Return these scores of each client on the first set of held-out rows that has clients."""
     by_client = [row for row in model.held_out_scores if row["client"]]
     if not by_client:
@@ -155,7 +155,7 @@ def client_scores(model: TableModel, names: Sequence[str] = MAIN_SCORES) -> str:
     return collapsible(f"Scores of {len(rows)} clients", table) if len(rows) > _MAX_CLIENTS else table
 
 
-def all_scores(model: TableModel) -> str:
+def all_scores(model: FittedTableModel) -> str:
     """Return all scores as numbers, by set, model and client."""
     rows = model.held_out_scores
     if not rows:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fcorun.reports.page.elements import bullet_list, collapsible, facts_table, format_value, html_table
 from fcorun.reports.page.missing_values import missing_by_outcome
-from fcorun.reports.page.table_model import TableModel, format_share, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 _SET_NAMES = {"train": "for training", "validation": "for validation", "test": "for the test"}
@@ -19,7 +19,7 @@ _FILLS = {
 _TOLD_ELSEWHERE = ("gaps are filled", "text columns are coded", "of the classes ")
 
 
-def asked_sentence(model: TableModel) -> str:
+def asked_sentence(model: FittedTableModel) -> str:
     """Return one sentence on what the model estimates, by which columns, and from which rows."""
     n_columns = len(model.encoding.columns) or len(model.data["feature_names"])
     total = _add_sets(model.outcome_rows).get("", {})
@@ -38,7 +38,7 @@ def asked_sentence(model: TableModel) -> str:
     return f"{text}."
 
 
-def question_blocks(model: TableModel) -> list[str]:
+def question_blocks(model: FittedTableModel) -> list[str]:
     """Return the rows by client, and facts on the columns, the gaps and the rows that were held out."""
     notes = []
     for warning in model.summary.get("warnings") or ():
@@ -71,7 +71,7 @@ def _add_sets(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return totals
 
 
-def client_table(model: TableModel) -> str:
+def client_table(model: FittedTableModel) -> str:
     """Return a row for each client, the last for all: its rows by split, and its events or the mean of its target."""
     totals = _add_sets(model.outcome_rows)
     sets = [name for name in _SET_NAMES if any(name in total for total in totals.values())]
@@ -98,7 +98,7 @@ def client_table(model: TableModel) -> str:
     return collapsible(f"The rows of {len(clients)} clients", table) if len(clients) > _MAX_CLIENTS else table
 
 
-def describe_preparation(model: TableModel) -> list[tuple[str, str]]:
+def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
     """Return names and sentences on columns, gaps, held-out rows and scaling."""
     facts = [("Outcome", f"{model.outcome} (column '{model.config['data.target']}')")]
     columns = [model.label(column.name) for column in model.encoding.columns]
@@ -134,7 +134,7 @@ def describe_preparation(model: TableModel) -> list[tuple[str, str]]:
     return facts
 
 
-def _describe_left_out(model: TableModel) -> str:
+def _describe_left_out(model: FittedTableModel) -> str:
     """Return the columns that are no features, and that no row was left out."""
     dropped = [*(model.config.get("data.ignore") or ()), *(model.config.get("data.keep") or ())]
     parts = []
@@ -146,7 +146,7 @@ def _describe_left_out(model: TableModel) -> str:
     return "; ".join([*parts, "no row was left out"])
 
 
-def _describe_held_out(model: TableModel) -> str:
+def _describe_held_out(model: FittedTableModel) -> str:
     """Return a sentence on the rows for validation and for the test, and on the folds of a selection."""
     by_option = {
         "validation": int(model.data.get("validation_examples") or 0),
@@ -179,7 +179,7 @@ def _describe_held_out(model: TableModel) -> str:
     return "; ".join(parts)
 
 
-def _gap_table(model: TableModel) -> str:
+def _gap_table(model: FittedTableModel) -> str:
     """Return a row for each column with gaps: their number, their share of all rows, and what filled them."""
     gaps = model.data.get("gaps") or {}
     total = _add_sets(model.outcome_rows).get("", {}).get("rows", 0)

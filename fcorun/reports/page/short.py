@@ -19,7 +19,7 @@ from fcorun.reports.page.findings import (
 )
 from fcorun.reports.page.question import client_table, describe_preparation
 from fcorun.reports.page.studies import find_studies
-from fcorun.reports.page.table_model import TableModel, find_table_model
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model
 
 _FACTS = ("Left out", "Gaps", "Held out")
 _SCORES = tuple(name for name in performance.MAIN_SCORES if name != "prevalence")  # which the first table has
@@ -56,14 +56,14 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
     return html
 
 
-def _result(model: TableModel) -> str:
+def _result(model: FittedTableModel) -> str:
     """Return the forest plot if there are intervals, else the table of the largest coefficients, and how to read it."""
     forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
     shown = forest or finding_table(model, _MAX_FEATURES) + paragraph(missing_intervals_sentence(model))
     return shown + paragraph(" ".join(reading_sentences(model)), "small")
 
 
-def _performance(model: TableModel) -> str:
+def _performance(model: FittedTableModel) -> str:
     """Return the main scores of all clients and of each, and the curves."""
     rows = performance.rows_of_all(model)
     if not rows:

@@ -1,4 +1,4 @@
-"""A model of a user's table, as the page in words of medicine reads it from a record and its selection."""
+"""The run on a table, and its selection, that the page in words of medicine is about, read once for all sections."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _TASKS = ("regression", "binary", "multiclass", "survival")
 
 
 @dataclass(frozen=True)
-class TableModel:
+class FittedTableModel:
     """A finished run on a table with named columns, and the folder of the selection that chose its strength, if any."""
 
     record: Record
@@ -84,7 +84,7 @@ class TableModel:
 
     @property
     def outcome(self) -> str:
-        """The outcome in words: of two classes the target with its positive class, of times the event."""
+        """The outcome in words. Binary: "target: positive class". Survival: the event. Else the target."""
         target = self.label(str(self.config["data.target"]), with_unit=self.task == "regression")
         if self.task == "binary" and len(self.data.get("classes") or ()) == 2:
             return f"{target}: {self.data['classes'][1]}"
@@ -152,8 +152,8 @@ class TableModel:
         return list({(row["set"], row["client"]): row for row in rows}.values())
 
 
-def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -> TableModel | None:
-    """Return the model of a table that a page is about; None for a page about something else.
+def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -> FittedTableModel | None:
+    """Return the fitted model of a table that a page is about; None for a page about something else.
 
     The page is about one finished run, and at most one study, which is a selection.
     """
@@ -165,7 +165,7 @@ def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -
         is_selection = "metric" in read_json(selection_folder / SELECTION_FILE)
         if not is_selection or (selection_folder / STABILITY_FILE).exists():
             return None
-    model = TableModel(record, selection_folder)
+    model = FittedTableModel(record, selection_folder)
     try:
         is_table = model.data.get("task") in _TASKS and model.data.get("feature_names") and model.config["data.target"]
     except (*READ_ERRORS, KeyError, AttributeError):
