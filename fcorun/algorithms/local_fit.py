@@ -74,9 +74,9 @@ class LocalFitAlgorithm(Algorithm):
         return server["result"]
 
     def fit(self, problem: Problem, data: LocalData) -> Vector:
-        """Return the minimizer of a client's loss and the ridge.
+        """Return the minimizer of a client's loss, the ridge, and sqrt(eps) ||w||^2 / 2, intercept included.
 
-        sqrt(eps) ||w||^2 / 2, intercept included, bounds fits along collinear columns.
+        The last term bounds fits along collinear columns. A Newton step from the fit, as DLSA takes, corrects its bias.
         """
         names = problem.objective.regularized
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.clocks.base import NoClock
-from fcorun.communication.base import RoundOutcome, RoundState, Topology
+from fcorun.communication.base import Channel, RoundOutcome, RoundState, Topology
 from fcorun.config import Count, NonNegative
 from fcorun.errors import UserError
 
@@ -19,14 +19,16 @@ class Asynchronous(Topology):
 
     A round is the arrival of one upload. The server adds it to a buffer, and after ``buffer`` arrivals takes their mean
     for the mean of a cohort. The client begins anew at once, from the server's model of that moment. With fedavg, the
-    topology is FedBuff. With feddualavg, late updates of the dual are added with the ``elapsed`` step of their sender.
+    topology is FedBuff. With feddualavg, late updates of the dual are added as they are, computed with the
+    threshold (``elapsed`` of FedDualAvg) that their sender had received.
 
     Fast clients arrive more often and so weigh more than in F, as in the paper, unless ``balance_arrivals`` is set.
 
     Attributes:
         buffer: the uploads that the server collects before it updates its model, K.
         staleness_exponent: a of the weight (1 + tau)^-a of an upload whose client began tau models ago.
-        balance_arrivals: whether the weight of an upload is divided by its client's share of the arrivals so far.
+        balance_arrivals: whether the weight of an upload is divided by its client's share of the arrivals so far,
+            relative to 1 / M.
     """
 
     source = "algorithm 1 of @nguyen2022"
@@ -48,6 +50,9 @@ class Asynchronous(Topology):
         if settings.clients_per_round is not None:
             raise UserError(f"clients_per_round={settings.clients_per_round} has no meaning with topology={name}: all "
                             "clients work, and one arrives in a round; give clients_per_round=null")  # fmt: skip
+        if type(plugins["uplink"]).receive is not Channel.receive:
+            raise UserError(f"uplink={names['uplink']} changes means of a cohort, and topology={name} has none: leave "
+                            "uplink out")  # fmt: skip
         if settings.frozen:
             raise UserError(f"frozen=true leaves nothing to the server: leave topology={name} out")
         if settings.rounds < self.buffer:

@@ -9,6 +9,7 @@ from fcorun import algorithms
 from fcorun.algorithms.base import Algorithm, RunConditions
 from fcorun.algorithms.gossip import GossipAlgorithm
 from fcorun.communication.base import Identity
+from fcorun.config import AUTO
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule
@@ -44,7 +45,10 @@ def advise_on_divergence(experiment: PreparedExperiment) -> str:
 
 def _advise_on_rates(experiment: PreparedExperiment) -> str:
     """Return a clause that names settings of the algorithm and the data that may keep a run from diverging."""
-    rates = [f"algo.{field.name}" for field in fields(experiment.algo) if field.name.endswith("_lr")]
+    # the step of Newton's method is a share of its full step
+    is_rate = {field.name: field.name.endswith("_lr") or (field.name == "step" and field.default == AUTO)
+               for field in fields(experiment.algo)}  # fmt: skip
+    rates = [f"algo.{name}" for name, applies in is_rate.items() if applies]
     if rates:
         return f"try a smaller {' or '.join(rates)}"
     settings = []
@@ -66,9 +70,11 @@ def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) 
     traits = experiment.algo.traits
     if not schedule.uneven_steps or traits.deterministic or traits.robust_to_uneven_steps:
         return ""
+    cause = "clients take unequal numbers of steps, which moves the point that the run converges to: "
+    if schedule.has_deadline:
+        return f"{cause}leave clock.deadline out"
     steps = int(np.median(schedule.steps))
-    return ("clients take unequal numbers of steps, which moves the point that the run converges to: "
-            f"give local_epochs=null local_steps={steps}")  # fmt: skip
+    return f"{cause}give local_epochs=null local_steps={steps}"
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fcorun.config import code_identifier, identity_fields
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -75,6 +76,11 @@ def _find_settled_pattern(
     return pattern if refined_pattern == pattern else None
 
 
+def _to_text(value: object) -> str:
+    """Return a value that JSON does not have as text; ``str`` would leave out entries of a long array."""
+    return f"{value.dtype} {value.tolist()}" if isinstance(value, np.ndarray) else str(value)
+
+
 def cache_path(experiment: PreparedExperiment, kind: str, without: tuple[str, ...] = ()) -> Path:
     """Return the file of a cached result, named by the hash of the problem; ``without`` these fields of psi."""
     reg_fields = {name: value for name, value in identity_fields(experiment.reg).items() if name not in without}
@@ -87,7 +93,8 @@ def cache_path(experiment: PreparedExperiment, kind: str, without: tuple[str, ..
         sorted(reg_fields.items(), key=str),
         experiment.settings.client_weighting,
         solver.VERSION,
+        RESULTS_VERSION,
         TOLERANCE,
     ]
-    digest = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(content, default=_to_text).encode()).hexdigest()
     return cache_dir("optima") / f"{digest[:32]}.json"

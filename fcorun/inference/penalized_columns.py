@@ -1,4 +1,4 @@
-"""Quadratics with weighted l1 penalties, many at once: the server's part, which needs no rows."""
+"""Coordinate descent for quadratics with weighted l1 penalties that share a matrix, all at once. It needs no rows."""
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +24,12 @@ def minimize_columns(
     at a time. Its steps do not depend on the units of the coordinates. Call under enable_x64.
 
     Args:
-        matrix: A, positive semidefinite (p, p). Coordinates whose diagonal entry is 0 stay where they are.
+        matrix: A, positive semidefinite (p, p). Coordinates whose diagonal entry is 0 stay at ``start``.
         linear: (p, m).
         penalty: (p, m), inf for entries that are 0.
         start: (p, m).
+        tolerance: the largest change in a sweep, relative to the largest entry, at which it ends.
+        max_sweeps: the sweeps after which it ends without a word.
     """
     diagonal = np.diagonal(matrix).copy()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 0.0)

@@ -70,8 +70,9 @@ def _l2_ball(mirror, z, t, psi):
         theta, previous, count = state
         return (theta - previous > 4 * jnp.finfo(z.dtype).eps * theta) & (count < 50)
 
-    start = jnp.maximum(jnp.sqrt((z**2).sum()) / psi.radius - d.max(), 0)
-    return psi.project(z / (d + lax.while_loop(unfinished, step, (start, start - 1, 0))[0]))
+    largest = jnp.maximum(jnp.abs(z).max(), jnp.finfo(z.dtype).tiny)  # z / largest has squares without overflow
+    start = jnp.maximum(largest * jnp.sqrt(((z / largest) ** 2).sum()) / psi.radius - d.max(), 0)
+    return psi.project(z / (d + lax.while_loop(unfinished, step, (start, -jnp.inf * jnp.ones_like(start), 0))[0]))
 
 
 @dataclass(frozen=True)

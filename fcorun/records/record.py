@@ -277,13 +277,14 @@ class Record:
 
 def is_refit_of_stability(record: Record) -> bool:
     """Return whether a record is in the refit folder of a stability selection, which chose its features."""
-    return record.folder.name == REFIT_FOLDER and (record.folder.resolve().parent / STABILITY_FILE).exists()
+    folder = record.folder.resolve()
+    return folder.name == REFIT_FOLDER and (folder.parent / STABILITY_FILE).exists()
 
 
 def is_refit_of_adaptive_lasso(record: Record) -> bool:
     """Return whether a record is in the refit folder of a selection whose rows gave the weights of the penalty."""
-    selection = formats.read_json(record.folder.resolve().parent / SELECTION_FILE)
-    return record.folder.name == REFIT_FOLDER and bool(selection.get("adaptive"))
+    folder = record.folder.resolve()
+    return folder.name == REFIT_FOLDER and bool(formats.read_json(folder.parent / SELECTION_FILE).get("adaptive"))
 
 
 def load_records(*roots: str | Path) -> list[Record]:
@@ -376,6 +377,8 @@ class RunFolder:
                 self.mark_running(label)
                 self._unlink(set(RECORD_FILES) - {"status.json"})
             elif state == "resume":
+                if not (self.path / _CHECKPOINT).exists():  # begins anew; an interrupted claim may have left old files
+                    self._unlink(set(RECORD_FILES) - {"status.json", "run.log"})
                 names = (*RECORD_FILES, _CHECKPOINT, _CLIENT_STATES)
                 links = [name for name in names if (self.path / name).is_symlink()]
                 self._unlink([*links, PLUGIN_FOLDER])  # no file is written through a link; plug-ins are copied again

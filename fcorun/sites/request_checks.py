@@ -255,6 +255,8 @@ def check_certified_models(request: Message, plan: Plan, subset: str | None = No
     }
     if not isinstance(models, str) or not listed.get(models, False):
         raise UserError("the server asked for residuals of a model that the plan does not list")
+    if models == NULL and request.name == "conjugates":  # the strength needs gradients alone
+        raise UserError("the server asked for conjugates at the model without features, which no plan needs")
     if models == REFERENCE and has_started:
         raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
                         "begin the run anew")  # fmt: skip
@@ -262,7 +264,8 @@ def check_certified_models(request: Message, plan: Plan, subset: str | None = No
 
 def check_loss_request(request: Message, last: Message | None, has_intercept: bool) -> None:
     """Raise UserError unless a request for losses repeats the last one for gradients, but for the intercept."""
-    intercept = {"0", "bias"} if has_intercept else set()  # the first leaf of a model, and all that NULL sends
+    # leaves are numbered in the order of their names, so that "bias" is 0; NULL sends the bias alone, by its name
+    intercept = {"0", "bias"} if has_intercept else set()
     if last is None or last.about["models"] != request.about["models"] or set(last.arrays) != set(request.arrays):
         same = False
     else:

@@ -100,6 +100,15 @@ def test_singular_values_of_a_matrix():
     assert np.linalg.matrix_rank(mirror.retrieve(dual, 1.0, psi), tol=1e-12) == 1
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e7, 1e30])
+def test_a_ball_of_large_points_in_float32_has_the_ratios_of_float64(scale):
+    mirror = replace(VARIANTS["diagonal*"], weights=[1.0, 3e6])
+    psi, z = replace(REGULARIZERS["l2_ball"], radius=1.0), np.array([scale, scale])
+    expected = np.asarray(mirror.retrieve(jnp.asarray(z), 1.0, psi))
+    found = np.asarray(mirror.retrieve(jnp.asarray(z, jnp.float32), 1.0, psi))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_zeros_are_exact():
     for name in ("diagonal*", "p_norm", "hypentropy"):
         z = jnp.asarray([0.1, -0.5, 2, 0, 1, 1, 1, 1, 1, 1])

@@ -17,7 +17,7 @@ from fcorun import Record, UserError, Watcher, load_records, run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.records import formats
-from fcorun.records.record import RunFolder
+from fcorun.records.record import RunFolder, is_refit_of_adaptive_lasso
 
 # ---------------------------------------------------------------- what a record holds
 
@@ -284,6 +284,23 @@ def test_archives_that_hold_no_arrays_are_refused():
         archive.writestr("a.txt", "text")
     with pytest.raises(ValueError, match="something else than arrays"):
         formats.arrays_from_bytes(file.getvalue())
+
+
+def test_files_that_an_interrupted_claim_has_left_are_removed(tmp_path, monkeypatch):
+    (tmp_path / "predictions.csv").write_text("of another run")
+    RunFolder(tmp_path, "1").mark_running("killed before it removed old files")
+    folder = RunFolder(tmp_path, "1")
+    assert folder.claim() == "resume"
+    folder.release()
+    assert not (tmp_path / "predictions.csv").exists()
+    assert (tmp_path / "status.json").exists()
+
+
+def test_a_refit_is_known_from_within_its_folder(tmp_path, monkeypatch):
+    (tmp_path / "refit").mkdir()
+    (tmp_path / "selection.json").write_text('{"adaptive": {"pilot": "ridge"}}')
+    monkeypatch.chdir(tmp_path / "refit")
+    assert is_refit_of_adaptive_lasso(Record(Path()))
 
 
 def test_damaged_metrics_are_refused_and_damaged_checkpoints_are_none(tmp_path):

@@ -252,6 +252,7 @@ def test_a_picture_that_fails_costs_no_result(monkeypatch):
     ("overrides", "advice"),
     [
         (["algo=fedavg"], "try a smaller algo.client_lr or algo.server_lr"),
+        (["algo=fedgd", "algo.step=100"], "try a smaller algo.step"),
         (
             ["algo=newton"],
             "this algorithm has no rate: look for very large values in the data, or try precision=",

@@ -9,6 +9,7 @@ from helpers import composed, fails, ragged
 from site_tables import frames, save
 from sites_in_process import remote_engine
 
+from fcorun.engine.remote.certificate import SCALE
 from fcorun.experiment import build
 from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
@@ -200,6 +201,9 @@ def test_a_site_sums_residuals_only_of_models_that_the_plan_lists():
         connections.ask("residuals", weights, about | {"models": "null"})
     with fails("'conjugates', which the plan does not list"):
         connections.ask("conjugates", weights)
+    connections, _, _ = load(plan_of(*COST, *RELATIVE, "gap=true"))
+    with fails("conjugates at the model without features"):
+        connections.ask("conjugates", weights | {SCALE: np.ones(1)}, {"models": "null"})
 
 
 @pytest.mark.slow
