@@ -292,7 +292,8 @@ class HostOptions:
         timeout: seconds to wait for the other hosts.
         rows: the rows that each host loads: those of its own clients ("own"), or all ("all"). "auto" is "own" unless
             a run needs all rows.
-        gpus: the numbers of the GPUs that this process uses; None: all that it sees.
+        gpus: the numbers of the GPUs that this process uses. None: all that it sees, or with Slurm and Open MPI the one
+            of its number among the tasks of its machine.
         secret_file: a file with a secret that all hosts share. Without it, the environment variable
             ``SECRET_VARIABLE`` holds the secret.
     """
