@@ -54,7 +54,7 @@ class LocalFitAlgorithm(Algorithm):
         return 0  # a request without numbers
 
     def local(self, problem, server, client, data):
-        has_received = server
+        has_received = server  # the broadcast
 
         def summarize():
             return self.summarize(problem, data)

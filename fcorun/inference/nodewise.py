@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.inference.penalized_columns import minimize_columns
+from fcorun.inference.l1_quadratics import minimize_l1_quadratics
 
 N_STRENGTHS = 25
 SMALLEST_STRENGTH = 1e-3  # of the nodewise lasso, relative to the largest useful one
@@ -93,7 +93,9 @@ def _iterate_strengths(correlation: np.ndarray) -> Iterator[np.ndarray]:
         return
     for strength in np.geomspace(largest, largest * SMALLEST_STRENGTH, N_STRENGTHS)[1:]:
         penalty = np.where(eye > 0, np.inf, strength)
-        gamma = minimize_columns(correlation, correlation, penalty, gamma, tolerance=_TOLERANCE, max_sweeps=_MAX_SWEEPS)
+        gamma = minimize_l1_quadratics(
+            correlation, correlation, penalty, gamma, tolerance=_TOLERANCE, max_sweeps=_MAX_SWEEPS
+        )
         yield eye - gamma.T
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.errors import UserError
+from fcorun.inference.l1_quadratics import minimize_l1_quadratics
 from fcorun.inference.model_rows import DerivativeSums
-from fcorun.inference.penalized_columns import minimize_columns
 from fcorun.inference.sums import RowSums
 
 MAX_STEPS = 100
@@ -125,7 +125,7 @@ def _minimize_model(gradient: np.ndarray, hessian: np.ndarray, l1: np.ndarray, t
     new = theta.copy()
     linear = hessian @ theta - gradient  # the model is v' hessian v / 2 - linear' v + l1'|v|
     if not len(free):
-        new[:] = minimize_columns(hessian, linear[:, None], l1[:, None], theta[:, None])[:, 0]
+        new[:] = minimize_l1_quadratics(hessian, linear[:, None], l1[:, None], theta[:, None])[:, 0]
         return new
     free_block = hessian[np.ix_(free, free)]
     try:
@@ -137,7 +137,7 @@ def _minimize_model(gradient: np.ndarray, hessian: np.ndarray, l1: np.ndarray, t
         eliminated = _solve_scaled(free_block, cross)
         reduced = hessian[np.ix_(penalized, penalized)] - cross.T @ eliminated
         slopes = linear[penalized] - eliminated.T @ linear[free]
-        columns = minimize_columns(reduced, slopes[:, None], l1[penalized][:, None], theta[penalized][:, None])
+        columns = minimize_l1_quadratics(reduced, slopes[:, None], l1[penalized][:, None], theta[penalized][:, None])
         new[penalized] = columns[:, 0]
     new[free] = _solve_scaled(free_block, linear[free] - cross @ new[penalized])
     return new

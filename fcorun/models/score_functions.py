@@ -80,7 +80,7 @@ def compute_losses(
         targets = _put(y, None if prediction.ndim > 1 else float)
         if objective.has_client_losses:
             weight = _put(np.ones(len(y)), float)
-            losses = jax.jit(objective.client_losses)(predictions, targets, weight, None if client is None else client)
+            losses = jax.jit(objective.client_losses)(predictions, targets, weight, client)
         else:
             losses = objective.loss(predictions, targets)
         scores = {"loss": losses, **objective.scores(predictions, targets)}

@@ -101,16 +101,15 @@ def _commit(package: Path) -> str | None:
     return note.read_text(encoding="utf-8").strip() if note.exists() else None
 
 
-# Results of a run's model on held-out rows: thresholds, scores and predictions, as files of the record.
+# Results of a run's model on the rows of its splits: thresholds, scores and predictions, as files of the record.
 
 
 @dataclass(frozen=True)
-class HeldOutResults:
-    """The results on held-out rows.
+class SplitResults:
+    """The results of a run's model on the rows of its splits.
 
     Attributes:
-        files: the contents of files by name. Of a model of times to events the baseline hazards, by the training rows;
-            none other if nothing is held out.
+        files: the contents of files by name. Without held-out rows, predictions.csv and curves are left out.
         thresholds: the thresholds between two classes, or None.
         note: a sentence for the log, or "".
         curves: the curves of two classes, or None.
@@ -134,7 +133,7 @@ class HeldOutResults:
         return {} if self.thresholds is None else {"threshold": self.thresholds.to_json()}
 
 
-def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None) -> HeldOutResults:
+def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None) -> SplitResults:
     """Score a run's model on its rows. The test rows are read here, once, and nothing is chosen by them.
 
     Args:
@@ -151,7 +150,7 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
         scores = compute_site_scores(data, objective, solution, edge, [kind for kind in kinds if kinds[kind]])
         warnings = warn_constant_scores([row for row in scores if row["model"] == SHARED], data.classes)
         files = {"scores.csv": csv_text(scores)} if scores else {}
-        return HeldOutResults(files, thresholds, model_warnings=warnings)
+        return SplitResults(files, thresholds, model_warnings=warnings)
     gather = partial(gather_predictions, experiment.objective, data, solution)
     shared_model = solution if experiment.has_shared_model else None
     files = {}
@@ -162,7 +161,7 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
     predictions = predict_splits(experiment.objective, data, shared_model, models, gather)
     if not predictions:
         has_number = experiment.settings.threshold != DEFAULT_THRESHOLD
-        return HeldOutResults(files, fixed_thresholds(experiment.settings.threshold) if has_number else None)
+        return SplitResults(files, fixed_thresholds(experiment.settings.threshold) if has_number else None)
     thresholds = None
     if predictions[0].probability is not None:
         thresholds = choose_thresholds(predictions, experiment.settings.threshold)
@@ -182,7 +181,7 @@ def score_held_out(job: Job, data: FederatedData, solution: Arrays, models: Arra
         curves = compute_curves(predictions, scores)
     if curves is not None:
         files |= curves.files
-    return HeldOutResults(files, thresholds, note, curves)
+    return SplitResults(files, thresholds, note, curves)
 
 
 # The end of a run: final warnings, the summary, and the files that complete the record.
@@ -229,7 +228,8 @@ def finish_run(
         if not separation_warning:
             _warn_of_movement(job, data, lasso)
     status, reason = "done", ""
-    files = dict(files) if relaxed is None else relaxed.replace_rows(job)
+    if relaxed is not None:  # the curves show the rows of the lasso
+        files = {**files, **relaxed.replace_rows(job)}
     if job.divergence_round:
         status = "diverged"
         reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
@@ -248,7 +248,7 @@ def finish_run(
             _write_next(job, name, content)
         if not job.divergence_round:
             start = time.perf_counter()
-            held_out = score_held_out(job, data, solution, models)
+            held_out = score_splits(job, data, solution, models)
             summary |= held_out.summary
             summary["seconds"]["scores"] = time.perf_counter() - start
             _write_held_out(job, held_out)
@@ -357,7 +357,7 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictur
     folder.delete_checkpoint()
 
 
-def _write_held_out(job: Job, results: HeldOutResults) -> None:
+def _write_held_out(job: Job, results: SplitResults) -> None:
     """Write the files of the results on held-out rows, and note warnings about them."""
     for name, content in results.files.items():
         _write_next(job, name, content)

@@ -5,7 +5,7 @@ from fcorun.experiment.build import bind_objective
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.records.formats import json_text, yaml_text
 from fcorun.records.record import Record, try_lock
-from fcorun.runs.finish import HeldOutResults, score_held_out
+from fcorun.runs.finish import SplitResults, score_splits
 from fcorun.runs.job import Job
 
 
@@ -31,7 +31,7 @@ def rescore(job: Job, data: FederatedData) -> bool:
         summary, status = dict(record.summary), record.status
         models = {name: values for name, values in record.personal.items() if name != "client"}
         job.experiment = bind_objective(job.experiment, data)
-        results = score_held_out(job, data, record.solution, models or None)
+        results = score_splits(job, data, record.solution, models or None)
         earlier = (summary.get("threshold") or {}).get("warnings", [])
         sentences = [text for text in str(status.get("reason", "")).split("; ") if text and text not in earlier]
         job.reason = "; ".join([*sentences, *results.warnings])
@@ -46,7 +46,7 @@ def rescore(job: Job, data: FederatedData) -> bool:
     return True
 
 
-def _draw_again(job: Job, results: HeldOutResults) -> dict[str, bytes]:
+def _draw_again(job: Job, results: SplitResults) -> dict[str, bytes]:
     """Return the pictures of curves by file name if the record has such pictures, which mark the threshold."""
     if results.curves is None or not (job.run_folder.path / "roc.png").exists():
         return {}

@@ -110,13 +110,13 @@ def applies_regularizer(algo: Algorithm | Baseline) -> bool:
 
 def fix_strength(experiment: PreparedExperiment) -> RegularizationPath:
     """Return a path of one value, for an algorithm that ignores psi. Raises UserError as ``find_path_parameter``."""
-    return RegularizationPath(find_path_parameter(experiment, chooses=False), np.ones(1), "ignored", False)
+    return RegularizationPath(find_path_parameter(experiment, varies_strength=False), np.ones(1), "ignored", False)
 
 
-def find_path_parameter(experiment: PreparedExperiment, chooses: bool = True) -> str:
+def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = True) -> str:
     """Return the field of the regularizer that a path varies, "strength" or "radius".
 
-    Without ``chooses``, nothing is chosen, and the algorithm may ignore psi.
+    Without ``varies_strength``, nothing is chosen, and the algorithm may ignore psi.
 
     Raises:
         UserError: the regularizer has neither, or all values would give the same solution.
@@ -128,7 +128,7 @@ def find_path_parameter(experiment: PreparedExperiment, chooses: bool = True) ->
             f"reg={names['reg']} has no strength and no radius to choose: take a penalty such as reg=l1, or "
             "a ball such as reg=l1_ball"
         )
-    if chooses and not applies_regularizer(algo):
+    if varies_strength and not applies_regularizer(algo):
         raise UserError(
             f"algo={names['algo']} {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
             "algo that applies psi: fcorun list algo shows which do"

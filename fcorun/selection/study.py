@@ -45,11 +45,11 @@ ReduceFit = Callable[[str, PathFit], PathFit]
 
 
 def prepare_study(
-    experiment: PreparedExperiment, command: str, chooses: bool = True
+    experiment: PreparedExperiment, command: str, varies_strength: bool = True
 ) -> tuple[PreparedExperiment, FederatedData, str]:
     """Return the experiment of a study, its data, and the experiment's identity without the strength.
 
-    Without ``chooses``, the study has one strength, which the algorithm may ignore.
+    Without ``varies_strength``, the study has one strength, which the algorithm may ignore.
 
     The path of a study replaces ``reg.strength``, so that the identity is that of the experiment at strength 1.
 
@@ -57,7 +57,7 @@ def prepare_study(
         UserError: the rows cannot be divided, or the machine has fewer devices than the experiment wants.
     """
     check_devices([experiment])
-    parameter = check_study(experiment, command, chooses)
+    parameter = check_study(experiment, command, varies_strength)
     data = load_data(experiment)
     reason = data.train.why_not_in_memory
     if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
@@ -67,13 +67,13 @@ def prepare_study(
     return experiment.with_resolved(settings=replace(experiment.settings, reference=False)), data, identity
 
 
-def check_study(experiment: PreparedExperiment, command: str, chooses: bool = True) -> str:
+def check_study(experiment: PreparedExperiment, command: str, varies_strength: bool = True) -> str:
     """Return the field of the regularizer that a study varies.
 
     Raises UserError for an experiment of which no rows can be held out.
     """
     settings = experiment.settings
-    parameter = find_path_parameter(experiment, chooses)
+    parameter = find_path_parameter(experiment, varies_strength)
     if settings.imputations and command != "select":
         raise UserError(f"imputations={settings.imputations}: {command} imputes nothing, and fills gaps once by the "
                         "rows of each half: leave imputations out")  # fmt: skip

@@ -8,9 +8,9 @@ import pytest
 
 from fcorun.errors import UserError
 from fcorun.inference.estimates import adjust_by_holm, debiased_estimates, intervals, small_sample, wald_estimates
+from fcorun.inference.l1_quadratics import minimize_l1_quadratics
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.nodewise import approximate_inverse
-from fcorun.inference.penalized_columns import minimize_columns
 from fcorun.inference.solution import Penalty, SingularHessian, solve
 from fcorun.inference.sums import PooledSums, sum_derivatives, sum_scores
 from fcorun.objectives import Gamma, LeastSquares, Logistic, Poisson
@@ -174,9 +174,9 @@ def test_solutions_satisfy_the_optimality_conditions_of_the_elastic_net():
 
 def test_columns_without_penalty_solve_a_system_and_infinite_penalties_leave_zeros():
     matrix = X.T @ X
-    columns = minimize_columns(matrix, np.eye(4), np.zeros((4, 4)), np.zeros((4, 4)))
+    columns = minimize_l1_quadratics(matrix, np.eye(4), np.zeros((4, 4)), np.zeros((4, 4)))
     np.testing.assert_allclose(columns, np.linalg.inv(matrix), atol=1e-9)
-    fixed = minimize_columns(matrix, np.eye(4), np.where(np.eye(4), np.inf, 0.0), np.ones((4, 4)))
+    fixed = minimize_l1_quadratics(matrix, np.eye(4), np.where(np.eye(4), np.inf, 0.0), np.ones((4, 4)))
     assert not np.diagonal(fixed).any()
 
 

@@ -29,7 +29,8 @@ class RemotePrograms:
     """The functions of the server and of the sites. All arrays of runs have a leading axis G.
 
     Attributes:
-        n_runs: the number of runs, G.
+        n_runs: the number of runs, G, that these functions compute: for ``answer`` those whose messages are sent, for
+            ``solution_sums`` all.
         exchange: the number of the exchange of messages in a round, 0 or 1.
     """
 
@@ -64,11 +65,12 @@ class RemotePrograms:
         """Compute a site's clients in one exchange of a round of each run, from what they receive.
 
         Args:
-            clients: the states of the site's clients.
-            draws: the draws of the site's clients of the cohort.
+            clients: the states of all clients of the site.
+            draws: the draws of those clients of the site that are in the cohort.
 
         Returns:
-            The mean of the messages, the new states of the clients, and the clients' work, (G, S, 3).
+            The mean of the messages over these clients, the new states of all clients of the site, and the work of the
+            cohort's, (G, S, 3).
         """
         whole = gather_whole_data(self.federation.schedule, rows, self.federation.precision)
         compute_cohort = chunked(self.federation.layout.chunk_width(self.n_runs, shared=True, whole=whole))
@@ -110,6 +112,7 @@ class RemotePrograms:
 
         def commit_run(state, server, memory):
             new = RoundState(server, memory, state["clients"])
+            # the states of clients are at their sites: full participation leaves the indices of the cohort unused
             return commit(state, new, jnp.zeros(0, jnp.int32), number, full_participation=True)
 
         return jax.vmap(commit_run)(state, server, memory)

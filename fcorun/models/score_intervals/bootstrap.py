@@ -17,7 +17,7 @@ _MIN_DEFINED = 0.95  # of the samples of an interval
 
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
-    """Scores of C segments of rows with their intervals. All values are by name, (C,) each.
+    """Scores of C segments of rows with their intervals. Scores and ends are arrays by name, (C,) each.
 
     Attributes:
         estimates: the scores of the rows, for each of the models.
@@ -60,7 +60,7 @@ def bootstrap(
     ones = np.ones((1, len(models[0])))
     with np.errstate(invalid="ignore", over="ignore"):
         estimates = [{name: values[0] for name, values in scorer(ones).items()} for scorer in scorers]
-        names = _score_or_subtract(scorers, ones)
+        names = list(_score_or_subtract(scorers, ones))
         chunks = []
         if (units.counts >= MIN_UNITS).any():
             chunks = [_score_or_subtract(scorers, weights) for weights in units.samples(rng, options.samples)]

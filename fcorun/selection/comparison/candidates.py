@@ -101,4 +101,4 @@ def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: st
     if applies_regularizer(experiment.algo):
         return plan_selection(config, choice, folder, metric)
     fixed = SelectOptions(folds=choice.outer_folds, by=choice.by)
-    return plan_selection(config, fixed, folder, metric, chooses=False)
+    return plan_selection(config, fixed, folder, metric, varies_strength=False)

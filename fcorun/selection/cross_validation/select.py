@@ -113,6 +113,7 @@ class SelectionPlan:
         folds = [f"fold{k + 1}" for k in range(len(self.fold_weights))]
         own_fits = {name: fits[name] for name in (ALL_ROWS, *folds)}
         higher = bool(experiment.metrics[self.metric].higher)
+        # folds that are clients or marked by the data differ, and the same ones are compared; drawn folds are alike
         paired = self.options.by == "clients" or study.data.train.fold is not None
         scores = drop_failed_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
         choice = choose(scores, rule, higher, self.fold_weights, paired=paired, n_paths=study.path.n_paths)
@@ -184,12 +185,12 @@ def plan_selection(
     options: SelectOptions,
     out: str | Path | None = None,
     metric: str | None = None,
-    chooses: bool = True,
+    varies_strength: bool = True,
 ) -> SelectionPlan:
     """Check a selection, and prepare its folds and its path, without writing anything. Raises UserError.
 
-    ``metric`` chooses, by default the metric of the configuration, which has another name where folds measure it.
-    Without ``chooses``, the path has one value, which the algorithm ignores.
+    ``metric`` chooses, by default the metric of the configuration, as ``choose_metric`` names it for folds. Without
+    ``varies_strength``, as for a candidate of a comparison that ignores psi, the folds score one fit.
     """
     if isinstance(config, PreparedExperiment):
         given, metric = config, metric or config.settings.metric
@@ -197,13 +198,13 @@ def plan_selection(
         given, metric = prepare({**config, "metric": None}), metric or config.get("metric")
     threshold = given.settings.threshold  # which no fit depends on
     options, refit_experiment = _separate_options(options, given)
-    experiment, data, experiment_identity = prepare_study(refit_experiment, "select", chooses)
+    experiment, data, experiment_identity = prepare_study(refit_experiment, "select", varies_strength)
     weighted, adaptive = weigh_features(options.adaptive, options.adaptive_power, experiment, data)
     if adaptive is not None:
         refit_experiment = replace_plugins(refit_experiment, refit_experiment.settings, reg=weighted.reg)
     if options.shares:
         check_linear_model("relax", experiment, data)
-    paths = build_paths(weighted, data, options.points, options.range, options.second) if chooses else None
+    paths = build_paths(weighted, data, options.points, options.range, options.second) if varies_strength else None
     path = replace(paths or fix_strength(weighted), adaptive=adaptive).relax(options.shares)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
@@ -279,7 +280,7 @@ def _separate_options(
     if options.relax is None:
         options = replace(options, relax=experiment.settings.relax)
     if options.shares:
-        replace_plugins(experiment, replace(settings, relax=min(options.shares)))
+        replace_plugins(experiment, replace(settings, relax=min(options.shares)))  # raises without relaxed coefficients
     return options, replace_plugins(experiment, settings)
 
 

@@ -9,23 +9,23 @@ MAX_SWEEPS = 5000
 _TOLERANCE = 1e-13  # of the largest change in a sweep, relative to the largest entry
 
 
-def minimize_columns(
+def minimize_l1_quadratics(
     matrix: np.ndarray,
-    linear: np.ndarray,
+    right_sides: np.ndarray,
     penalty: np.ndarray,
     start: np.ndarray,
     *,
     tolerance: float = _TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
 ) -> np.ndarray:
-    """Return for each column c of ``linear`` argmin_v v' A v / 2 - c' v + sum_k penalty_k |v_k|, (p, m).
+    """Return for each column c of ``right_sides`` argmin_v v' A v / 2 - c' v + sum_k penalty_k |v_k|, (p, m).
 
     Cyclic coordinate descent (Friedman, Hastie and Tibshirani, J. Stat. Softw. 2010), one coordinate of all columns
     at a time. Its steps do not depend on the units of the coordinates. Call under enable_x64.
 
     Args:
         matrix: A, positive semidefinite (p, p). Coordinates whose diagonal entry is 0 stay at ``start``.
-        linear: (p, m).
+        right_sides: (p, m).
         penalty: (p, m), inf for entries that are 0.
         start: (p, m).
         tolerance: the largest change in a sweep, relative to the largest entry, at which it ends.
@@ -38,19 +38,19 @@ def minimize_columns(
     inverse = np.where(factor > 0, 1 / np.where(factor > 0, factor, 1), 0.0)
     scaled_penalty = penalty * np.where(factor > 0, factor, 1)
     limits = (tolerance, max_sweeps)
-    solution = _descend(scaled, linear * factor, scaled_penalty, start * inverse, limits)
+    solution = _descend(scaled, right_sides * factor, scaled_penalty, start * inverse, limits)
     return np.where(factor > 0, np.asarray(solution) * factor, start)
 
 
 @jax.jit
-def _descend(matrix, linear, penalty, start, limits):
+def _descend(matrix, right_sides, penalty, start, limits):
     """Run coordinate descent for a matrix with ones, or zeros, on its diagonal."""
     size = len(matrix)
     tolerance, max_sweeps = limits
 
     def update(k, v):
         row = lax.dynamic_index_in_dim(matrix, k, keepdims=False)
-        gradient = row @ v - linear[k]
+        gradient = row @ v - right_sides[k]
         z = v[k] - gradient
         new = jnp.sign(z) * jnp.maximum(jnp.abs(z) - penalty[k], 0)
         return v.at[k].set(jnp.where(row[k] > 0, new, v[k]))
