@@ -30,9 +30,11 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
     scale_advice = _advise_on_feature_scales(experiment, data)
-    rounds_advice = _MORE_ROUNDS if falling and steps_advice and not scale_advice else ""
-    advice = ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
-    return advice or _advise_on_limit_point(experiment, schedule, takes_mean_of_all(experiment, data), falling)
+    if steps_advice:  # without which the limit point is another one
+        rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
+    else:
+        rounds_advice = _advise_on_limit_point(experiment, schedule, takes_mean_of_all(experiment, data), falling)
+    return ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
 
 
 def advise_on_divergence(experiment: PreparedExperiment) -> str:
@@ -88,8 +90,8 @@ def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedDat
     if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():
         return ""
     if _is_smooth(experiment) and not experiment.objective.ridge:
-        return f"data.standardize=pooled makes steps longer, and {_MORE_ROUNDS}"
-    return f"data.standardize=pooled makes another problem, which takes fewer rounds, and {_MORE_ROUNDS}"
+        return "data.standardize=pooled makes steps longer"
+    return "data.standardize=pooled makes another problem, which takes fewer rounds"
 
 
 def _is_smooth(experiment: PreparedExperiment) -> bool:
@@ -107,6 +109,8 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     traits = algo.traits
     if traits.decays_to_zero and not _is_smooth(experiment):
         return f"{name} converges to 0"
+    if algo.sending_rounds is not None:
+        return f"{name} sends nothing after round {algo.sending_rounds}, so that more rounds change nothing"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
     full_participation = schedule.cohort_size == len(schedule.sizes) and mean_of_all
     exact = _trait_holds(experiment, traits.exact)

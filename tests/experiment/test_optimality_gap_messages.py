@@ -95,6 +95,7 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
             "fedavg does not reach the optimum in any number of rounds; algo=feddr or scaffold does",
         ),
         (("algo=fedcomposite",), "more rounds may help"),
+        (("algo=dlsa",), "dlsa sends nothing after round 1, so that more rounds change nothing"),
         (("algo=feddualavg",), "more rounds may help"),
         (("algo=fedavg", "reg=none"), "more rounds may help"),
         (("algo=scaffold", "reg=none", "clients_per_round=2"), "more rounds may help"),
@@ -117,6 +118,10 @@ def test_units_are_named_where_they_differ(reg, expected, tmp_path):
     x = np.random.default_rng(0).standard_normal((60, 3)) * [1, 30, 1000]
     experiment = prepare(table(tmp_path, "algo=feddualavg", f"reg={reg}", x=x))
     assert f"data.standardize=pooled {expected}" in advise(experiment, load_data(experiment), falling=False)
+    inexact = prepare(table(tmp_path, "algo=fedmid", "local_epochs=5", f"reg={reg}", x=x))
+    advice = advise(inexact, load_data(inexact), falling=False)
+    assert f"data.standardize=pooled {expected}" in advice
+    assert "and fedmid does not reach the optimum in any number of rounds" in advice
 
 
 def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(tmp_path):
