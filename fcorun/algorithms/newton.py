@@ -74,7 +74,7 @@ class Newton(Algorithm):
         def halve():
             return server | {"t": server["t"] / 2}
 
-        return lax.cond(value <= target, accept, halve)
+        return lax.cond(jnp.isfinite(value) & (value <= target), accept, halve)
 
     def output(self, problem, server):
         return self.broadcast(server) if problem.objective.has_curvature_bound else server["w"]

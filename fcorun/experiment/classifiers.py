@@ -151,8 +151,9 @@ def warn_constant_scores(scores: Sequence[Mapping[str, Any]], classes: Sequence[
 def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
     """Return a warning if the classes are separated perfectly, so that the size of coefficients means nothing.
 
-    Classes are separated if all training rows are classified right, or if a single feature separates two classes, up
-    to ties. With a penalty the coefficients are finite, and the warning is given only for fewer features than rows.
+    Classes are separated if all training rows are classified right, or if a single feature separates two classes, but
+    for rows with one value of both. With a penalty the coefficients are finite, and the warning is given only if all
+    rows are right and there are fewer features than rows.
     """
     objective = experiment.objective
     if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
@@ -161,12 +162,13 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
     if penalised and not (all_right and data.train.x.shape[1] < len(data.train.y)):
         return ""
-    feature = _find_separating_feature(data)
+    feature, n_tied = _find_separating_feature(data)
     findings = []
     if all_right:
         findings.append("every training row is classified right")
     if feature:
-        findings.append(f"feature '{feature}' alone separates '{data.classes[0]}' from '{data.classes[1]}', up to ties")
+        but = f", but for {n_tied} of {len(data.train)} rows with one value that both classes have" if n_tied else ""
+        findings.append(f"feature '{feature}' alone separates '{data.classes[0]}' from '{data.classes[1]}'{but}")
     if not findings:
         return ""
     if penalised:
@@ -174,7 +176,8 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     else:
         consequence = ("without a penalty the coefficients grow with every round, and their size has no meaning: "
                        "objective.ridge=0.01 or reg=l1 makes them finite")  # fmt: skip
-    return (f"perfect separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
+    kind = "perfect" if all_right or not n_tied else "quasi-complete"
+    return (f"{kind} separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
             "the outcome, or because of it")  # fmt: skip
 
 
@@ -184,23 +187,26 @@ def _is_unpenalised(experiment: PreparedExperiment) -> bool:
     return no_penalty or not experiment.applies_regularizer
 
 
-def _find_separating_feature(data: FederatedData) -> str:
-    """Return the first feature that separates two classes, up to ties, else an empty string.
+def _find_separating_feature(data: FederatedData) -> tuple[str, int]:
+    """Return the feature that separates two classes with the fewest tied rows, and their number; else "" and 0.
 
-    Rows that are not in memory are not searched.
-
-    The values of such a feature for one class are nowhere above those for the other, and not all the same.
+    The values of such a feature for one class are nowhere above those for the other, and not all the same. Rows are
+    tied if they have a value of both classes. Rows that are not in memory are not searched.
     """
     x = data.train.x
     if len(data.classes) != 2 or data.train.why_not_in_memory or x.size > _MAX_SIZE:
-        return ""
+        return "", 0
     first, second = x[data.train.y == 0], x[data.train.y == 1]
     first_min, first_max = first.min(axis=0), first.max(axis=0)
     second_min, second_max = second.min(axis=0), second.max(axis=0)
     separates = (first_max <= second_min) | (second_max <= first_min)
     varies = np.minimum(first_min, second_min) < np.maximum(first_max, second_max)
     separates &= varies
-    if not separates.any():
-        return ""
-    column = int(separates.argmax())
-    return data.features.names[column] if data.features.names else f"x{column}"
+    columns = np.flatnonzero(separates)
+    if not len(columns):
+        return "", 0
+    highest_of_lower = np.minimum(first_max, second_max)[columns]
+    is_tied = (first_max == second_min) | (second_max == first_min)
+    n_tied = np.where(is_tied[columns], (x[:, columns] == highest_of_lower).sum(axis=0), 0)
+    column = int(columns[n_tied.argmin()])
+    return data.features.names[column] if data.features.names else f"x{column}", int(n_tied.min())

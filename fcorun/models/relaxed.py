@@ -25,7 +25,7 @@ from fcorun.models.inference_problem import make_model_rows
 
 COLLINEAR = "no refit: collinear"
 NO_OPTIMUM = "no refit: no finite optimum"
-REASONS = {
+REFIT_FAILURES = {
     COLLINEAR: "the selected features are linear combinations of each other, or as many as the rows",
     NO_OPTIMUM: "without a penalty there is no finite optimum, as with classes that are separated",
 }
@@ -40,7 +40,7 @@ class NoRefit(UserError):
     """
 
     def __init__(self, state: str):
-        super().__init__(REASONS[state])
+        super().__init__(REFIT_FAILURES[state])
         self.state = state
 
 

@@ -58,6 +58,9 @@ class GroupLasso(Regularizer):
 
     def check(self, shape):
         if len(shape) > 1:
+            if self.group_size is not None:
+                raise ValueError("the groups of a matrix are its rows (a feature over all classes): leave "
+                                 f"reg.group_size={self.group_size} out")  # fmt: skip
             return
         if shape[0] % self.block_size:
             raise ValueError(f"{shape[0]} entries are no whole number of groups of reg.group_size={self.block_size}")

@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from fcorun.datasets.base import FederatedData
-from fcorun.models.relaxed import REASONS
+from fcorun.models.relaxed import REFIT_FAILURES
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.records.record import MAX_PREDICTED_ROWS
 from fcorun.system.files import write_atomically
 
-END_STATES = ("done", "falling", "diverged", "not certified", *REASONS)
+# saved by position: add new states at the end
+END_STATES = ("done", "falling", "diverged", "not certified", *REFIT_FAILURES)
 _MAX_OUTPUTS = 2**27  # outputs for held-out rows that are kept, half a gigabyte in float32
 
 

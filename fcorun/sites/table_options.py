@@ -12,7 +12,7 @@ from fcorun.config import PathOption
 from fcorun.errors import UserError
 from fcorun.sites.messages import OwnerError
 
-OTHER = "other"  # the level of rows whose own level is rare at their site
+OTHER = "other"  # the level of rows whose own level is rare, or pooled with rare ones, or unseen in training rows
 HISTOGRAM_BINS = 256  # for medians
 
 
@@ -47,9 +47,10 @@ class TablePolicy:
 
     Attributes:
         min_rows: the least number of rows of each set that an answer sums over: the training, validation or test rows
-            of a client, and its training rows with and without a gap in a column.
-        min_cell: the least count of a level, of a class in a split or fold, of held-out rows with and without a gap,
-            and of a cell of a histogram.
+            of a client or group, and its training rows with a number in a column with gaps. With missing=indicator
+            also its training rows with a gap.
+        min_cell: the least count of a level, of a class in a split or fold, of training rows with a gap in a column of
+            text, of held-out rows with and without a gap, of a sum of scores, and of a cell of a histogram.
         columns: the columns of the file that may be used, by their names in the file. None: all.
     """
 

@@ -165,6 +165,9 @@ def _make_encoding(
         warnings += describe_other_codes("site", name, levels)
         if sites_with_rare:
             with_rare.append(f"'{name}' at {abbreviate(sites_with_rare)}")
+            if any(OTHER in names for names in levels.values()):
+                warnings.append(f"rows of rare levels of '{name}' join the level '{OTHER}' that a table has: rename it "
+                                "in the tables to keep it apart")  # fmt: skip
         if column.features:
             columns.append(column)
         else:

@@ -7,6 +7,7 @@ import pytest
 from helpers import fails, flat, ragged, snapshots
 from sklearn import linear_model
 
+import fcorun
 from fcorun import run
 from fcorun.config import numeric_fields
 from fcorun.engine.evaluate import gather_rows
@@ -41,6 +42,23 @@ def resolved(config):
     strength = resolve_strength(experiment, load_data(experiment)).strength_or_none
     config["reg"] |= {"relative": None, "strength": strength}
     return config
+
+
+def test_a_step_to_an_infinite_loss_is_halved(tmp_path):
+    """The first step for counts of 500 is 499, whose exponential is infinite in float32."""
+    x = np.random.default_rng(0).standard_normal((30, 1))
+    data = fcorun.from_arrays(x, np.full(30, 500.0), np.arange(30) % 3, validation=0.0)
+    experiment = fcorun.Experiment(
+        data=data,
+        algorithm=fcorun.Newton(),
+        objective=fcorun.Poisson(),
+        regularizer=fcorun.NoRegularizer(),
+        rounds=25,
+        eval_every=25,
+        precision="float32",
+    )
+    solution = experiment.run(tmp_path / "run").solution
+    assert solution["bias"].item() == pytest.approx(np.log(500), rel=1e-4)
 
 
 @pytest.mark.slow

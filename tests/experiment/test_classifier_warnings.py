@@ -41,7 +41,8 @@ def test_perfect_separation(tmp_path, complete):
     level = RARE if complete else RARE & (np.arange(60) < 31)
     x = np.column_stack([X, level])
     sentence = reason(tmp_path, "reg=none", "algo.max_iterations=500", x=x)
-    assert "perfect separation" in sentence
+    assert sentence.count("perfect separation" if complete else "quasi-complete separation") == 1
+    assert bool(re.search(r"but for \d\d of 60 rows with one value that both classes have", sentence)) != complete
     assert ("every training row is classified right" in sentence) == complete
     assert "feature 'x3' alone separates 'False' from 'True'" in sentence
     assert "objective.ridge=0.01 or reg=l1" in sentence

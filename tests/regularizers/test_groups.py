@@ -117,6 +117,8 @@ def test_groups_of_any_features_equal_blocks_after_a_permutation(shape):
     group_of[order] = np.arange(8) // 2
     w, t = jnp.asarray(rng.standard_normal(shape)).at[order[:2]].multiply(0.01), 0.4
     psi = GroupLasso(0.7).on_groups(group_of, "abcd")
+    with pytest.raises(ValueError, match="are its rows"):
+        GroupLasso(0.7, group_size=2).check((6, 3))
     blocks: Any = GroupLasso(0.7 * np.sqrt(2), group_size=2 if len(shape) == 1 else None)
     flat = w[order].reshape(4, -1)  # a row for each group, which the group lasso of a matrix takes
     for ours, theirs in (

@@ -7,7 +7,7 @@ from fcorun.metrics import COUNTERS, is_baseline_row
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import format_value, label_to_html, line_style, to_text
 from fcorun.reports.pictures.best_curves import choose_sweep_panels
-from fcorun.reports.pictures.problem_view import CurveStyle
+from fcorun.reports.pictures.layout import CurveStyle, curve_style
 from fcorun.reports.run_table import RunTable
 
 MAX_RUNS = 300  # whose curves a page holds, runs of best points first
@@ -43,7 +43,6 @@ def collect_curves(
     max_rows = max(_MIN_EVALUATIONS, MAX_NUMBERS // (len(evaluations) * (len(metrics) + 2)))
     arrays: dict[tuple, int] = {}
     curves = []
-    algos = list(curve_styles)
     names = name_runs(runs)
     for run, rows in evaluations.items():
         algo = str(runs.frame["algo"][run])
@@ -56,7 +55,7 @@ def collect_curves(
                 "problem": problem_of_run[run],
                 "algo": to_text(runs.algo_title(algo)),
                 "name": to_text(names[run]),
-                "line": line_style(algos.index(algo) if algo in algos else 0),
+                "line": line_style(curve_styles.get(algo) or curve_style(0)),
                 "best": run in is_best,
                 "diverged": runs.frame["status"][run] == "diverged",
                 "baseline": len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1]),
@@ -75,7 +74,8 @@ def collect_curves(
         left_out.append(f"of up to {longest} evaluations of a run {max_rows} are drawn, evenly spaced")
     if len(problem_of_run) > MAX_RUNS:
         more = len(problem_of_run) - MAX_RUNS
-        left_out.append(f"curves of {more} runs are left out, none of them a best point")
+        which = ", none of them a best point" if len(is_best) <= MAX_RUNS else ""
+        left_out.append(f"curves of {more} runs are left out{which}")
     return {
         "metrics": labels,
         "axes": {name: labels[name]["label"] for name in metrics if runs.metrics[name].monotone},

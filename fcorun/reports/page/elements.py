@@ -14,7 +14,7 @@ from typing import Any
 from rich.markup import render
 from rich.table import Table as RichTable
 
-from fcorun.reports.pictures.layout import COLOURS
+from fcorun.reports.pictures.layout import DASHES, CurveStyle
 from fcorun.system.files import read_regular_file
 
 _MAX_PAPER_COLUMNS = 9  # of a table of the terminal on a sheet of paper
@@ -22,7 +22,7 @@ _MANY_CLAIMS = 12  # more are printed in two columns
 _NUMBER_CLASS = ' class="number"'
 _MAX_PICTURE_BYTES = 600_000
 FOREGROUND = "@fg"  # in a chart, the colour of text: black on a light page
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdashdot", "1px,6px", "longdash")  # those of the pictures
 Chart = dict[str, Any]
 
 
@@ -78,10 +78,10 @@ class Page:
         return f"<figure>{element}<figcaption>{text}</figcaption></figure>"
 
 
-def line_style(i: int) -> dict[str, Any]:
-    """Return the line of the i-th algorithm, in the colours of the pictures."""
-    colour = COLOURS[i % 7]
-    return {"color": FOREGROUND if colour == "#000000" else colour, "dash": _DASHES[(i + i // 7) % 6]}
+def line_style(style: CurveStyle) -> dict[str, Any]:
+    """Return the line of an algorithm, with the colour and the dash that it has in the pictures."""
+    colour = FOREGROUND if style.colour == "#000000" else style.colour
+    return {"color": colour, "dash": _DASHES[DASHES.index(style.line_dash)]}
 
 
 def axis_type(values: Iterable[float | None]) -> str:

@@ -134,7 +134,9 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     by_client = [row for _, row in scores if row["client"]]
     if is_single_run and by_client:
         keys = ["client", *headers]
-        rows = [[parse_cell(row.get(key, "")) for key in keys] for row in by_client[:_MAX_CLIENT_ROWS]]
+        rows = []
+        for row in by_client[:_MAX_CLIENT_ROWS]:  # the name of a client is text, also "007"
+            rows.append([row["client"], *(parse_cell(row.get(key, "")) for key in headers)])
         summary = "Scores by client"
         if len(by_client) > _MAX_CLIENT_ROWS:
             summary += f" (the first {_MAX_CLIENT_ROWS} of {len(by_client)} rows; scores.csv has all)"

@@ -200,7 +200,7 @@ def _add_line_chart(
             "mode": "lines+markers",
             "x": xs,
             "y": [rows[point]["metric"] for point in done],
-            "line": line_style([*view.curve_styles].index(algo)),
+            "line": line_style(view.curve_styles[algo]),
             "text": [_hover(view, [key], point, rows[point]) for point in done],
             "name": to_text(view.table.algo_title(algo)) + _describe_diverged(diverged, xs),
             "showlegend": True,
@@ -240,14 +240,14 @@ def add_structure_chart(page: Page, view: ProblemView) -> str:
     best = {tuple(row["rows"]) for row in view.best_rows()}
     keys = [key for key in view.table.varied_keys if key not in SEED_KEYS]
     traces = []
-    for i, algo in enumerate(view.curve_styles):
+    for algo, style in view.curve_styles.items():
         rows = points[points["algo"] == algo].to_dict("records")
         if not rows:
             continue
         is_best = [tuple(row["rows"]) in best for row in rows]
         marker = {
             "size": [13 if ringed else 7 for ringed in is_best],
-            "color": line_style(i)["color"],
+            "color": line_style(style)["color"],
             "opacity": 0.7,
             "line": {"width": [2 if ringed else 0 for ringed in is_best], "color": FOREGROUND},
         }

@@ -14,6 +14,7 @@ from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
 MAX_ROWS = 40
 _ROW = 0.132  # inches of a row
 _GAP = 0.16  # inches between two columns of text
+_MAX_DECIMALS = 6
 _MIN_PANEL = 1.7  # inches of the axis, where the widest name is shortened
 _MAX_NAME = 2.2  # inches of a name
 _REFERENCE = "reference"
@@ -33,8 +34,8 @@ def draw_forest(table: InferenceTable) -> Any:
 
     Points and lines are estimates and intervals per standard deviation of a feature, so that features can be compared;
     of models with a ratio they are ratios on a logarithmic axis. The columns beside them have these numbers, and those
-    per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all in the order
-    of the data. The intercept is in the file, not in the figure.
+    per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all features with
+    an interval, and reference levels, in the order of the data. The intercept is in the file, not in the figure.
     """
     rows = _choose_rows(table)
     columns = _text_columns(table, rows)
@@ -196,6 +197,6 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
     decimals = max(0, 1 - int(np.floor(np.log10(width))))
     if null and high < 100:  # of ratios, journals print two decimals
         decimals = max(decimals, 2)
-    if any(round(end, decimals) == null for end in (low, high)):
+    while decimals < _MAX_DECIMALS and any(end != null and round(end, decimals) == null for end in (low, high)):
         decimals += 1
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")

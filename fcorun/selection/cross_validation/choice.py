@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from fcorun.errors import UserError
 from fcorun.metrics import MORE_ROUNDS_ADVICE
-from fcorun.models.relaxed import REASONS
+from fcorun.models.relaxed import REFIT_FAILURES
 from fcorun.selection.path import RegularizationPath
 from fcorun.selection.path_fit import END_STATES, PathFit, find_runs
 from fcorun.selection.result import warn_unconverged
@@ -122,7 +122,7 @@ def drop_failed_refits(
         UserError: each value lacks relaxed coefficients on some of the rows.
     """
     state = fits[subset].end_state
-    missing = np.isin(state, [END_STATES.index(reason) for reason in REASONS])
+    missing = np.isin(state, [END_STATES.index(reason) for reason in REFIT_FAILURES])
     scores = np.where(missing, np.nan, scores)
     if missing.any() and not np.isfinite(scores).all(axis=0).any():
         raise UserError("relax: no strength has a fit without a penalty on the rows of each fold: give 1, the lasso, "
@@ -199,7 +199,7 @@ def warn_about_choice(
 def _warn_of_missing_refits(path: RegularizationPath, fits: dict[str, PathFit]) -> list[str]:
     """Return a warning for each reason why relaxed coefficients do not exist, with the strengths where they do not."""
     warnings = []
-    for state, reason in REASONS.items():
+    for state, reason in REFIT_FAILURES.items():
         missing = find_runs(fits, state)
         if missing.any():
             values = path.values[missing.any(axis=0)]
