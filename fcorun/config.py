@@ -73,7 +73,8 @@ _CONDITIONS = {
     "in memory": lambda v: True,
     _THRESHOLD: lambda v: re.fullmatch(_THRESHOLD_RULE, str(v)) is not None,
 }
-AUTO: Any = "auto"  # a number that is computed before the run
+# A number that is computed before the run. As the default of a type without "or auto": a number that must be given.
+AUTO: Any = "auto"
 _TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 _TYPE_NAMES |= {list: "a list", dict: "a mapping"}
 
@@ -437,7 +438,7 @@ def identity_fields(plugin: Any) -> dict[str, Any]:
 # Checks of the plug-ins that a Python program makes, as ``build`` checks those of a configuration.
 
 
-class CheckedObject:
+class PluginBase:
     """The common base of plug-ins, whose constructors name a field of a wrong type.
 
     A ``__post_init__`` may compare fields without checking their types. A field with several values, for a sweep, is

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from fcorun.config import AUTO, AutoPositive, CheckedObject, Count, Positive, check_value, type_hints
+from fcorun.config import AUTO, AutoPositive, Count, PluginBase, Positive, check_value, type_hints
 from fcorun.errors import UserError
 from fcorun.metrics import Metric
 from fcorun.problem.operation_counts import apply_if
@@ -322,7 +322,7 @@ class ProblemConstants:
 
 
 @dataclass(frozen=True)
-class Method(CheckedObject):
+class Method(PluginBase):
     """The common base of algorithms and baselines: a frozen dataclass of hyper-parameters.
 
     Attributes:

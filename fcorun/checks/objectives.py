@@ -203,7 +203,7 @@ def check_second_derivative(case: ObjectiveCase) -> None:
     objective = case.objective
     assert isinstance(objective, LinearModel)
     outputs = CLASSES[case.task] if CLASSES[case.task] > 2 else 1
-    low, high = objective.second_derivative(outputs)
+    low, high = objective.second_derivative_bounds(outputs)
     rng = np.random.default_rng(4)
     points = 30  # of each scale
     scale = np.repeat([0.01, 1.0, 5.0], points).reshape(-1, *[1] * (2 if outputs > 1 else 1))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from numpy import ndarray
 
-from fcorun.config import CheckedObject, Positive
+from fcorun.config import PluginBase, Positive
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ClientSpeeds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock(CheckedObject, ABC):
+class Clock(PluginBase, ABC):
     """A clock plug-in: the speeds of clients. The options are the keys of its YAML.
 
     A client of a round receives the broadcast, computes its local steps, and sends its upload. A round lasts until the

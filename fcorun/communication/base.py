@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, PyTree, Traits
-from fcorun.config import CheckedObject, Settings
+from fcorun.config import PluginBase, Settings
 from fcorun.errors import UserError
 from fcorun.metrics import Metric
 
@@ -229,7 +229,7 @@ class CohortRound(Protocol):
 
 
 @dataclass(frozen=True)
-class Topology(CheckedObject, ABC):
+class Topology(PluginBase, ABC):
     """A topology plug-in: who receives whose messages, for any algorithm. The options are the keys of its YAML.
 
     Attributes:
@@ -387,7 +387,7 @@ class Star(Topology):
 
 
 @dataclass(frozen=True)
-class Channel(CheckedObject, ABC):
+class Channel(PluginBase, ABC):
     """A channel plug-in, the way of an upload: what happens to a message at a client, and to the mean of messages.
 
     Some channels are the way of broadcasts, too, the downlink (``check_downlink``).

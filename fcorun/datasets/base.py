@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fcorun.config import CheckedObject, code_identifier, identity_fields
+from fcorun.config import PluginBase, code_identifier, identity_fields
 from fcorun.errors import UserError, first_line
 from fcorun.rows.host_matrix import balance_clients
 from fcorun.rows.rows import Rows
@@ -239,7 +239,7 @@ class FederatedData:
         return self
 
 
-class Dataset(CheckedObject, ABC):
+class Dataset(PluginBase, ABC):
     """A data set plug-in: a frozen dataclass of its options, with a method that loads the data.
 
     The options are the keys of its YAML. Besides ``name`` and ``class`` a YAML may have a ``title`` for pictures, and

@@ -8,13 +8,13 @@ from typing import ClassVar
 import jax
 from jaxtyping import Array, Float
 
-from fcorun.config import CheckedObject
+from fcorun.config import PluginBase
 from fcorun.regularizers.base import Real, Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
 
 @dataclass(frozen=True)
-class MirrorMap(CheckedObject, ABC):
+class MirrorMap(PluginBase, ABC):
     """A mirror map plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
     Attributes:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from fcorun.config import CheckedObject, NonNegative
+from fcorun.config import NonNegative, PluginBase
 from fcorun.metrics import Metric
 
 # The matrix product of examples and parameters, fast for many runs at once.
@@ -59,7 +59,7 @@ Params = dict[str, jax.Array]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective(CheckedObject, ABC):
+class Objective(PluginBase, ABC):
     """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
 
     Attributes:
@@ -175,7 +175,7 @@ class LinearModel(Objective):
     intercept: bool = True
 
     @abstractmethod
-    def second_derivative(self, outputs: int) -> tuple[float, float]:
+    def second_derivative_bounds(self, outputs: int) -> tuple[float, float]:
         """Return bounds on the second derivative of an example's loss in its prediction; inf for no upper bound.
 
         For several outputs, the bounds are on the eigenvalues of the Hessian in the outputs.
@@ -183,7 +183,7 @@ class LinearModel(Objective):
 
     @property
     def has_curvature_bound(self):
-        return math.isfinite(self.second_derivative(1)[1])
+        return math.isfinite(self.second_derivative_bounds(1)[1])
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()
@@ -207,7 +207,7 @@ class LinearModel(Objective):
         x = scale_by_root_weight(self.design(features), weight)
         n, d = x.shape
         eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
-        low, high = self.second_derivative(outputs)
+        low, high = self.second_derivative_bounds(outputs)
         smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
         smallest_ridge = 0 if self.intercept else self.ridge  # the ridge does not act on the intercept
         return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge

@@ -50,7 +50,7 @@ class Cox(LinearModel):
     def has_curvature_bound(self):
         return True
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, math.inf  # of a single row: ``curvature`` bounds the loss of a client
 
     def loss(self, prediction, y):

@@ -33,7 +33,7 @@ class Huber(LinearModel):
         Metric("outlying", label="share of residuals beyond delta", bounded=True),
     )
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, 1.0
 
     def loss(self, prediction, y):

@@ -16,7 +16,7 @@ class LeastSquares(LinearModel):
     nonnegative = True
     tasks = ("regression",)
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 2.0, 2.0
 
     def loss(self, prediction, y):

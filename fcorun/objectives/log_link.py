@@ -66,7 +66,7 @@ class LogLink(LinearModel):
     def half_deviance(self, exp_value: jax.Array, prediction: jax.Array, y: jax.Array) -> jax.Array:
         """Return half the unit deviance, (n,), given ``exp_value``, the exp of ``exponent``."""
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, float("inf") if self.ceiling is None else self.ceiling
 
     def loss(self, prediction, y):

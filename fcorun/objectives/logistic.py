@@ -18,7 +18,7 @@ class Logistic(LinearModel):
     is_log_likelihood = True
     tasks = ("binary", "multiclass")
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, 0.25 if outputs == 1 else 0.5  # softmax: Boehning (Ann. Inst. Stat. Math. 1992)
 
     def loss(self, prediction, y):

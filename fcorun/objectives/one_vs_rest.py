@@ -21,7 +21,7 @@ class OneVsRest(LinearModel):
     is_log_likelihood = True
     tasks = ("multiclass",)
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, 0.25
 
     def loss(self, prediction, y):

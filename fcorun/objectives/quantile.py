@@ -60,7 +60,7 @@ class Quantile(LinearModel):
     def has_curvature_bound(self):
         return True
 
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, 1 / self.smoothing
 
     def loss(self, prediction, y):

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fcorun.config import CheckedObject, NonNegative
+from fcorun.config import NonNegative, PluginBase
 
 Real = Float[Array, ""] | float
 INDEX_BYTES = 4  # of an index in a message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regularizer(CheckedObject, ABC):
+class Regularizer(PluginBase, ABC):
     """A regularizer plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
     fcorun treats two optional fields specially: ``strength``, and ``relative``, the strength as a fraction of the

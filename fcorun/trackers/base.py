@@ -10,13 +10,13 @@ from functools import cache
 from importlib.util import find_spec
 from typing import ClassVar
 
-from fcorun.config import CheckedObject
+from fcorun.config import PluginBase
 from fcorun.errors import UserError
 from fcorun.records.record import Record, RunFolder
 
 
 @dataclass(frozen=True)
-class Tracker(CheckedObject, ABC):
+class Tracker(PluginBase, ABC):
     """A tracker plug-in: a frozen dataclass with the destination. No part of a run's identity.
 
     Attributes:

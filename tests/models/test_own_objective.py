@@ -14,7 +14,7 @@ from fcorun.objectives import LinearModel
 class Counts(LinearModel):
     tasks = ("regression",)
     convex = True
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, 1000.0
     def loss(self, prediction, y):
         return jnp.exp(prediction / 100) - y * prediction / 100
@@ -29,7 +29,7 @@ class Expected(Counts):
 class Hinge(LinearModel):
     tasks = ("binary",)
     convex = True
-    def second_derivative(self, outputs):
+    def second_derivative_bounds(self, outputs):
         return 0.0, 1000.0
     def loss(self, prediction, y):
         return jnp.maximum(0, 1 - (2 * y - 1) * prediction)
