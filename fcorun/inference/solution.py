@@ -12,6 +12,7 @@ from fcorun.inference.sums import RowSums
 MAX_STEPS = 100
 TOLERANCE = 1e-13  # of the predicted decrease, relative to the objective at 0
 _SHORT = 1e-3  # of a last step, relative to a parameter
+_SHORTEST = 1e-12  # the step after which no decrease is searched any more: classes may be separated
 _ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
 _SMALLEST_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal
 
@@ -71,7 +72,7 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
     """Minimise F plus a penalty from ``start`` (p,). Call under enable_x64.
 
     Raises SingularHessian if parameters without a penalty are not determined, and UserError if ``MAX_STEPS`` steps do
-    not reach the optimum, or no step along Newton's direction decreases the objective.
+    not reach the optimum.
     """
     at_zero = sums.derivatives(np.zeros_like(start))
     scale = abs(at_zero.loss)
@@ -90,15 +91,12 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
             last = sums.derivatives(minimum)
             return PenalizedSolution(minimum, last.loss + penalty.value(minimum), max(decrease, 0.0), last)
         step = 1.0
-        while step > 1e-12:
+        while True:
             proposed = sums.derivatives(theta + step * move)
             target = value - _ARMIJO * step * decrease + 1e-14 * abs(value) + 2 * sums.loss_error
-            if proposed.loss + penalty.value(theta + step * move) <= target:
+            if proposed.loss + penalty.value(theta + step * move) <= target or step < _SHORTEST:
                 break
             step /= 2
-        else:
-            raise UserError("no step along Newton's direction decreases the objective: check the data for columns of "
-                            "very different units, and standardize them")  # fmt: skip
         theta, current = theta + step * move, proposed
     raise UserError(f"no finite optimum was reached in {MAX_STEPS} steps: check the data for classes that are "
                     "separated, or give a penalty")  # fmt: skip
