@@ -184,6 +184,7 @@ def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():
     assert [place for place, word in functions if word.endswith("s") and not word.endswith("ss")] == []
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_the_same_name():
     classes = [(node.name, str(place)) for place, tree in trees().items() for node in tree.body
                if isinstance(node, ast.ClassDef)]  # fmt: skip

@@ -44,6 +44,7 @@ def resolved(config):
     return config
 
 
+@pytest.mark.slow
 def test_a_step_to_an_infinite_loss_is_halved(tmp_path):
     """The first step for counts of 500 is 499, whose exponential is infinite in float32."""
     x = np.random.default_rng(0).standard_normal((30, 1))

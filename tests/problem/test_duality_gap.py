@@ -146,6 +146,7 @@ def test_few_exchanges_find_the_best_intercept(name):
     assert gap_of_parts(problem, move(problem, iterates[-1].w), split(batch))[1] <= 2 + 8
 
 
+@pytest.mark.slow
 def test_the_gap_of_the_lasso_is_that_of_the_textbook():
     """The conjugate of (p - y)^2 at s u, with u = 2 (p - y), is s^2 u^2 / 4 + s u y."""
     problem, batch, iterates = problem_of("lasso")

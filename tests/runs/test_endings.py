@@ -141,6 +141,7 @@ def test_a_gap_below_the_precision_gives_a_warning():
     assert "suboptimality is rounding: float32 resolves" in run(config).status["reason"]
 
 
+@pytest.mark.slow
 def test_a_baseline_ends_by_its_certificate_whatever_stop_is():
     config = small("algo=centralized", "stop={change:1}")
     assert "by its certificate" in prepare(config).warning

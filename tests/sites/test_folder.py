@@ -64,6 +64,7 @@ def test_a_study_by_a_folder_gives_the_bits_of_one_process(tmp_path, expected):
     ]
 
 
+@pytest.mark.slow
 def test_sites_that_poll_in_threads_answer_until_the_end_of_the_run(tmp_path, expected):
     def serve(name):
         site = DurableSite(ToySite(toy_rows(NAMES.index(name))), tmp_path / name)
@@ -91,6 +92,7 @@ def test_a_site_that_the_end_left_out_is_told_the_end(tmp_path):
     assert toy.computed == 0
 
 
+@pytest.mark.slow
 def test_a_server_killed_at_any_wait_goes_on_to_the_same_bits_and_no_request_is_computed_twice(tmp_path, expected):
     sites = SiteFolders(tmp_path)
     rng = np.random.default_rng(0)

@@ -41,6 +41,7 @@ def test_a_restricted_kit_refuses_code_and_other_classes_and_keeps_its_other_set
 
 
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+@pytest.mark.slow
 def test_nobody_may_bring_code_to_a_restricted_kit_or_read_its_files_by_commands(kit):
     from nvflare.fuel.sec.authz import AuthzContext, Person
     from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer

@@ -139,6 +139,7 @@ def test_a_calibration_from_sums_is_that_of_the_pooled_rows():
     assert np.isnan(search_calibration([(np.ones(20, int), score)])[:2]).all()
 
 
+@pytest.mark.slow
 def test_classes_that_touch_at_one_score_have_no_slope():
     """The slope then has no bound, and its sums are not mistaken for converged ones in the rounding of secure sums."""
     score = np.concatenate([np.linspace(-2, 0, 40), np.zeros(2), np.linspace(0.1, 2, 20)])
