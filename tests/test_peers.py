@@ -111,6 +111,7 @@ def test_each_script_lists_its_modifications(peers, script):
     assert "\n\nModifications:\n- " in text
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_in_its_last_line(peers, tmp_path):
     call = peers.environments.call
     assert call([sys.executable, "-c", "import sys; sys.exit('first\\nno such wheel')"], 60) == "no such wheel"

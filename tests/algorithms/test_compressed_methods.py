@@ -83,6 +83,7 @@ def test_feedback_is_that_of_the_algorithm():
         assert prepare(small_for(name, f"uplink={uplink}")).config["uplink"]["feedback"] == feedback
 
 
+@pytest.mark.slow
 def test_refusals():
     for name in METHODS:
         with fails(f"algo={name} defines what clients remember: leave uplink.feedback out"):

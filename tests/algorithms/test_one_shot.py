@@ -189,6 +189,7 @@ def test_what_is_sent_is_counted(name, up, down, tmp_path):
     assert [row["bytes_down"] for row in record.rows] == [8 * count for count in down]
 
 
+@pytest.mark.slow
 def test_clients_with_too_few_rows_are_refused(tmp_path):
     with fails("fits 7 parameters", "client '0' has 3: give algo.ridge"):
         load_data(prepare(ragged(tmp_path, "algo=meta_analysis")))

@@ -173,6 +173,7 @@ def test_the_mean_over_the_coin_is_a_gradient_step():
     assert max_difference(personal.gradients(H, C, best) + lam * (best - P @ best), 0) < 1e-13
 
 
+@pytest.mark.slow
 def test_the_mixture_with_random_coins_stays_near_its_optimum():
     lam = 0.6
     probability = lam / (LARGEST + lam)

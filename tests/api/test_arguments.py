@@ -92,6 +92,7 @@ def test_a_record_takes_rows_as_arrays(record):
     assert fcorun.Record(path).status == record.status
 
 
+@pytest.mark.slow
 def test_axes_are_those_of_lists():
     axes = {"algorithm.client_lr": [1e-3, 2e-3], "seed": range(2), "regularizer.strength": np.array([0.1, 0.2])}
     lists: Any = {"algorithm": FedDualAvg(client_lr=[1e-3, 2e-3]), "regularizer": L1([0.1, 0.2])}  # pyright: ignore

@@ -41,6 +41,7 @@ def test_a_line_ends_in_the_source(list_lines, group):
             assert lines[name].endswith(read_source(plugin_class(group, name)).text)
 
 
+@pytest.mark.slow
 def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
     lines = {line.split()[0]: re.split(r"  +", line) for line in list_lines("algo")[1:]}
     for name in choice_names("algo"):

@@ -250,6 +250,7 @@ def test_the_time_of_an_arrival_is_that_of_the_steps_that_the_deadline_left(tmp_
         np.testing.assert_allclose(np.cumsum(gradients[own] * seconds), arrivals.seconds[:40][own], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_runs_whose_messages_have_other_bytes_are_of_no_common_batch():
     """Bytes decide when a message arrives, and so which clients take part."""
     topk = ("uplink=topk", "uplink.feedback=ef", "algo=fedavg")

@@ -219,6 +219,7 @@ def test_what_the_root_knows_of_edges_is_resumed_and_absent_edges_keep_it(tmp_pa
     assert sorted(moved) == [False, True]
 
 
+@pytest.mark.slow
 def test_compressed_edges_are_no_part_of_other_runs():
     plain, identity = small_for("fedavg", TREE), small_for("fedavg", TREE, "topology.compress_edges=true")
     del plain["topology"]["compress_edges"]

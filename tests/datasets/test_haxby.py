@@ -92,6 +92,7 @@ def test_haxby_clients_are_runs(brains):
     np.testing.assert_allclose(data.train.x[4:8], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_haxby_runs_in_any_order(brains):
     """Runs whose volumes alternate give the same clients as runs one after the other."""
     import nibabel

@@ -100,6 +100,7 @@ def test_both_units_predict_alike(task):
     np.testing.assert_allclose(x @ weights + intercept, standard, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_standardization_gives_an_intercept_to_models_without_one():
     frame = read_coefficients(run_on_patients("regression", "objective.intercept=false"))
     assert frame["parameter"].iloc[-1] == "bias"

@@ -279,6 +279,7 @@ def test_many_clients(tmp_path):
     assert of_score(intervals, "auc", method="obuchowski").low < of_score(intervals, "auc").values[0]
 
 
+@pytest.mark.slow
 def test_differences_are_paired(tmp_path):
     rows = draw_rows("binary", n=300, decimals=3)
     other = expit(rows.log_odds + 0.3 * np.random.default_rng(0).standard_normal(300))

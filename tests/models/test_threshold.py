@@ -78,6 +78,7 @@ def test_values_that_are_no_threshold(text):
         run(compose(["data=lasso"]) | {"threshold": text})
 
 
+@pytest.mark.slow
 def test_data_without_two_classes_or_without_rows_to_choose_on(trained):
     with fails("threshold=0.3 divides two classes"):
         run(compose(["threshold=0.3"]))

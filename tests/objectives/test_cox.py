@@ -218,6 +218,7 @@ def test_minibatches_are_refused(tmp_path):
         engine_of(patients(tmp_path, "algo=fedavg", "algo.client_lr=0.1", "batch_size=10"))
 
 
+@pytest.mark.slow
 def test_a_site_without_training_rows_has_no_losses():
     none = jnp.zeros(0)
     Cox().check_targets(np.zeros(0), np.array([2.0, -1.0]))

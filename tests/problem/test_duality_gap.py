@@ -175,6 +175,7 @@ def test_the_gap_of_logistic_regression_is_that_of_the_textbook():
     assert pooled(problem, w, batch) == pytest.approx(primal + omega @ conjugate, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_an_intercept_that_is_not_the_best_gives_no_bound():
     problem, batch, iterates = problem_of("lasso with an intercept")
     w = move(problem, iterates[-1].w)

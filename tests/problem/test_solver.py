@@ -66,6 +66,7 @@ def test_ridge_is_that_of_scikit_learn(tmp_path):
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_least_squares_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg=none"))
     np.testing.assert_allclose(
@@ -100,6 +101,7 @@ def test_l2_logistic_regression_is_that_of_scikit_learn(tmp_path, task):
     assert accuracy == pytest.approx(model.score(data.train.x, data.train.y))
 
 
+@pytest.mark.slow
 def test_uniform_client_weights_are_sample_weights_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.3", "client_weighting=uniform"))
     weights = np.repeat(1 / data.train.sizes, data.train.sizes)

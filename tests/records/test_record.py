@@ -83,6 +83,7 @@ def test_summary_is_that_of_the_metrics():
     assert "density" not in summary["best"]
 
 
+@pytest.mark.slow
 def test_zero_rounds_are_the_start():
     record = run(small("rounds=0"))
     assert record.metrics["round"].tolist() == [0]

@@ -73,6 +73,7 @@ def test_a_group_is_a_column_unless_groups_are_named():
     assert type(build_problem(experiment, load_data(experiment)).regularizer) is GroupLasso
 
 
+@pytest.mark.slow
 def test_a_regularizer_that_needs_an_order_of_columns_warns():
     write_table()
     for reg in ("tv", "fused_lasso", "monotone"):

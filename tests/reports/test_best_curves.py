@@ -205,6 +205,7 @@ def test_structure_against_quality():
     assert "last 20 rounds" in ax.get_xlabel()
 
 
+@pytest.mark.slow
 def test_low_rank_has_rank():
     figure = draw_checked_view(
         structure.draw,

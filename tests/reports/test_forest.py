@@ -52,6 +52,7 @@ def test_all_features_of_few_and_the_smallest_p_values_of_many_are_drawn():
     assert f"the {MAX_ROWS} smallest p values of 200 features" in figure.get_suptitle()
 
 
+@pytest.mark.slow
 def test_ratios_are_on_a_logarithmic_axis_around_1():
     figure = draw_checked(draw_forest, table(4, "odds ratio"))
     (ax,) = figure.axes

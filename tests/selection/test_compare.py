@@ -125,6 +125,7 @@ def test_equal_models_cannot_be_told_apart():
     assert all(row.verdict in ("", UNCLEAR) for row in result.rows)
 
 
+@pytest.mark.slow
 def test_a_new_client_may_have_other_folds():
     rng = np.random.default_rng(0)
     client = np.repeat(["a", "b", "c"], 30)

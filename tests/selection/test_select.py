@@ -218,6 +218,7 @@ def test_personal_models_are_scored_on_rows_of_their_client(algo):
     assert Record(Path("out/refit")).status["status"] == "done"
 
 
+@pytest.mark.slow
 def test_metrics_are_given_without_val():
     settings = config("algo=fedmid", task="binary")
     assert plan_selection(settings | {"metric": "accuracy"}, SelectOptions(), "out").metric == "val_accuracy"

@@ -128,6 +128,7 @@ def test_a_column_without_a_value_in_a_fold_is_refused():
         plan_selection(settings, SelectOptions(points=2), "out")
 
 
+@pytest.mark.slow
 def test_inner_and_outer_folds_learn_from_their_own_rows():
     table = frame()
     table.to_csv("rows.csv", index=False)

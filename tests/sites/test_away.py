@@ -314,6 +314,7 @@ def test_too_few_answers_are_waited_for_and_end_with_the_names(tmp_path):
     assert not list((tmp_path / "shared").glob("*.away.json"))
 
 
+@pytest.mark.slow
 def test_a_site_that_stays_away_is_not_waited_for_again_until_it_shows_life(tmp_path):
     shared = tmp_path / "shared"
 

@@ -219,6 +219,7 @@ def test_forged_counts_name_their_site(changes, words):
         check_sums("b", "train", arrays, expected, n_rows=40, error=0.0)
 
 
+@pytest.mark.slow
 def test_what_sites_do_not_compute_is_refused():
     with fails("data.task=survival needs data.event"):
         prepare(composed("data=sites", "data.target=time", "data.task=survival", "objective=cox", "algo=newton"))

@@ -55,6 +55,7 @@ def expected():
     return toy_study(InProcessConnections(sites), ROUNDS)
 
 
+@pytest.mark.slow
 def test_a_study_by_a_folder_gives_the_bits_of_one_process(tmp_path, expected):
     sites = SiteFolders(tmp_path)
     np.testing.assert_array_equal(toy_study(connect(tmp_path, sites.answer), ROUNDS), expected)

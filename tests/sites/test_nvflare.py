@@ -106,6 +106,7 @@ def test_a_silent_site_is_named(module, collab, monkeypatch):
         module.CollabConnections("a", 10.0).ask("describe")
 
 
+@pytest.mark.slow
 def test_a_silent_site_is_left_out_by_the_rule_of_the_plan(module, collab, monkeypatch):
     monkeypatch.setattr(module, "_SILENT_SECONDS", 0.2)
     connections = module.CollabConnections("a", 10.0)
@@ -133,6 +134,7 @@ def test_a_silent_site_is_left_out_also_while_the_others_compute_for_longer_than
         connections.ask("describe", away=AwayRule(0.5, 3))
 
 
+@pytest.mark.slow
 def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(module, collab, toys, monkeypatch):
     monkeypatch.setattr(module, "_BUSY_SECONDS", 0.001)
     collab.objects["site-2"]._lock.acquire()
@@ -144,6 +146,7 @@ def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(module
         module.CollabConnections("b", 0.1).ask("describe", of=["site-2"])
 
 
+@pytest.mark.slow
 def test_long_messages_are_arrays(module, tmp_path, monkeypatch):
     features = 200_000
     toys = {name: ToySite(toy_rows(number, features)) for number, name in enumerate(SITES, start=1)}

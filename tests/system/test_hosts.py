@@ -384,6 +384,7 @@ def test_a_lost_host_is_named(two):
         second.receive()
 
 
+@pytest.mark.slow
 def test_a_host_that_is_silent_for_long_is_lost(monkeypatch):
     monkeypatch.setattr(hosts_module, "_LOSS_GRACE_SECONDS", 60)
     monkeypatch.setattr(hosts_module, "_HEARTBEAT_SECONDS", 0.02)
