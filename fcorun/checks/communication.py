@@ -106,7 +106,7 @@ def check_topology_bytes(case: CommunicationCase) -> None:
 
 
 def check_speeds(clock: Clock) -> None:
-    """Require speeds of each client: positive numbers, and the same ones each time. Nobody asks NoClock for any."""
+    """Require speeds of each client: positive numbers, and the same ones each time. NoClock has none."""
     if isinstance(clock, NoClock):
         return
     names = [f"client {number}" for number in range(4)]

@@ -53,7 +53,7 @@ class Clock(PluginBase, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NoClock(Clock):
-    """A clock that measures nothing: runs have no simulated time, and nobody asks for speeds."""
+    """A clock that measures nothing: runs have no simulated time, and clients no speeds."""
 
     source = "textbook"
 

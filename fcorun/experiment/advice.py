@@ -30,7 +30,7 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
     scale_advice = _advise_on_feature_scales(experiment, data)
-    if steps_advice:  # without which the limit point is another one
+    if steps_advice:  # with equal steps the run would have another limit point
         rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
     else:
         rounds_advice = _advise_on_limit_point(experiment, schedule, takes_mean_of_all(experiment, data), falling)
@@ -47,10 +47,11 @@ def advise_on_divergence(experiment: PreparedExperiment) -> str:
 
 def _advise_on_rates(experiment: PreparedExperiment) -> str:
     """Return a clause that names settings of the algorithm and the data that may keep a run from diverging."""
-    # the step of Newton's method is a share of its full step
-    is_rate = {field.name: field.name.endswith("_lr") or (field.name == "step" and field.default == AUTO)
-               for field in fields(experiment.algo)}  # fmt: skip
-    rates = [f"algo.{name}" for name, applies in is_rate.items() if applies]
+    rates = []
+    for field in fields(experiment.algo):
+        is_step_size = field.name == "step" and field.default == AUTO  # that of Newton's method is a share of its step
+        if field.name.endswith("_lr") or is_step_size:
+            rates.append(f"algo.{field.name}")
     if rates:
         return f"try a smaller {' or '.join(rates)}"
     settings = []

@@ -12,7 +12,7 @@ from fcorun.inference.sums import RowSums
 MAX_STEPS = 100
 TOLERANCE = 1e-13  # of the predicted decrease, relative to the objective at 0
 _SHORT = 1e-3  # of a last step, relative to a parameter
-_SHORTEST = 1e-12  # the step after which no decrease is searched any more: classes may be separated
+_SMALLEST_STEP = 1e-12  # of the line search, which then ends without a decrease
 _ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
 _SMALLEST_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal
 
@@ -86,7 +86,7 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
         minimum = _minimize_model(gradient, current.hessian + np.diag(penalty.ridge), penalty.l1, theta)
         move = minimum - theta
         decrease = float(-gradient @ move + penalty.l1 @ (np.abs(theta) - np.abs(minimum)))
-        is_short = (np.abs(move) <= _SHORT * (np.abs(theta) + unit)).all()  # never where separated classes have none
+        is_short = (np.abs(move) <= _SHORT * (np.abs(theta) + unit)).all()  # not while separated classes diverge
         if decrease <= TOLERANCE * scale and is_short:
             last = sums.derivatives(minimum)
             return PenalizedSolution(minimum, last.loss + penalty.value(minimum), max(decrease, 0.0), last)
@@ -94,7 +94,7 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
         while True:
             proposed = sums.derivatives(theta + step * move)
             target = value - _ARMIJO * step * decrease + 1e-14 * abs(value) + 2 * sums.loss_error
-            if proposed.loss + penalty.value(theta + step * move) <= target or step < _SHORTEST:
+            if proposed.loss + penalty.value(theta + step * move) <= target or step < _SMALLEST_STEP:
                 break
             step /= 2
         theta, current = theta + step * move, proposed

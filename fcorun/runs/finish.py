@@ -228,7 +228,7 @@ def finish_run(
         if not separation_warning:
             _warn_of_movement(job, data, lasso)
     status, reason = "done", ""
-    if relaxed is not None:  # the curves show the rows of the lasso
+    if relaxed is not None:  # curves.png shows the metrics before the relaxation
         files = {**files, **relaxed.replace_rows(job)}
     if job.divergence_round:
         status = "diverged"

@@ -1,4 +1,4 @@
-"""The run on a table, and its selection, that the page in words of medicine is about, read once for all sections."""
+"""The fitted model of a table that the clinical page describes: its run, and the selection of its strength."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -113,7 +113,7 @@ class SelectionPlan:
         folds = [f"fold{k + 1}" for k in range(len(self.fold_weights))]
         own_fits = {name: fits[name] for name in (ALL_ROWS, *folds)}
         higher = bool(experiment.metrics[self.metric].higher)
-        # folds that are clients or marked by the data differ, and the same ones are compared; drawn folds are alike
+        # clients and marked folds differ from each other, so that strengths are compared fold by fold
         paired = self.options.by == "clients" or study.data.train.fold is not None
         scores = drop_failed_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
         choice = choose(scores, rule, higher, self.fold_weights, paired=paired, n_paths=study.path.n_paths)
