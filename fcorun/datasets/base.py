@@ -296,7 +296,7 @@ class Dataset(PluginBase, ABC):
         return
 
     def fingerprint(self) -> str:
-        """Return sixteen hex digits that differ where options differ, or what ``sources`` returns. Downloads nothing."""
+        """Return sixteen hex digits that differ where options or ``sources()`` differ. Downloads nothing."""
         content = [code_identifier(self), identity_fields(self), self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
