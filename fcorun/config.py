@@ -123,6 +123,11 @@ class Settings:
     fail_fast: Annotated[bool, "outside identity"] = False
     report: Annotated[bool, "outside identity"] = True
 
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether the coefficients of a run are other ones than those of the lasso, which has ``relax`` 1."""
+        return self.relax is not None and self.relax < 1
+
 
 @dataclasses.dataclass(frozen=True)
 class ConfigSection:

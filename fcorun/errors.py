@@ -123,6 +123,13 @@ def escape_controls(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
+class EscapedControls:
+    """A base class of consoles of rich: control characters could move the cursor, or rename the window."""
+
+    def render_str(self, text: str, **options: Any) -> Any:
+        return super().render_str(escape_controls(text), **options)  # type: ignore[misc]
+
+
 def format_warning(*arguments: Any, **options: Any) -> str:
     """Return Python's text of a warning with control characters escaped, as a warning may quote a record."""
     return escape_controls(_PYTHON_FORMAT(*arguments, **options))

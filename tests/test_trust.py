@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fcorun import load_records, run
 from fcorun.cli.commands import main
-from fcorun.cli.terminal import Terminal
+from fcorun.cli.commands.common import Terminal
 from fcorun.config import import_classes, locate, locate_user_class
 from fcorun.errors import format_warning
 from fcorun.experiment.prepare import prepare

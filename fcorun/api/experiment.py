@@ -2,13 +2,13 @@
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.api.combinations import combine
 from fcorun.api.messages import (
     SECTION_OF_ARGUMENT,
     PythonNames,
@@ -32,14 +32,12 @@ from fcorun.config import (
     build,
     build_plugin,
     check_plugin,
-    has_several_values,
     import_classes,
     to_plain_value,
-    type_hints,
 )
 from fcorun.configuration.defaults import compose_for_objects
 from fcorun.datasets.base import Dataset
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import (
     STRENGTH_OF_DATA,
@@ -64,114 +62,6 @@ if TYPE_CHECKING:
     from fcorun.selection.stability.options import StabilityResult
 
 
-# The combinations of an experiment's arguments, and of fields of these, that have several values.
-
-
-def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the description and the arguments of each combination of values.
-
-    Args:
-        arguments: the arguments of an Experiment, of which some, or some fields of them, are lists of values.
-        axes: further lists of values, by the name of an argument, "seed", or of its field, "algorithm.client_lr".
-
-    Raises UserError for axes that name no argument or field, and for lists without a value.
-    """
-    check_axes(axes)
-    arguments = dict(arguments)
-    field_axes: dict[str, dict[str, Sequence[Any]]] = {}
-    for name, values in axes.items():
-        argument, _, field_name = name.partition(".")
-        if argument not in arguments:
-            owners = [owner for owner, value in arguments.items() if argument in _field_names(value)]
-            suggestion = f"did you mean '{owners[0]}.{argument}'?" if owners else suggest_name(argument, arguments)
-            raise UserError(f"axes: an experiment has no argument '{argument}': {suggestion}")
-        if field_name:
-            _check_field(arguments[argument], argument, field_name)
-            field_axes.setdefault(argument, {})[field_name] = values
-        else:
-            arguments[argument] = list(values)
-    variants = []
-    for name, value in arguments.items():
-        if name in SECTION_OF_ARGUMENT:
-            variants.append(_expand_plugins(name, value, field_axes.get(name, {})))
-        else:
-            variants.append(_expand_setting(name, value))
-    combinations = []
-    for combination in itertools.product(*variants):
-        text = " ".join(part for part, _ in combination if part)
-        values = [value for _, value in combination]
-        combinations.append((text, dict(zip(arguments, values, strict=True))))
-    return combinations
-
-
-def _check_field(value: Any, argument: str, field_name: str) -> None:
-    """Raise UserError if no object of an argument has a field of this name."""
-    if argument not in SECTION_OF_ARGUMENT:
-        raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
-    if value is None:
-        raise UserError(f"axes: {argument} has no object with the field {field_name}: give one to the experiment")
-    known = _field_names(value)
-    if field_name not in known:
-        raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
-
-
-def _field_names(value: Any) -> set[str]:
-    """Return the names of the fields of an object, or of several."""
-    names = set()
-    for plugin in value if isinstance(value, (list, tuple)) else [value]:
-        if dataclasses.is_dataclass(plugin):
-            names |= {field.name for field in dataclasses.fields(plugin)}
-    return names
-
-
-def _expand_setting(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Return the description and the value of each value of a setting; one value has no description."""
-    if not has_several_values(value, type_hints(Settings)[name]):
-        return [("", value)]
-    values = to_plain_value(_listed(value, name))
-    return [(f"{name}={item}" if len(values) > 1 else "", item) for item in values]
-
-
-def _expand_plugins(name: str, value: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-    """Return the description and the object of each combination of the objects of an argument and their fields."""
-    plugins = _listed(value, name) if isinstance(value, (list, tuple)) else [value]
-    section = SECTION_OF_ARGUMENT[name]
-    variants = []
-    for plugin in plugins:
-        label = f"{section}={type(plugin).__name__.lower()}" if len(plugins) > 1 else ""
-        for text, variant in _expand_fields(section, plugin, axes):
-            variants.append((f"{label} {text}".strip(), variant))
-    return variants
-
-
-def _expand_fields(section: str, plugin: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-    """Return the description and a copy of a plug-in for each combination of its fields that have several values.
-
-    A field of ``axes`` that the plug-in lacks is left out, as the command leaves out keys that an algorithm lacks.
-    """
-    if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
-        return [("", plugin)]
-    hints = type_hints(type(plugin))
-    values_of_field = {}
-    for field in dataclasses.fields(plugin):
-        value = axes.get(field.name, getattr(plugin, field.name))
-        if field.init and (field.name in axes or has_several_values(value, hints[field.name])):
-            values_of_field[field.name] = to_plain_value(_listed(value, f"{section}.{field.name}"))
-    variants = []
-    for values in itertools.product(*values_of_field.values()):
-        changes = dict(zip(values_of_field, values, strict=True))
-        text = " ".join(f"{section}.{name}={value}" for name, value in changes.items())
-        variants.append((text, dataclasses.replace(plugin, **changes) if changes else plugin))
-    return variants
-
-
-def _listed(values: Any, name: str) -> list[Any]:
-    """Return several values as a list. Raises UserError for none."""
-    if not len(values):
-        raise UserError(f"{name} has no values: give at least one")
-    return list(values)
-
-
 def name_keys(second: Mapping[str, Sequence[float]] | None) -> dict[str, list[float]] | None:
     """Return the values of a number by its key, {"reg.l1_ratio": [0.1]}, given its argument, "regularizer.l1_ratio"."""
     if second is None:
@@ -187,8 +77,8 @@ def name_keys(second: Mapping[str, Sequence[float]] | None) -> dict[str, list[fl
 # The two ways to the objects of an experiment, and the way from these to one that is checked and complete.
 
 
-def objects_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the Experiment of a configuration: its objects, its root keys, and ``defaults``.
+def experiment_of_config(config: Mapping[str, Any]) -> "Experiment":
+    """Return the experiment of a configuration: its objects, its root keys, and the configuration as ``defaults``.
 
     Raises UserError for what is wrong with the configuration itself, and not with objects that do not fit each other.
     """
@@ -198,8 +88,11 @@ def objects_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     for section, plugin in plugins.items():
         values = config.get(section) or SECTIONS[section].default or {}
         defaults[section] = {**values, "class": _class_path(plugin)}  # a file may name a class as its package does
-    arguments = {name: plugins[section] for name, section in SECTION_OF_ARGUMENT.items()}
-    return vars(settings) | arguments | {"defaults": defaults}
+    root_keys = {
+        field.name: getattr(settings, field.name) for field in fields(Experiment) if hasattr(settings, field.name)
+    }
+    objects = {name: plugins[section] for name, section in SECTION_OF_ARGUMENT.items()}
+    return Experiment(**root_keys, **objects, defaults=defaults)
 
 
 def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
@@ -386,8 +279,7 @@ class Experiment:
         check_folder(trust, "trust")
         if trust is not None:
             import_classes(config, trust)
-        arguments = objects_of_config(config)
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+        return experiment_of_config(config)
 
     @property
     @python_errors(names_of_experiment)

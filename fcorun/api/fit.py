@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.config import numeric_fields
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
@@ -17,6 +16,7 @@ from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.problem import solver
 from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.problem import Batch, Problem, Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.regularizers.base import Regularizer
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection

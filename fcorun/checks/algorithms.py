@@ -21,7 +21,6 @@ from fcorun.checks.devices import compare_devices
 from fcorun.checks.problems import engine_of, flat, ragged, snapshots
 from fcorun.communication.base import Identity
 from fcorun.config import numeric_fields
-from fcorun.engine.evaluate import gather_rows
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.round import trace_message_shapes
 from fcorun.experiment.build import build_problem, load_data, resolve_auto
@@ -29,6 +28,7 @@ from fcorun.experiment.experiment import minimised_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.problem import solver
+from fcorun.problem.solver import gather_rows
 from fcorun.records.record import Record
 from fcorun.runs.job import Watcher
 

@@ -5,14 +5,14 @@ import sys
 import threading
 from typing import Any
 
+from rich.console import Console as Terminal
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.cli.terminal import Terminal
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import escape_controls
+from fcorun.errors import EscapedControls, escape_controls
 from fcorun.metrics import aggregate, is_baseline_row
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
@@ -26,7 +26,7 @@ _RECORD_FILES = (  # in the order of their importance to a reader
 _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 
 
-class _Output(Terminal):
+class _Output(EscapedControls, Terminal):
     """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
 
     def on_broken_pipe(self) -> None:

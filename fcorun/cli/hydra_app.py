@@ -280,10 +280,10 @@ def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules:
 
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
-    """Return the experiment of plain values, made by the class that Python programs use. Raises UserError."""
-    from fcorun.api.experiment import Experiment
+    """Return the Experiment of plain values, the class that Python programs use, prepared. Raises UserError."""
+    from fcorun.api.experiment import experiment_of_config, prepare_objects
 
-    return Experiment.from_config(values).prepared
+    return prepare_objects(vars(experiment_of_config(values)))
 
 
 def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str], helper: HelperProcess) -> None:

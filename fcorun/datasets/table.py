@@ -14,7 +14,8 @@ from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.rows import Rows, renumber_clients
 from fcorun.system.files import file_digest
 from fcorun.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
-from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, infer_kinds, take_weight_and_offset
+from fcorun.tables.column_kinds import infer_kind
+from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, find_complete_columns, take_weight_and_offset
 from fcorun.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
@@ -302,7 +303,11 @@ class Table(Dataset):
         if rows.frame is not None:
             if self.encoding:
                 return read_encoding(self.encoding)
-            return infer_kinds(rows.frame, self._where, rows.client)
+            frame, complete = rows.frame, find_complete_columns(rows.frame)
+            return {
+                name: "number" if name in complete else infer_kind(frame[name], self._where, rows.client)
+                for name in frame
+            }
         if rows.encoding is not None:
             return None
         for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):

@@ -1,4 +1,4 @@
-"""Metrics of a solution w, of the clients' personal models, and of the models of the nodes of a graph."""
+"""Metrics of a solution w, and of the clients' personal models."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,79 +11,14 @@ from jaxtyping import Array, Float, Shaped
 
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.schedule import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
+from fcorun.engine.device_rows import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
+from fcorun.engine.ranking import MAX_RANKED_ROWS, ranking_metrics, why_unranked
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.problem.duality_gap import pooled_gap
 from fcorun.problem.problem import Batch, Problem, Vector
 
-# Metrics of how predictions rank the rows of two classes: area under the ROC curve, average precision.
-
-_TINY = np.finfo(float).tiny
-
-
-def ranking_metrics(
-    y: Float[np.ndarray, " n"], scores: Float[np.ndarray, "*runs n"], weight: Float[np.ndarray, " n"] | None = None
-) -> dict[str, Float[np.ndarray, "*runs"]]:
-    """Return "auc" and "ap" of each run's scores of rows whose classes y are 0 and 1: scikit-learn's roc_auc_score and
-    average_precision_score with these weights (None: 1).
-
-    Both are NaN where a score is not finite, and without rows of both classes. NumPy computes them, since the sort of
-    compiled programs takes twenty times as long on a CPU.
-    """
-    weight = np.ones(len(y)) if weight is None else np.asarray(weight, float)
-    positive, negative = weight * (y == 1), weight * (y != 1)
-    by_run = np.array([_rank_run(positive, negative, score) for score in scores.reshape(-1, len(y))]).reshape(-1, 2)
-    return {"auc": by_run[:, 0].reshape(scores.shape[:-1]), "ap": by_run[:, 1].reshape(scores.shape[:-1])}
-
-
-def _rank_run(positive: np.ndarray, negative: np.ndarray, score: np.ndarray) -> tuple[float, float]:
-    """Return the area and the average precision from the weights (n,) of the positive and of the negative rows."""
-    total, others = positive.sum(), negative.sum()
-    if not (total > 0 and others > 0 and np.isfinite(score).all()):
-        return np.nan, np.nan
-    order = np.argsort(score)
-    value = score[order]
-    first = np.flatnonzero(np.append(True, value[1:] != value[:-1]))  # the first row of each distinct score
-    hits, misses = (np.add.reduceat(rows[order], first) for rows in (positive, negative))
-    # the weights of the rows with at least this score
-    true_positive, false_positive = hits[::-1].cumsum()[::-1], misses[::-1].cumsum()[::-1]
-    auc = (hits * (others - false_positive + misses / 2)).sum() / (total * others)
-    precision = true_positive / np.maximum(true_positive + false_positive, _TINY)
-    return float(auc), float((hits * precision).sum() / total)
-
-
-# Metrics of a solution w, and of the clients' personal models.
-
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
-MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
 _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
-
-
-def objective_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
-    """Return the weight of each training row in F, shape (N,), as ``Rows.objective_weights`` defines it."""
-    return data.train.objective_weights(client_weighting)
-
-
-def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
-    """Return rows of all clients as one batch with their weights in F. Call under enable_x64: reals become float64."""
-    weight = objective_weights(data, client_weighting)[rows]
-    return make_batch(data, rows, weight / weight.sum())
-
-
-def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
-    """Return the rows of a site as one batch, whose weights in F sum to the site's share. Call under enable_x64."""
-    return make_batch(data, slice(None), objective_weights(data, client_weighting))
-
-
-def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
-    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
-    x, y = data.train.x[rows], data.train.y[rows]
-    x = x.astype(np.float64) if x.dtype.kind == "f" else x
-    y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
-    offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
-    assert data.train.client is not None
-    client = jnp.asarray(data.train.client[rows], jnp.int32)
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)
 
 
 @dataclass(frozen=True)
@@ -110,7 +45,7 @@ class Evaluation:
         have arrays of their own, ``fcorun.engine.remote.personal``.
         """
         data, subset = self.data, self.subset
-        weight = objective_weights(data, self.client_weighting)
+        weight = data.train.objective_weights(self.client_weighting)
         arrays: dict[str, Any] = {}
         if subset is not None:
             count = len(subset.y)
@@ -381,25 +316,6 @@ class Evaluation:
         return metrics
 
 
-def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
-    """Return why AUC and average precision of the validation rows cannot be measured; empty where they can.
-
-    ``n_view_rows`` is the number of rows on the device of which the validation rows are a subset, or 0.
-    """
-    if data.task != "binary":
-        return "it is of two classes"
-    if data.validation is None:
-        return "there are no validation rows"
-    if not data.train.all_on_device:
-        return "it takes all validation rows in one memory"
-    if not n_view_rows and len(np.unique(data.validation.y)) < 2:
-        return "the validation rows are of one class"
-    rows = max(len(data.validation), n_view_rows)
-    if rows > MAX_RANKED_ROWS:
-        return f"{rows:,} rows are more than {MAX_RANKED_ROWS:,}, which are sorted at each evaluation"
-    return ""
-
-
 def personal_models(
     algorithm: Algorithm, problem: Problem, server: PyTree, clients: PyTree, regularizer_numbers: dict
 ) -> Vector:
@@ -426,29 +342,3 @@ def recovery_metrics(
     precision, recall = hits / jnp.maximum(selected.sum(), 1), hits / jnp.maximum(relevant.sum(), 1)
     f1 = 2 * hits / jnp.maximum(selected.sum() + relevant.sum(), 1)
     return {"support_f1": f1, "support_precision": precision, "support_recall": recall, **error}
-
-
-# Metrics of the models of the nodes of a graph.
-
-_MAX_PREDICTIONS = 2**23  # of the nodes whose models are evaluated together
-
-
-def measure_nodes(
-    evaluation: Evaluation, problem: Problem, models: Vector, mean_model: Vector, *, weights: np.ndarray, rows: tuple
-) -> dict[str, Float[Array, ""]]:
-    """Return the objective of the node with the largest one, and the distance of the nodes from ``mean_model``.
-
-    The distance is the root of the mean of the nodes' squared distances, with their weights in F. ``models`` are
-    stacked along a leading axis M, as are ``weights``; ``rows`` are x and y of all training rows, and what else belongs
-    to rows.
-    """
-    x, y, extra = rows
-
-    def objective(w: Vector) -> jax.Array:
-        sums = {"train": evaluation.weighted_scores(problem, w, x, y, extra)}
-        return evaluation.metrics_from_sums(problem, w, sums, extra)["objective"]
-
-    objectives = lax.map(objective, models, batch_size=max(_MAX_PREDICTIONS // len(y), 1))
-    distances = jax.vmap(lambda w: (w - mean_model).norm())(models)
-    squares = jnp.asarray(weights, distances.dtype) @ distances**2
-    return {"worst_node_objective": objectives.max(), "consensus_distance": jnp.sqrt(squares)}

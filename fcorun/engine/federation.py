@@ -22,19 +22,18 @@ from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.communication.base import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.clients import SINGLE_DEVICE, CohortFunction, Devices, looped, vmap_runs
-from fcorun.engine.evaluate import Evaluation, measure_nodes, personal_models
-from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
-from fcorun.engine.schedule import (
-    START,
+from fcorun.engine.device_rows import (
     CohortLayout,
     DeviceRows,
-    Rounds,
-    Schedule,
     SubsetView,
     precompute_losses,
     rows_to_device,
     whole_row_indices,
 )
+from fcorun.engine.evaluate import Evaluation, personal_models
+from fcorun.engine.node_metrics import measure_nodes
+from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
+from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.problem.problem import Problem, Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}

@@ -14,7 +14,8 @@ from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.base import Channel, Channels, Identity, MessageBytes, RoundDraws, RoundState, Topology
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.clients import ClientInputs, CohortFunction, stack_uploads, vmap_runs
-from fcorun.engine.schedule import Schedule, first_row
+from fcorun.engine.device_rows import first_row
+from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
 from fcorun.problem.operation_counts import count_operations
 from fcorun.problem.problem import Problem, fold_key, wrap_key

@@ -12,9 +12,8 @@ from fcorun.communication.base import Identity
 from fcorun.config import AUTO
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
-from fcorun.experiment.build import build_schedule
+from fcorun.experiment.build import build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.requirements import takes_mean_of_all
 from fcorun.regularizers.none import NoRegularizer
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
@@ -159,3 +158,11 @@ def _all_subclasses(cls: type[Algorithm]) -> Iterator[type[Algorithm]]:
     for subclass in cls.__subclasses__():
         yield subclass
         yield from _all_subclasses(subclass)
+
+
+def takes_mean_of_all(experiment: PreparedExperiment, data: FederatedData) -> bool:
+    """Return whether an exchange takes one mean over all clients, as on a complete graph of equal clients."""
+    if not experiment.topology.connects_clients:
+        return True
+    description = experiment.topology.describe(connect_clients(experiment, data))
+    return description.get("spectral_gap", 0) > 1 - 1e-9

@@ -3,240 +3,47 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, ProblemConstants
+from fcorun.clocks.base import NoClock
 from fcorun.config import AUTO, numeric_fields
 from fcorun.datasets.base import FederatedData, load_dataset
-from fcorun.engine.engine import Engine
-from fcorun.engine.evaluate import Evaluation, objective_weights, why_unranked
+from fcorun.engine.client_times import ClientTimes
+from fcorun.engine.device_rows import SubsetView
+from fcorun.engine.engine import Engine, message_bytes
+from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import Schedule, SubsetView
-from fcorun.errors import UserError, abbreviate, suggest_name
-from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.requirements import (
-    check_generated_clients,
-    check_hessian,
-    check_imputed_rows,
-    check_nodes,
-    check_relaxed_rows,
-    check_rows_on_disk,
-    check_threshold,
-    check_whole_batches,
-    choose_shard,
-    client_times,
-    connect_clients,
-    needs_curvature_bounds,
-    warn_undetermined_levels,
-    with_message_times,
+from fcorun.engine.ranking import why_unranked
+from fcorun.engine.schedule import Schedule
+from fcorun.errors import UserError, suggest_name
+from fcorun.experiment.bound_regularizer import (
+    attach_graph,
+    bind_regularizer,
+    resolve_factors,
+    warn_of_feature_order,
 )
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.imputation_checks import check_imputed_rows
+from fcorun.experiment.relax_checks import check_relaxed_rows
+from fcorun.experiment.requirements import check_hessian, check_nodes, check_whole_batches
+from fcorun.experiment.stored_rows import check_generated_clients, check_rows_on_disk, choose_shard
+from fcorun.experiment.undetermined_levels import warn_undetermined_levels
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.duality_gap import has_duality_gap, has_one_output
 from fcorun.problem.problem import Problem, bound_pooled_smoothness, curvature_bounds
-from fcorun.regularizers.base import Regularizer, is_array
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.files import cached_by_key, interruptible_at_once
+from fcorun.system.machine import current_hosts, use_precision
 from fcorun.tables.data_warnings import warn_class_like_target
 from fcorun.tables.survival import warn_clients_without_events
-
-# The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs.
-
-
-def aggregate_client_values(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
-    """Return the regularizer of the whole problem, with one number for each field that differs between clients.
-
-    That number is the mean (weighted as clients are in F), the least or the largest of the clients' values. Raises
-    UserError unless there is one value for each client.
-    """
-    if not reg.per_client:
-        return reg
-    client_weight = np.add.reduceat(row_weight, offsets[:-1])
-    aggregates = {"mean": lambda values: float(client_weight @ values / client_weight.sum()), "min": min, "max": max}
-    numbers = {}
-    for name, values in reg.per_client.items():
-        if len(values) != len(client_weight):
-            raise UserError(
-                f"reg.per_client.{name} has {len(values)} values for {len(client_weight)} clients; give one each"
-            )
-        aggregate = aggregates[reg.across_clients[name]]
-        numbers[name] = float(aggregate(np.asarray(values)))
-    return replace(reg, **numbers)
-
-
-def resolve_factors(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
-    """Return the regularizer with its ``factors`` by the indices of these data's features.
-
-    The name of a column of text stands for all of its levels, and the name of a group for its members. Raises
-    UserError for other names.
-    """
-    if is_array(reg.factors) or not reg.factors:
-        return reg
-    if not _weighs_features(reg, objective, data):
-        raise UserError("reg.factors weighs features, one weight each or one a class: leave it out where examples are "
-                        "matrices, and where psi acts on other parameters")  # fmt: skip
-    groups = getattr(reg, "groups", None) or {}
-    factors = {}
-    for name, factor in reg.factors.items():
-        members, option = [name], "reg.factors"
-        if name in groups and name not in _feature_and_column_names(data):
-            members, option = groups[name], f"reg.groups.{name}"
-        for member in members:
-            for index in _feature_indices(member, data, option):
-                if str(index) in factors:
-                    raise UserError(f"reg.factors names feature {index} twice, once as '{name}': give it one factor")
-                factors[str(index)] = factor
-    if len(factors) == data.train.x.shape[1] and not any(factors.values()):
-        raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
-    return replace(reg, factors=factors)
-
-
-def attach_groups(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
-    """Return the regularizer with groups of these data's features; unchanged if it has no groups.
-
-    The groups are those that ``groups`` names and, for a table, each other column with its levels. Raises UserError
-    for groups that hold other things than features.
-    """
-    if not hasattr(reg, "on_groups"):
-        return reg
-    named_groups = getattr(reg, "groups", None)
-    weighs_features = _weighs_features(reg, objective, data)
-    if named_groups is None and (
-        not weighs_features or data.features.encoding is None or getattr(reg, "group_size", None)
-    ):
-        return reg
-    if not weighs_features:
-        raise UserError("reg.groups puts features together, with one weight each or one a class: leave it out where "
-                        "examples are matrices, and where psi acts on other parameters")  # fmt: skip
-    group_of = np.full(data.train.x.shape[1], -1)
-    group_names: list[str] = []
-    for name, members in (named_groups or {}).items():
-        if not members:
-            raise UserError(f"reg.groups.{name} names no feature: name some, or leave it out")
-        for member in members:
-            for index in _feature_indices(member, data, f"reg.groups.{name}"):
-                if group_of[index] >= 0:
-                    feature = data.features.names[index] if data.features.names else index
-                    first_group = [*group_names, name][group_of[index]]
-                    raise UserError(f"reg.groups names feature '{feature}' twice, in '{first_group}'"
-                                    f" and in '{name}': name it once")  # fmt: skip
-                group_of[index] = len(group_names)
-        group_names.append(name)
-    columns = _features_of_columns(data) or {str(index): [index] for index in range(len(group_of))}
-    for name, indices in columns.items():
-        ungrouped = [index for index in indices if group_of[index] < 0]
-        if ungrouped:
-            group_of[ungrouped] = len(group_names)
-            group_names.append(name)
-    return reg.on_groups(group_of, group_names)  # type: ignore[attr-defined]
-
-
-def warn_of_feature_order(reg: Regularizer, objective: Objective, data: FederatedData, name: str) -> list[str]:
-    """Return warnings on the features that the regularizer, called ``name``, treats as neighbours or as groups."""
-    if not _weighs_features(reg, objective, data):
-        return []
-    if reg.ordered and data.features.encoding is not None and len(data.features.names) > 1:
-        first = ", ".join(f"'{feature}'" for feature in data.features.names[:3])
-        return [f"reg={name} goes along the order of the features, which is that of the table's columns ({first} "
-                "first), levels of text side by side: it is meant for columns whose order means something"]  # fmt: skip
-    if not hasattr(reg, "on_groups"):
-        return []
-    grouped = attach_groups(reg, objective, data)
-    several_outputs = len(data.classes) > 2
-    if grouped is reg:
-        if several_outputs:
-            return []
-        advice = "reg.groups={NAME: [0, 1]} puts features together by their numbers"
-        if data.features.encoding is not None:
-            advice = "without reg.group_size, a group is a column"
-        return [f"reg={name}: groups are blocks of {reg.block_size} consecutive features, whether these belong "  # type: ignore[attr-defined]
-                f"together or not: {advice}"]  # fmt: skip
-    sizes = np.bincount(grouped.group_of)  # type: ignore[attr-defined]
-    large_groups = [
-        f"'{grouped.names[group]}' ({sizes[group]})"  # type: ignore[attr-defined]
-        for group in np.flatnonzero(sizes > 1)
-    ]
-    count = f"reg={name}: {len(sizes)} groups of {len(data.features.names) or data.train.x.shape[1]} features"
-    if large_groups:
-        return [f"{count}, a column with its levels or what reg.groups names; of several features are "
-                f"{abbreviate(large_groups, 10)}; each norm is multiplied by the square root of the group's number of "
-                "features"]  # fmt: skip
-    if several_outputs:
-        return [f"{count}: each is one feature over all classes"]
-    return [f"{count}: each is one feature, so that psi is the l1 norm; reg.groups={{NAME: [COLUMN, COLUMN]}} puts "
-            "columns together"]  # fmt: skip
-
-
-def _weighs_features(reg: Regularizer, objective: Objective, data: FederatedData) -> bool:
-    """Return whether psi acts on the weights of a linear model, one for each feature or for each feature and class."""
-    applied_to = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
-    return not data.features.shape and applied_to == ("weights",) and isinstance(objective, LinearModel)
-
-
-def _features_of_columns(data: FederatedData) -> dict[str, list[int]]:
-    """Return the indices of the features that each column of a table was encoded to."""
-    if data.features.encoding is None:
-        return {}
-    index_of = {feature: index for index, feature in enumerate(data.features.names)}
-    return {
-        column.name: [index_of[feature] for feature in column.features] for column in data.features.encoding.columns
-    }
-
-
-def _feature_and_column_names(data: FederatedData) -> list[str]:
-    """Return the names of the features and of the columns, each once."""
-    return list(dict.fromkeys([*data.features.names, *_features_of_columns(data)]))
-
-
-def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
-    """Return the indices of the features that a name of ``option`` stands for: one, or the levels of a text column.
-
-    Raises UserError for a name of no feature.
-    """
-    n_features, columns = data.train.x.shape[1], _features_of_columns(data)
-    if name in data.features.names:
-        return [data.features.names.index(name)]
-    if name in columns:
-        return columns[name]
-    if name.isdecimal() and int(name) < n_features:
-        return [int(name)]
-    names = _feature_and_column_names(data)
-    candidates = names if len(names) <= 30 else get_close_matches(name, names, 10, 0)
-    suggestion = suggest_name(name, candidates) if candidates else f"they have numbers from 0 to {n_features - 1}"
-    example = ""
-    text_columns = (
-        [column for column in data.features.encoding.columns if column.kind == "levels"]
-        if data.features.encoding
-        else []
-    )
-    if text_columns and option == "reg.factors":
-        column = text_columns[0]
-        level = column.features[0].replace("=", "\\=")
-        example = f"; of text, 'reg.factors={{{column.name}:0}}' is of all levels, 'reg.factors={{{level}:0}}' of one"
-    raise UserError(f"{option}: there is no feature '{name}'; {suggestion}{example}")
-
-
-def attach_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularizer:
-    """Return the regularizer on the graph of the data's voxels; unchanged if it uses no graph.
-
-    Raises UserError for a regularizer of ordered features on voxels, and for one of voxels on other data.
-    """
-    if data.features.voxel_grid is not None and reg.ordered:
-        raise UserError(f"reg={name} goes along the order of the features, and voxels of images have none: choose "
-                        "reg=graph_net, which knows which voxels are neighbours")  # fmt: skip
-    if not hasattr(reg, "on_graph") or reg.ordered:
-        return reg
-    if data.features.voxel_grid is None:
-        raise UserError(f"reg={name} goes by the voxels of images, which these data are not: give reg.graph=chain if "
-                        "the features have an order, else reg=elastic_net")  # fmt: skip
-    return reg.on_graph(data.features.voxel_grid.neighbours())  # type: ignore[attr-defined]
-
 
 # The data of an experiment, its problem, numbers for "auto", and its engine.
 
@@ -244,16 +51,20 @@ def attach_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularize
 def load_data(experiment: PreparedExperiment) -> FederatedData:
     """Load and check the data of an experiment. The next experiment on the same data reuses them. Raises UserError."""
     with interruptible_at_once():
-        shard = choose_shard(experiment)
+        shard = choose_shard(experiment) if current_hosts() else (0, 1)
         data = load_dataset(experiment.data, experiment.fingerprint, experiment.settings.memory, *shard)
     check_data(experiment, data)
-    check_threshold(experiment, data, experiment.settings.threshold)
+    if experiment.settings.threshold != DEFAULT_THRESHOLD:
+        check_threshold(experiment, data, experiment.settings.threshold)
     if data.train.streamed:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))
-    attach_graph(experiment.reg, data, experiment.names["reg"])
-    warnings = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
+    warnings = []
+    if experiment.reg.depends_on_data:
+        attach_graph(experiment.reg, data, experiment.names["reg"])
+        warnings += warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
     warnings += _warn_of_task(experiment, data)
-    warnings += warn_undetermined_levels(experiment, data)
+    if isinstance(experiment.reg, NoRegularizer):
+        warnings += warn_undetermined_levels(experiment, data)
     if data.task == "survival" and not data.train.stays_at_sites:
         warnings += warn_clients_without_events(data.train, data.client_names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
@@ -300,7 +111,8 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
-    resolve_factors(experiment.reg, experiment.objective, data)
+    if experiment.reg.depends_on_data:
+        resolve_factors(experiment.reg, experiment.objective, data)
     if experiment.settings.gap and not has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
         raise UserError("gap=true measures the duality gap of a linear model of one output with psi on its weights, "
                         f"not of objective={names['objective']} with data={names['data']}: leave gap out")  # fmt: skip
@@ -386,10 +198,10 @@ def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Proble
     """
     names = experiment.names
     shapes = experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
-    weights = objective_weights(data, experiment.settings.client_weighting)
-    regularizer = aggregate_client_values(attach_graph(experiment.reg, data, names["reg"]), weights, data.train.offsets)
-    regularizer = attach_groups(regularizer, experiment.objective, data)
-    regularizer = resolve_factors(regularizer, experiment.objective, data)
+    regularizer = experiment.reg
+    if regularizer.depends_on_data:
+        weights = data.train.objective_weights(experiment.settings.client_weighting)
+        regularizer = bind_regularizer(regularizer, experiment.objective, data, weights, names["reg"])
     problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.features.scale,
                       n_clients=data.n_clients)  # fmt: skip
     for name in problem.regularized:
@@ -425,7 +237,7 @@ def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[P
         return experiment, None
     constants = ProblemConstants(math.nan, math.nan)
     resolved_values: dict[str, Any] = {}
-    if needs_curvature_bounds(experiment):
+    if experiment.needs_curvature_bounds:
         constants = compute_problem_constants(experiment, data)
         mu, smoothness = constants.strong_convexity, constants.smoothness
         if smoothness == 0:
@@ -575,3 +387,28 @@ def _curvature_bounds(key: tuple, objective: Objective, data: FederatedData, ful
 def _pooled_smoothness(key: tuple, objective: Objective, data: FederatedData, weighting: str) -> float:
     with interruptible_at_once():
         return bound_pooled_smoothness(objective, data, weighting)
+
+
+def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
+    """Return the links between the clients of the data. Raises UserError for a topology that does not fit them."""
+    by_rows = experiment.settings.client_weighting == "examples"
+    weights = data.train.client_weights if by_rows else np.ones(data.n_clients)
+    return experiment.topology.connect(data.client_names, weights)
+
+
+def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientTimes | None:
+    """Return the times of clients; None without a clock. Raises UserError for a file that lacks a client."""
+    if isinstance(experiment.clock, NoClock):
+        return None
+    names = data.client_names
+    if data.train.n_generated_clients:  # of which few have stored rows
+        names = [str(number) for number in range(data.n_clients)]
+    return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
+
+
+def with_message_times(federation: Federation) -> Federation:
+    """Return the federation of an asynchronous server, whose arrivals depend on the bytes of messages."""
+    with use_precision(federation.precision):
+        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
+    schedule = replace(federation.schedule, message_bytes=(sizes.broadcasts[0], sizes.uploads[0]), arrivals_by_seed={})
+    return replace(federation, schedule=schedule)

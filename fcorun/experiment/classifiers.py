@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import objective_weights
+from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import RANKING_METRICS
 from fcorun.objectives.base import is_linear_model
@@ -116,7 +116,7 @@ def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData
         targets = data.validation.y
         weight = np.ones(len(targets)) if data.validation.weight is None else data.validation.weight
     else:
-        targets, weight = data.train.y, objective_weights(data, experiment.settings.client_weighting)
+        targets, weight = data.train.y, data.train.objective_weights(experiment.settings.client_weighting)
     class_shares = np.bincount(targets, weight, len(data.classes)) / weight.sum()
     accuracy = row[f"{split}_accuracy"]
     if abs(accuracy - class_shares.max()) > _ROUNDING:
@@ -210,3 +210,27 @@ def _find_separating_feature(data: FederatedData) -> tuple[str, int]:
     n_tied = np.where(is_tied[columns], (x[:, columns] == highest_of_lower).sum(axis=0), 0)
     column = int(columns[n_tied.argmin()])
     return data.features.names[column] if data.features.names else f"x{column}", int(n_tied.min())
+
+
+def check_threshold(
+    experiment: PreparedExperiment, data: FederatedData, text: float | str, *, out_of_fold: bool = False
+) -> None:
+    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
+
+    A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
+    """
+    if text == DEFAULT_THRESHOLD:
+        return
+    rule = ThresholdRule.parse(text)
+    if rule.text == DEFAULT_THRESHOLD:  # as text
+        return
+    begin, names = f"threshold={rule.text}", experiment.names
+    if data.task != "binary":
+        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
+                        "give data.task=binary")  # fmt: skip
+    if not hasattr(experiment.objective, "probabilities"):
+        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
+                        "give objective=logistic")  # fmt: skip
+    if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
+        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
+                        "number")  # fmt: skip

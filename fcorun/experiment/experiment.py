@@ -409,6 +409,14 @@ class PreparedExperiment:
         return isinstance(self.algo, Baseline) or self.algo.traits.shared_model or self.settings.start is not None
 
     @property
+    def needs_curvature_bounds(self) -> bool:
+        """Whether the algorithm uses bounds on the curvature of all clients' losses."""
+        if not isinstance(self.algo, Algorithm):
+            return False
+        checks_strong_convexity = self.algo.traits.needs_strong_convexity and self.objective.has_curvature_bound
+        return bool(self.algo.curvature_alternatives or checks_strong_convexity)
+
+    @property
     def applies_regularizer(self) -> bool:
         """True if the algorithm applies the regularizer psi."""
         return isinstance(self.algo, Baseline) or bool(self.algo.traits.psi_sides)

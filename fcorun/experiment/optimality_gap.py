@@ -10,7 +10,6 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import field_marks
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.advice import advise, suggest_algorithms
 from fcorun.experiment.build import build_problem, build_schedule
 from fcorun.experiment.experiment import PreparedExperiment
@@ -20,6 +19,7 @@ from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver
 from fcorun.problem.duality_gap import has_duality_gap
 from fcorun.problem.problem import Batch, Problem, Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.files import Keyed
 

@@ -23,12 +23,12 @@ from fcorun.config import (
 )
 from fcorun.errors import UnknownMetric, UserError, suggest_name
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
+from fcorun.experiment.imputation_checks import check_imputations
+from fcorun.experiment.relax_checks import check_relax
 from fcorun.experiment.requirements import (
     check_clock,
     check_convex_psi,
-    check_imputations,
     check_optimum,
-    check_relax,
     check_required_psi,
     full_batch_settings,
 )
@@ -116,8 +116,10 @@ def prepare_plugins(
     check_communication(plugins, names, settings)
     check_optimum(plugins, names, settings)
     check_convex_psi(plugins, names)
-    check_relax(plugins, names, settings)
-    check_imputations(plugins, names, settings)
+    if settings.relax is not None:
+        check_relax(plugins, names, settings)
+    if settings.imputations:
+        check_imputations(plugins, names, settings)
     resolved_config = asdict(settings)
     del resolved_config["hosts"]  # hosts belong to one invocation, not to the experiment
     for section in IDENTITY_SECTIONS:

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows, make_batch
 from fcorun.engine.remote.certificate import NULL, CertificateRequests
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
@@ -18,6 +17,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import cache_path
 from fcorun.problem import strength_max
 from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.solver import gather_rows, make_batch
 from fcorun.regularizers.base import Regularizer
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.files import write_atomically

@@ -5,31 +5,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.algorithms.base import Baseline
 from fcorun.clocks.base import NoClock
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.base import Star
 from fcorun.config import Settings
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.client_times import ClientTimes
-from fcorun.engine.engine import message_bytes
-from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import Schedule, uses_decomposed_losses
-from fcorun.engine.segments.row_fetching import bytes_per_round
-from fcorun.errors import UserError, abbreviate
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.engine.schedule import Schedule
+from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.objectives.base import LinearModel, Objective, is_linear_model
-from fcorun.objectives.cox import Cox
+from fcorun.objectives.base import Objective
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
-from fcorun.problem.problem import Problem
 from fcorun.regularizers.base import Constraint, Regularizer
-from fcorun.regularizers.elastic_net import ElasticNet
-from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.machine import current_hosts, format_gib, memory_limit, use_precision
+from fcorun.system.machine import current_hosts
 
 # Settings of algorithms whose clients take all their data at once.
 
@@ -97,88 +86,6 @@ def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float])
             "traits = Traits(psi_sides=()) says that an algorithm ignores it")  # fmt: skip
 
 
-# Checks of experiments whose rows stay on disk, are sharded over several hosts, or are generated.
-
-ROWS_MEMORY_SHARE = 0.5  # the share of the allowed memory for the rows of two segments of rounds
-_CURVATURE_COPIES = 2  # copies of a client's rows in float64 that bounds on the curvature of its loss need
-
-
-def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
-    """Return a clause on the part of an experiment that needs all rows in memory; empty if none does."""
-    name, algo = experiment.names["algo"], experiment.algo
-    if isinstance(algo, Baseline):
-        return f"algo={name} takes all rows at once"
-    if algo.has_personal_models:
-        return f"algo={name} has personal models, which are measured on rows in memory"
-    if experiment.objective.has_client_losses:
-        return f"objective={experiment.names['objective']} compares all rows of a client"
-    if experiment.topology.has_nodes:
-        return f"topology={experiment.names['topology']} measures the model of each client on all rows"
-    if experiment.settings.reference:
-        return "reference=true solves the problem on all rows"
-    if experiment.settings.gap:
-        return "gap=true takes sums over all rows, several times"
-    if experiment.settings.imputations:
-        return "imputations draws the missing values of all rows"
-    if experiment.settings.relax is not None:
-        return "relax fits the selected features on all rows"
-    if experiment.reg.relative_or_none is not None:
-        return "reg.relative takes a gradient on all rows (give reg.strength)"
-    return ""
-
-
-def needs_curvature_bounds(experiment: PreparedExperiment) -> bool:
-    """Return whether the algorithm uses bounds on the curvature of all clients' losses."""
-    algo = experiment.algo
-    if not isinstance(algo, Algorithm):
-        return False
-    checks_strong_convexity = algo.traits.needs_strong_convexity and experiment.objective.has_curvature_bound
-    return bool(algo.curvature_alternatives or checks_strong_convexity)
-
-
-def choose_shard(experiment: PreparedExperiment) -> tuple[int, int]:
-    """Return which shard of the clients' rows this host loads, and the number of shards.
-
-    The only shard, (0, 1), is for a host that computes alone, and for runs that need all rows. Raises UserError if
-    ``hosts.rows=own`` asks for shards that the run cannot do with.
-    """
-    hosts = current_hosts()
-    if hosts is None or hosts.rows == "all":
-        return 0, 1
-    reason = explain_need_of_all_rows(experiment)
-    if not reason and needs_curvature_bounds(experiment):
-        alternatives = " and ".join(getattr(experiment.algo, "curvature_alternatives", ()))
-        advice = f" (give {alternatives})" if alternatives else ""
-        reason = f"algo={experiment.names['algo']} takes bounds on all clients' losses{advice}"
-    if not reason:
-        return hosts.rank, hosts.count
-    if hosts.rows == "own":
-        raise UserError(
-            f"hosts.rows=own gives each host only the rows of its own clients, but {reason}: leave hosts.rows out"
-        )
-    return 0, 1
-
-
-def check_rows_on_disk(
-    experiment: PreparedExperiment, data: FederatedData, schedule: Schedule, problem: Problem
-) -> None:
-    """Refuse what needs all rows in memory, and rounds whose rows do not fit into memory. Raises UserError."""
-    names, algo, settings = experiment.names, experiment.algo, experiment.settings
-    reason = explain_need_of_all_rows(experiment)
-    if reason:
-        raise UserError(f"the rows of data={names['data']} stay on disk, but {reason}: choose another, or give "
-                        "data.resident=true where they fit into memory")  # fmt: skip
-    assert isinstance(algo, Algorithm)
-    largest_client_bytes = _CURVATURE_COPIES * 8 * int(data.train.sizes.max()) * data.train.x.shape[1]
-    if algo.curvature_alternatives and largest_client_bytes > memory_limit(settings.memory):
-        alternatives = " and ".join(algo.curvature_alternatives)
-        raise UserError(f"auto of algo={names['algo']} takes bounds on each client's loss, for which the largest one "
-                        f"needs {format_gib(largest_client_bytes)} of memory: give {alternatives}")  # fmt: skip
-    if uses_decomposed_losses(algo.traits, schedule, problem, data):
-        return
-    check_round_memory(data, schedule, settings, full_batch=bool(schedule.full_batch_steps))
-
-
 def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> None:
     """Refuse minibatches for losses that compare all rows of a client. Raises UserError."""
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
@@ -189,149 +96,7 @@ def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> N
                         f"batch_size=null instead of {batch_size}")  # fmt: skip
 
 
-def check_round_memory(data: FederatedData, schedule: Schedule, settings: Settings, *, full_batch: bool) -> None:
-    """Refuse rounds whose rows do not fit into memory. Raises UserError.
-
-    Args:
-        full_batch: whether a round reads all rows of the cohort's clients, or their minibatches.
-    """
-    allowed = memory_limit(settings.memory)
-    two_rounds = 2 * bytes_per_round(data, schedule, settings.precision, full_batch)
-    if two_rounds > ROWS_MEMORY_SHARE * allowed:
-        keys = "clients_per_round" if full_batch else "batch_size, local_steps, local_epochs or clients_per_round"
-        raise UserError(f"the rows of a round, and of the next, take {format_gib(two_rounds)}, more than half of the "
-                        f"memory, {format_gib(allowed)}: lower {keys}, or raise memory")  # fmt: skip
-
-
-def check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> None:
-    """Refuse what needs all rows, or numbers for each client, where rows are generated and not stored.
-
-    Raises UserError.
-    """
-    names, algo = experiment.names, experiment.algo
-    alternatives = " and ".join(getattr(algo, "curvature_alternatives", []))
-    obstacles = {
-        f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
-        f"auto of algo={names['algo']} takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
-        "reference=true solves the problem on all rows": experiment.settings.reference,
-        "gap=true takes sums over all rows": experiment.settings.gap,
-        f"topology={names['topology']} links each client": experiment.topology.connects_clients,
-        "reg.per_client gives each client numbers": bool(experiment.reg.per_client),
-    }
-    for obstacle, applies in obstacles.items():
-        if applies:
-            raise UserError(f"data={names['data']} makes the rows of {n_clients:,} clients when a round needs them and "
-                            f"stores none, but {obstacle}; choose a smaller data set")  # fmt: skip
-
-
-# Refusals of ``imputations``, fits to several completed tables, for problems and rows that have none.
-
-
-def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
-    """Refuse ``imputations`` for models that cannot be averaged, or with options of one problem. Raises UserError."""
-    if not settings.imputations:
-        return
-    option, algo, objective = f"imputations={settings.imputations}", plugins["algo"], plugins["objective"]
-    if settings.imputations == 1:
-        raise UserError(f"{option} is one completed table, which hides what is not known: give 5 or more")
-    for key, is_given in {"relax": settings.relax is not None, "reference=true": settings.reference,
-                          "gap=true": settings.gap, "stop": settings.stop is not None}.items():  # fmt: skip
-        if is_given:
-            raise UserError(f"{key} is of one problem, and {option} has one for each completed table: leave {key} out")
-    if algo.has_personal_models or algo.picks_client or not algo.traits.shared_model:
-        raise UserError(f"{option} averages one model of all clients, and algo={names['algo']} trains others: leave "
-                        "imputations out")  # fmt: skip
-    if not is_linear_model(type(objective)) or objective.has_client_losses:
-        raise UserError(f"{option} averages the coefficients of linear models of single rows, and objective="
-                        f"{names['objective']} is none: leave imputations out")  # fmt: skip
-    from fcorun.datasets.sites import Sites
-
-    for key, value, reason in (
-        ("standardize", "per_client", "makes the scale depend on imputed values: give pooled or none"),
-        ("missing", "indicator", "makes a feature of each gap, of which imputed values have none: give mean or median"),
-    ):
-        if getattr(plugins["data"], key, None) == value:
-            raise UserError(f"{option}: data.{key}={value} {reason}")
-    if isinstance(plugins["data"], Sites):
-        raise UserError(f"{option} imputes all rows in one place, and these stay at their sites: leave imputations out")
-
-
-def check_imputed_rows(imputations: int, data: FederatedData, one_output: bool) -> None:
-    """Refuse ``imputations`` for rows that are not in memory or have no gaps, or several outputs. Raises UserError."""
-    option = f"imputations={imputations}"
-    if reason := data.train.why_not_in_memory:
-        raise UserError(f"{option} needs all training rows in memory, and these {reason}; or leave imputations out")
-    if not one_output:
-        raise UserError(f"{option} is for one coefficient a feature: leave imputations out")
-    if not has_gaps(data):
-        raise UserError(f"{option}: no column has gaps in the training rows that data.missing=mean or median fills: "
-                        "leave imputations out")  # fmt: skip
-
-
-def has_gaps(data: FederatedData) -> bool:
-    """Return whether gaps in the training rows have been filled."""
-    cells = data.features.cells
-    return cells is not None and any(cells.find_gaps(column).any() for column in cells.columns)
-
-
-# Refusals of ``relax``, the relaxed lasso, for problems and rows that have none.
-
-
-def relaxes(settings: Settings) -> bool:
-    """Return whether the coefficients of a run are other ones than those of the lasso, which has ``relax`` 1."""
-    return settings.relax is not None and settings.relax < 1
-
-
-def check_relax(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
-    """Refuse ``relax`` for a problem whose solution selects no features, or for several models. Raises UserError."""
-    if settings.relax is None:
-        return
-    option, objective, algo = f"relax={settings.relax:g}", plugins["objective"], plugins["algo"]
-    if type(plugins["reg"]) not in (L1, ElasticNet):
-        raise UserError(f"{option} fits the features that a lasso selects without a penalty: give reg=l1 or "
-                        "elastic_net, or leave relax out")  # fmt: skip
-    smooth = is_linear_model(type(objective)) and objective.has_hessian and not objective.has_client_losses
-    if not smooth:
-        raise UserError(f"{option} fits a linear model whose loss has a positive second derivative, and objective="
-                        f"{names['objective']} has none here: leave relax out")  # fmt: skip
-    if algo.has_personal_models or algo.picks_client or not (isinstance(algo, Baseline) or algo.traits.psi_sides):
-        raise UserError(f"{option} is for one model of all clients with the penalty, and algo={names['algo']} trains "
-                        "another: leave relax out")  # fmt: skip
-    from fcorun.datasets.sites import Sites
-
-    if isinstance(plugins["data"], Sites):
-        raise UserError(f"{option} fits all rows in one place, and these stay at their sites: leave relax out")
-
-
-def check_relaxed_rows(relax: float, data: FederatedData, one_output: bool) -> None:
-    """Refuse ``relax`` for rows that are not in memory, several outputs, or too many features. Raises UserError."""
-    option = f"relax={relax:g}"
-    if reason := data.train.why_not_in_memory:
-        raise UserError(f"{option} needs all training rows in memory, and these {reason}; or leave relax out")
-    n_features = data.train.x.shape[1]
-    if not one_output:
-        raise UserError(f"{option} is for one coefficient a feature: leave relax out")
-    if n_features > MAX_PARAMETERS:
-        raise UserError(f"{option} takes a matrix of all features, at most {MAX_PARAMETERS:,}, and there are "
-                        f"{n_features:,}: leave relax out")  # fmt: skip
-
-
 # The links between the clients of a run.
-
-
-def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
-    """Return the links between the clients of the data. Raises UserError for a topology that does not fit them."""
-    by_rows = experiment.settings.client_weighting == "examples"
-    weights = data.train.client_weights if by_rows else np.ones(data.n_clients)
-    return experiment.topology.connect(data.client_names, weights)
-
-
-def takes_mean_of_all(experiment: PreparedExperiment, data: FederatedData) -> bool:
-    """Return whether an exchange takes one mean over all clients, as on a complete graph of equal clients."""
-    if not experiment.topology.connects_clients:
-        return True
-    description = experiment.topology.describe(connect_clients(experiment, data))
-    return description.get("spectral_gap", 0) > 1 - 1e-9
 
 
 def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
@@ -448,78 +213,3 @@ def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: 
     if does_more or algo.has_two_exchanges or algo.has_personal_models or algo.sending_rounds is not None:
         raise UserError(f"clock={names['clock']} counts one gradient for each row of a local step, and the clients of "
                         f"algo={names['algo']} do more: leave clock out")  # fmt: skip
-
-
-def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientTimes | None:
-    """Return the times of clients; None without a clock. Raises UserError for a file that lacks a client."""
-    if isinstance(experiment.clock, NoClock):
-        return None
-    names = data.client_names
-    if data.train.n_generated_clients:  # of which few have stored rows
-        names = [str(number) for number in range(data.n_clients)]
-    return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
-
-
-def with_message_times(federation: Federation) -> Federation:
-    """Return the federation of an asynchronous server, whose arrivals depend on the bytes of messages."""
-    with use_precision(federation.precision):
-        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
-    schedule = replace(federation.schedule, message_bytes=(sizes.broadcasts[0], sizes.uploads[0]), arrivals_by_seed={})
-    return replace(federation, schedule=schedule)
-
-
-# A warning about columns of text whose levels determine only differences of their coefficients.
-
-
-def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
-    """Return a warning if nothing fixes the sum of the coefficients of a column's levels.
-
-    The levels of a column add up to one in every row. An intercept absorbs a shift of their coefficients. In Cox's
-    model the shift cancels among the rows of a client, so that levels of different clients are not comparable either.
-    """
-    objective, encoding, standardized = experiment.objective, data.features.encoding, data.features.standardized
-    if encoding is None or not isinstance(objective, LinearModel) or objective.intercept or objective.ridge:
-        return []
-    if not isinstance(experiment.reg, NoRegularizer) or (standardized and standardized["by"] != "pooled"):
-        return []
-    names = [
-        column.name
-        for column in encoding.columns
-        if column.kind == "levels" and len(column.levels) > 2 and set(column.features) <= set(data.features.names)
-    ]
-    # without standardization, the levels of a single column take the place of the intercept that is left out
-    needed = 1 if isinstance(objective, Cox) or standardized else 2
-    if len(names) < needed:
-        return []
-    quoted = abbreviate([f"'{name}'" for name in names])
-    pairs = "levels that occur at the same client" if isinstance(objective, Cox) else "a column's levels"
-    return [f"the levels of {quoted} add up to one in every row: without a penalty, only differences between the "
-            f"coefficients of {pairs} are determined, and not the coefficients; compare levels with each other, or "
-            "give a reg or objective.ridge"]  # fmt: skip
-
-
-# The check of ``threshold=``.
-
-
-def check_threshold(
-    experiment: PreparedExperiment, data: FederatedData, text: float | str, *, out_of_fold: bool = False
-) -> None:
-    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
-
-    A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
-    """
-    if text == DEFAULT_THRESHOLD:
-        return
-    rule = ThresholdRule.parse(text)
-    if rule.text == DEFAULT_THRESHOLD:  # as text
-        return
-    begin, names = f"threshold={rule.text}", experiment.names
-    if data.task != "binary":
-        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
-                        "give data.task=binary")  # fmt: skip
-    if not hasattr(experiment.objective, "probabilities"):
-        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
-                        "give objective=logistic")  # fmt: skip
-    if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
-        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
-                        "number")  # fmt: skip

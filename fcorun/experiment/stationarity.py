@@ -11,7 +11,6 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -20,6 +19,7 @@ from fcorun.experiment.requirements import are_convex
 from fcorun.objectives.base import is_linear_model
 from fcorun.problem import solver
 from fcorun.problem.problem import Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.files import Keyed
 

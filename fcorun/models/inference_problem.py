@@ -12,13 +12,11 @@ import numpy as np
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.in_memory import InMemoryTable
 from fcorun.datasets.sites import Sites
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.relative_strength import resolve_strength
-from fcorun.experiment.requirements import relaxes
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.solution import Penalty
 from fcorun.models.coefficients import feature_names
@@ -31,6 +29,7 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.problem.duality_gap import has_duality_gap, has_one_output, pooled_gap
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Batch, Problem, Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.regularizers.base import Regularizer
@@ -178,7 +177,7 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
     if experiment.settings.imputations:
         return (f"imputations={experiment.settings.imputations} averages fits to completed tables, which have no "
                 "common problem: infer a record without it, with the option imputations of fcorun infer")  # fmt: skip
-    if relaxes(experiment.settings):
+    if experiment.settings.is_relaxed:
         return (f"relax={experiment.settings.relax:g}: the coefficients of a relaxed lasso have no certificate and no "
                 "intervals here: infer a record of the lasso, with relax=null")  # fmt: skip
     if type(experiment.objective) not in WITH_INTERVALS:

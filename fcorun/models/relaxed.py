@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -22,6 +21,7 @@ from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.solution import Penalty, SingularHessian, check_regular, solve
 from fcorun.inference.sums import PooledSums
 from fcorun.models.inference_problem import make_model_rows
+from fcorun.problem.solver import gather_rows
 
 COLLINEAR = "no refit: collinear"
 NO_OPTIMUM = "no refit: no finite optimum"

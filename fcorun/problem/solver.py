@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.config import numeric_fields
+from fcorun.datasets.base import FederatedData
 from fcorun.problem.duality_gap import fit_intercept, has_duality_gap, has_one_output, pooled_gap
 from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.system.files import check_interrupted
@@ -168,3 +169,28 @@ def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, *, has_gap: b
         move = w - problem.prox(w - gradient / lipschitz, 1 / lipschitz)
         return w, objective, lipschitz * move.norm()
     return w, objective, pooled_gap(problem, w, objective, batch)
+
+
+# The rows of all clients as one batch, in float64.
+
+
+def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
+    """Return rows of all clients as one batch with their weights in F. Call under enable_x64: reals become float64."""
+    weight = data.train.objective_weights(client_weighting)[rows]
+    return make_batch(data, rows, weight / weight.sum())
+
+
+def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
+    """Return the rows of a site as one batch, whose weights in F sum to the site's share. Call under enable_x64."""
+    return make_batch(data, slice(None), data.train.objective_weights(client_weighting))
+
+
+def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
+    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
+    x, y = data.train.x[rows], data.train.y[rows]
+    x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
+    offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
+    assert data.train.client is not None
+    client = jnp.asarray(data.train.client[rows], jnp.int32)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)

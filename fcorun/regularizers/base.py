@@ -84,6 +84,13 @@ class Regularizer(PluginBase, ABC):
         return replace(self, **{field_name: float(value)}, **relative)
 
     @property
+    def depends_on_data(self) -> bool:
+        """Whether psi is complete only with the data: numbers of clients, factors, groups or the order of features."""
+        has_factors = is_array(self.factors) or bool(self.factors)
+        has_groups = hasattr(self, "on_groups") or hasattr(self, "on_graph")
+        return bool(self.per_client) or has_factors or has_groups or self.ordered
+
+    @property
     def largest_factor(self) -> float:
         """The largest factor of a feature."""
         if is_array(self.factors):

@@ -7,10 +7,10 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.problem import solver
 from fcorun.problem.problem import Problem
+from fcorun.problem.solver import gather_rows
 from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, Progress, Watcher
 

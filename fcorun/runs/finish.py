@@ -20,7 +20,7 @@ from fcorun.communication.base import Identity
 from fcorun.config import IDENTITY_SECTIONS
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, first_line
-from fcorun.experiment.build import build_problem
+from fcorun.experiment.build import build_problem, connect_clients
 from fcorun.experiment.classifiers import (
     DEFAULT_THRESHOLD,
     warn_constant_prediction,
@@ -37,7 +37,7 @@ from fcorun.experiment.experiment import (
     metric_phrase,
     minimised_metric,
 )
-from fcorun.experiment.requirements import connect_clients, relaxes, warn_unapplied_psi
+from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
@@ -207,7 +207,7 @@ def finish_run(
         files, sections: further files by name, and further sections of summary.json.
     """
     lasso, relaxed = solution, None
-    if relaxes(job.experiment.settings) and not job.divergence_round:
+    if job.experiment.settings.is_relaxed and not job.divergence_round:
         from fcorun.runs.relax import relax_run
 
         try:

@@ -15,7 +15,6 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import CompiledPrograms, counted_broadcast_bytes, estimate_traffic, message_bytes
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.relative_strength import resolve_strength
@@ -25,6 +24,7 @@ from fcorun.models.coefficients import coefficients_from, format_csv
 from fcorun.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.problem import solver
+from fcorun.problem.solver import gather_rows
 from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, RunHistory, Watcher
 from fcorun.runs.relax import evaluate

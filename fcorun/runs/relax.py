@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -16,6 +15,7 @@ from fcorun.metrics import COUNTERS
 from fcorun.models.coefficients import coefficients_from, format_csv
 from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
 from fcorun.problem.problem import Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.records.formats import csv_text
 from fcorun.runs.job import Job
 

@@ -16,7 +16,7 @@ from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
+from fcorun.experiment.stored_rows import ROWS_MEMORY_SHARE, check_round_memory
 from fcorun.metrics import NO_RANDOMNESS
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.records.formats import yaml_text

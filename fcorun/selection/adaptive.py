@@ -9,9 +9,9 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
-from fcorun.experiment.build import build_problem, resolve_factors
+from fcorun.experiment.bound_regularizer import resolve_factors
+from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.solution import Penalty, SingularHessian, solve
 from fcorun.inference.sums import PooledSums
@@ -19,6 +19,7 @@ from fcorun.models.inference_problem import OBJECTIVES, make_model_rows
 from fcorun.problem.duality_gap import has_one_output
 from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.problem.problem import Problem
+from fcorun.problem.solver import gather_rows
 from fcorun.problem.strength_max import strength_max
 from fcorun.regularizers.elastic_net import ElasticNet
 from fcorun.regularizers.l1 import L1

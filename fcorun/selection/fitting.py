@@ -21,6 +21,7 @@ from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import RowSubset, SubsetDataset
+from fcorun.engine.device_rows import SubsetView, targets_to_device, to_device
 from fcorun.engine.engine import (
     CompiledPrograms,
     Engine,
@@ -31,9 +32,7 @@ from fcorun.engine.engine import (
     program_key,
     subset_bytes,
 )
-from fcorun.engine.evaluate import objective_weights
 from fcorun.engine.federation import Federation, Numbers
-from fcorun.engine.schedule import SubsetView, targets_to_device, to_device
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.metrics import aggregate
@@ -261,7 +260,7 @@ class PathFitter:
         arrays = evaluation.arrays("float64")
         rows = algo.select_rows(data.train.offsets)
         weight = np.zeros(len(self.data.train.y))
-        weight[view.train_rows[rows]] = objective_weights(data, settings.client_weighting)[rows]
+        weight[view.train_rows[rows]] = data.train.objective_weights(settings.client_weighting)[rows]
         offset = None if self.data.train.offset is None else jnp.asarray(self.data.train.offset)
         client = jnp.asarray(self.data.train.client)
         batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset, client=client)

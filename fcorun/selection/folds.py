@@ -11,7 +11,8 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.splits import DEFAULT_VALIDATION, draw_uniform_per_group
+from fcorun.tables.partition import draw_uniform_per_group
+from fcorun.tables.splits import DEFAULT_VALIDATION
 
 Mask = Bool[np.ndarray, " N"]
 _FOLDS = ("select", "folds")  # the name of the random streams of folds

@@ -13,7 +13,7 @@ import numpy as np
 from fcorun.datasets.subset import RowSubset
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.requirements import has_gaps
+from fcorun.experiment.imputation_checks import has_gaps
 from fcorun.models.relaxed import keep_relaxed_metrics
 from fcorun.runs.imputed import average_solutions, complete_tables, prepare_tables
 from fcorun.selection.folds import describe_subset

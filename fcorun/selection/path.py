@@ -9,7 +9,6 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -17,6 +16,7 @@ from fcorun.experiment.relative_strength import compute_client_strength_max, com
 from fcorun.experiment.requirements import are_convex
 from fcorun.metrics import IGNORES_PSI
 from fcorun.problem import solver
+from fcorun.problem.solver import gather_rows
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.selection.adaptive import AdaptiveFactors

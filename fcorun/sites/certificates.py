@@ -12,11 +12,11 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_site_rows
 from fcorun.engine.remote.certificate import NULL, RUN, SCALE, CertificateSums
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Problem
+from fcorun.problem.solver import gather_site_rows
 from fcorun.sites.batch import SiteBatch
 from fcorun.sites.messages import Message
 from fcorun.sites.request_checks import check_loss_request

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_site_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -24,6 +23,7 @@ from fcorun.objectives.base import LinearModel
 from fcorun.objectives.cox import Cox
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.poisson import Poisson
+from fcorun.problem.solver import gather_site_rows
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.table_rows import SiteTable

@@ -7,7 +7,6 @@ from fcorun.communication.base import Identity
 from fcorun.datasets.sites import Sites
 from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.requirements import needs_curvature_bounds
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.models.auc_interval import N_BINS
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
@@ -57,10 +56,10 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     if data.standardize == "pooled":
         content = "sums of features, and of their squares around the mean"
         quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
-    if needs_curvature_bounds(experiment) or settings.reference:
+    if experiment.needs_curvature_bounds or settings.reference:
         content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
         purpose = "reference=true"
-        if needs_curvature_bounds(experiment):
+        if experiment.needs_curvature_bounds:
             purpose = f"fields of algo={experiment.names['algo']} that are auto"
         quantities.append(Quantity("curvature", "5", "once", content, purpose))
     if experiment.reg.relative_or_none is not None:

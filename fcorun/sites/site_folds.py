@@ -21,7 +21,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_options import OwnTableError
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.encoding import sum_by_client, sum_in_order, sum_squares_by_client
+from fcorun.tables.column_sums import sum_by_client, sum_in_order, sum_squares_by_client
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
 

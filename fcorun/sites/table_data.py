@@ -13,8 +13,8 @@ from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_checks import check_agreement
 from fcorun.sites.table_options import OTHER, for_owner_alone
 from fcorun.sites.table_rows import SiteTable
+from fcorun.tables.column_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import to_level_names
-from fcorun.tables.encoding import sum_by_client, sum_squares_by_client
 from fcorun.tables.scaling import ClientScalings, standardize_per_client
 
 

@@ -12,13 +12,12 @@ from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, suggest_name
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.tables.column_kinds import check_level_count, infer_kind
 from fcorun.tables.columns import (
     ColumnRoles,
     ParsedRows,
-    check_level_count,
     coerce_numbers,
     find_complete_columns,
-    infer_kind,
     is_missing,
     take_weight_and_offset,
     to_level_names,

@@ -3,9 +3,8 @@
 Tokens such as NA in the cells are missing values among numbers, and names among names.
 """
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -15,14 +14,8 @@ import numpy as np
 from fcorun.errors import UserError, suggest_name
 
 ColumnKind = Literal["number", "levels"]
-MAX_LEVELS = 100  # a column with more levels, or with more than half as many as rows, holds names of rows or persons
-_FEW_ROWS = 20  # the share of levels is not checked in a table with fewer rows
-_DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
-_LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
-_WITH_UNIT = r"\s*(?P<before>[€$£¥]?)\s*[<>]?=?\s*(?P<number>[+-]?\d+(?:[.,]\d+)*)\s*(?P<unit>[^\s\d.,:/+-].*?|)\s*"
-_FEW_NUMBERS = 5  # up to so many different numbers before one unit may be names: 3 months, 6 months, 12 months
+LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
 _COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # the comma may be a decimal comma
-_MOSTLY_NUMBERS = 0.2  # a text column with this share of cells like numbers is taken for numbers with mistakes
 _TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 # the cells that pandas reads as missing in a text file, without the empty cell
 MISSING_TOKENS = frozenset(
@@ -35,7 +28,7 @@ def is_missing(series: Any) -> np.ndarray:
     """Return a mask of the cells that are empty or blank, shape (N,)."""
     from pandas.api import types
 
-    if _has_numpy_numbers(series):
+    if has_numpy_numbers(series):
         return np.isnan(series.to_numpy())
     empty = series.isna().to_numpy()
     if types.is_numeric_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
@@ -60,7 +53,7 @@ def coerce_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     """
     from pandas.api import types
 
-    if _has_numpy_numbers(series):
+    if has_numpy_numbers(series):
         values = series.to_numpy()
         return values, np.zeros(len(values), bool)
     if types.is_numeric_dtype(series.dtype):
@@ -106,7 +99,7 @@ def require_numbers(series: Any, where: str, meaning: str = "") -> np.ndarray:
     """
     values, not_numeric = coerce_numbers(series)
     if not_numeric.any():
-        row, others = _find_offending_cell(series, values, not_numeric)
+        row, others = find_offending_cell(series, values, not_numeric)
         wanted = "true or false, as the others are" if others == "truth" else "a number"
         raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it {wanted}"
                         + (f", {meaning}" if meaning else ""))  # fmt: skip
@@ -118,7 +111,7 @@ def _parse_truth_values(text: Any) -> Any:
     return text.str.strip().str.casefold().map(_TRUTH_VALUES)
 
 
-def _find_offending_cell(
+def find_offending_cell(
     series: Any, values: np.ndarray, not_numeric: np.ndarray
 ) -> tuple[int, Literal["truth", "commas", ""]]:
     """Return the row of the cell that keeps a column from being numeric, and the kind of the other cells.
@@ -157,101 +150,7 @@ def to_level_names(series: Any) -> np.ndarray:
     return np.array(names, dtype=object)
 
 
-def infer_kinds(frame: Any, where: str, clients: np.ndarray | None) -> dict[str, ColumnKind]:
-    """Return the kind of each column of a pandas.DataFrame. Raises UserError as ``infer_kind``.
-
-    ``clients`` has the name of each row's client, shape (N,), or is None where clients are not known.
-    """
-    complete = find_complete_columns(frame)
-    return {name: "number" if name in complete else infer_kind(frame[name], where, clients) for name in frame}
-
-
-def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKind:
-    """Infer the kind of a column from all of its rows.
-
-    Raises UserError for dates, for numbers with text among them, and for numbers with a unit.
-    """
-    import pandas as pd
-    from pandas.api import types
-
-    if _has_numpy_numbers(series):
-        return "number"
-    column = f"{where}: column '{series.name}'"
-    leave = f"data.ignore=[{series.name}] leaves it out"
-    dates = f"give numbers instead, such as days since a date or the year; {leave}"
-    if types.is_datetime64_any_dtype(series.dtype) or types.is_timedelta64_dtype(series.dtype):
-        raise UserError(f"{column} holds dates or times: {dates}")
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        return "levels"
-    values, not_numeric = coerce_numbers(series)
-    if not not_numeric.any():
-        return "number"
-
-    def describe_cell(row: int) -> str:
-        client = "" if clients is None else f" (client {clients[row]})"
-        return f"'{series.iloc[row]}' in row {row + 1}{client}"
-
-    present = ~is_missing(series)
-    text = series[present].astype(str)
-    if holds_dates(series):
-        raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
-    if (text.str.fullmatch(_LIKE_A_NUMBER) | ~not_numeric[present]).mean() >= _MOSTLY_NUMBERS:
-        row, others = _find_offending_cell(series, values, not_numeric)
-        value = str(series.iloc[row])
-        if others == "truth":
-            content, wanted = "true and false", "one of them"
-        else:
-            content, wanted = "numbers", "a number"
-            if not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value):
-                wanted += ", with a point for its decimals and none for thousands,"
-        raise UserError(f"{column} holds {content}, but {describe_cell(row)}: make it {wanted} or leave it empty, or "
-                        f"give levels names that are no numbers; {leave}")  # fmt: skip
-    if unit := _common_unit(text):
-        with_unit = series.astype(str).str.contains(unit, regex=False).to_numpy(dtype=bool)
-        row = int((present & with_unit).argmax())
-        raise UserError(f"{column} holds numbers with the unit '{unit}', such as {describe_cell(row)}: write the "
-                        "numbers alone, all in one unit, or give levels names that begin with no number; "
-                        f"{leave}")  # fmt: skip
-    return "levels"
-
-
-def holds_dates(series: Any) -> bool:
-    """Return whether most values of a column of text are dates."""
-    return bool(series[~is_missing(series)].astype(str).str.fullmatch(_DATE).mean() > 0.5)
-
-
-def _common_unit(text: Any) -> str:
-    """Return the unit behind or before the numbers of most cells of a column of text.
-
-    Returns "" where no unit is that common, or where few different numbers have it.
-    """
-    matches = text.str.extract(f"^{_WITH_UNIT}$")
-    units = (matches["before"] + matches["unit"])[matches["number"].notna()]
-    units = units[units != ""]
-    if not len(units):
-        return ""
-    unit = str(units.mode().iloc[0])
-    numbers = matches["number"][units.index[units == unit]]
-    return unit if 2 * len(numbers) >= len(text) and numbers.nunique() > _FEW_NUMBERS else ""
-
-
-def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None:
-    """Raise UserError for a column of text with so many levels that they must name rows, persons or numbers."""
-    if n_levels <= MAX_LEVELS and (n_rows < _FEW_ROWS or n_levels <= n_rows / 2):
-        return
-    condition = "names rows or persons"
-    if n_levels < n_rows:
-        condition = (
-            f"names rows, data.group={name} if it names persons or other groups of rows, which then stay together"
-        )
-    raise UserError(
-        f"{where}: column '{name}' has {n_levels} levels in {n_rows} training rows, more than {MAX_LEVELS} or half of "
-        f"the rows: data.ignore=[{name}] leaves it out if it {condition}; else group its levels, or write numbers "
-        "without units"
-    )
-
-
-def _has_numpy_numbers(series: Any) -> bool:
+def has_numpy_numbers(series: Any) -> bool:
     """Return whether a column has a NumPy dtype of numbers or booleans."""
     return _is_numpy_number(series.dtype)
 
@@ -275,31 +174,6 @@ def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, li
             if is_token.any():
                 tokens[name] = sorted(set(frame[name][is_token]))
     return tokens
-
-
-def restore_level_columns(
-    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, ColumnKind]
-) -> None:
-    """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
-
-    Tokens are names in a column of levels, whose kind ``kinds`` may give. In the ``target`` they are labels unless
-    all other values are numbers.
-    """
-    for name, column in original.items():
-        kind = kinds.get(str(name))
-        if kind == "levels" or (kind is None and _holds_names(frame[name], str(name) == target)):
-            frame[name] = column
-
-
-def _holds_names(series: Any, is_target: bool) -> bool:
-    """Return whether the values of a column, gaps left out, are names."""
-    if is_target:
-        not_numeric = coerce_numbers(series)[1]
-        return bool(not_numeric.any())
-    try:
-        return infer_kind(series, "", None) == "levels"
-    except UserError:  # dates, or text among numbers: reading the features raises the error
-        return False
 
 
 def names_as_text(values: np.ndarray) -> np.ndarray:

@@ -8,8 +8,9 @@ from jaxtyping import Float, Int
 
 from fcorun.errors import abbreviate, describe_rows, normalize_name
 from fcorun.system.machine import free_host_memory
+from fcorun.tables.column_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import is_missing, to_level_names
-from fcorun.tables.encoding import Encoding, sum_by_client, sum_squares_by_client
+from fcorun.tables.encoding import Encoding
 
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
 _MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes

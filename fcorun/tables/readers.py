@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, widen
-from fcorun.system.files import file_digest
+from fcorun.rows.disk_matrix import widen
 from fcorun.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
-    cache_blocks,
     read_array_folder,
     read_hdf5,
     read_hdf5_dataset,
@@ -29,25 +27,27 @@ from fcorun.tables.array_files import (
     read_npz,
     stays_on_disk,
 )
+from fcorun.tables.column_kinds import infer_kind
 from fcorun.tables.columns import (
     MISSING_TOKENS,
     ColumnKind,
     ColumnRoles,
     ParsedRows,
     check_unique_names,
+    coerce_numbers,
     exact_float_options,
     find_missing_tokens,
     names_as_text,
     parse_numbers,
     require_numbers,
-    restore_level_columns,
     to_plain_array,
 )
 from fcorun.tables.data_warnings import warn_decimal_commas, warn_missing_tokens, warn_repeated_rows
-from fcorun.tables.encoding import Column, Encoding, read_encoding, read_kinds
+from fcorun.tables.encoding import read_encoding, read_kinds
+from fcorun.tables.parquet_files import estimate_bytes, read_parquet
 from fcorun.tables.splits import suggest_group_columns
 
-# Files with named columns: CSV, TSV and XLSX as data frames, and Parquet files that are larger than memory.
+# Files with named columns: CSV, TSV and XLSX as data frames.
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # a comma may be a decimal comma
@@ -223,102 +223,6 @@ def read_excel(
     restore_level_columns(frame, original, target, kinds or {})
     table = ParsedTable(frame, missing_tokens={str(name): column_tokens for name, column_tokens in tokens.items()})
     return table, header, sheet_warnings
-
-
-def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding | None) -> ParsedRows:
-    """Return the rows of a Parquet file, whose features stay on disk.
-
-    The features are the columns that ``roles`` selects, or those of ``encoding``.
-
-    Raises UserError for missing columns and for features that are no numbers, and the errors of pyarrow for a damaged
-    file.
-    """
-    import pandas as pd
-    from pyarrow import parquet
-
-    where = f"data.path={path}"
-    header = pd.DataFrame(columns=_column_names(parquet.read_schema(file)))
-    check_unique_names(list(header), where)
-    features = roles.select_features(header, path)
-    roles.separate_columns(header, path, features)  # raises the errors of missing columns
-    if encoding is not None:
-        for column in encoding.columns:
-            if column.kind != "number" or column.indicator:
-                raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and the encoding has "
-                                f"levels or gaps of '{column.name}': give a file that fits into memory")  # fmt: skip
-        encoding.check_columns(features, where)
-        features = [column.name for column in encoding.columns]
-
-    names = dict.fromkeys((roles.target, roles.client, *roles.metadata.values(), *(roles.keep or ())))
-    frame = pd.read_parquet(file, columns=[name for name in names if name is not None])
-    frame.columns = [str(name) for name in frame.columns]
-    rows = roles.separate_columns(frame, path, features=[])
-    x: Any = DiskMatrix.from_memmap(_cache_columns(file, features, where)) if features else rows.x
-    if encoding is None:
-        encoding = Encoding(tuple(Column(name) for name in features))
-    return replace(rows, x=x, frame=None, encoding=encoding)
-
-
-def _column_names(schema: Any) -> list[str]:
-    """Return the names of the columns without those of a saved pandas index, which pandas reads as an index again."""
-    index = (schema.pandas_metadata or {}).get("index_columns", [])  # names, or the description of a range
-    return [name for name in schema.names if name not in index]
-
-
-def estimate_bytes(file: Path) -> int:
-    """Estimate the memory that the columns of a Parquet file take, as 8 bytes a cell.
-
-    Raises ValueError for a damaged file.
-    """
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(file)
-    return metadata.num_rows * metadata.num_columns * 8
-
-
-def _cache_columns(file: Path, names: Sequence[str], where: str) -> np.ndarray:
-    """Return a memory map of these columns, (N, d): a copy in the cache, which is written once, block by block.
-
-    Raises UserError, which begins with ``where``, for columns that are no numbers.
-    """
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(file) as content:
-        dtypes = []
-        for name in names:
-            arrow_type = content.schema_arrow.field(name).type
-            dtype = _numeric_dtype(arrow_type)
-            if dtype is None:
-                raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and '{name}' "
-                                f"is {arrow_type}: make it numbers, or leave it out by data.ignore")  # fmt: skip
-            dtypes.append(dtype)
-        dtype = np.result_type(*dtypes)
-        if dtype.kind == "b":
-            dtype = np.dtype(np.int8)
-        block_rows = max(1, READ_BYTES // (8 * len(names)))
-        batches = content.iter_batches(block_rows, columns=list(names))
-        blocks = (_to_block(batch, names, dtype, where) for batch in batches)
-        return cache_blocks([file_digest(file), list(names)], (content.metadata.num_rows, len(names)), dtype, blocks)
-
-
-def _numeric_dtype(arrow_type: Any) -> np.dtype | None:
-    """Return the NumPy dtype of an Arrow type of numbers or booleans, None for other types."""
-    from pyarrow import types
-
-    is_numeric = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
-    return np.dtype(arrow_type.to_pandas_dtype()) if is_numeric else None
-
-
-def _to_block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> np.ndarray:
-    """Return the columns of an Arrow batch as one array (n, d). Raises UserError for a column with gaps."""
-    block = np.empty((batch.num_rows, len(names)), dtype)
-    for index, name in enumerate(names):
-        column = batch.column(name)
-        if column.null_count:
-            raise UserError(f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
-                            f"them in, or data.ignore=[{name}]")  # fmt: skip
-        block[:, index] = column.to_numpy(zero_copy_only=False)
-    return block
 
 
 # The readers by the ending of the file.
@@ -606,3 +510,28 @@ def require_finite_numbers(series: Any, where: str) -> np.ndarray:
 def is_array_folder(path: str) -> bool:
     """Return whether ``path`` is a folder with one of the arrays."""
     return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAY_NAMES)
+
+
+def restore_level_columns(
+    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, ColumnKind]
+) -> None:
+    """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
+
+    Tokens are names in a column of levels, whose kind ``kinds`` may give. In the ``target`` they are labels unless
+    all other values are numbers.
+    """
+    for name, column in original.items():
+        kind = kinds.get(str(name))
+        if kind == "levels" or (kind is None and _holds_names(frame[name], str(name) == target)):
+            frame[name] = column
+
+
+def _holds_names(series: Any, is_target: bool) -> bool:
+    """Return whether the values of a column, gaps left out, are names."""
+    if is_target:
+        not_numeric = coerce_numbers(series)[1]
+        return bool(not_numeric.any())
+    try:
+        return infer_kind(series, "", None) == "levels"
+    except UserError:  # dates, or text among numbers: reading the features raises the error
+        return False

@@ -15,13 +15,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from fcorun.errors import UserError
 from fcorun.records.formats import read_json
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.encoding import (
-    ClientRows,
-    deviation_from_sums,
-    sum_by_client,
-    sum_in_order,
-    sum_squares_by_client,
-)
+from fcorun.tables.column_sums import deviation_from_sums, sum_by_client, sum_in_order, sum_squares_by_client
+from fcorun.tables.encoding import ClientRows
 
 
 @dataclass(frozen=True)

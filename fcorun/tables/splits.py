@@ -1,17 +1,17 @@
 """Groups of rows: the client of each row, the rows to hold out for validation and test, and rows that stay together."""
 
-import hashlib
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.columns import ColumnRoles, ParsedRows, column_as_text, holds_dates, suggest_columns
+from fcorun.tables.column_kinds import holds_dates
+from fcorun.tables.columns import ColumnRoles, ParsedRows, column_as_text, suggest_columns
+from fcorun.tables.partition import draw_uniform_per_group, partition_rows
 
 SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
@@ -197,17 +197,6 @@ def split_masks(
     return split == "validation", split == "test"
 
 
-def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
-    """Draw a number from [0, 1) for each group; return, for each row, the number of its group, shape (N,).
-
-    The number depends on the state of ``rng`` and on the group's name alone: other groups do not change it.
-    """
-    salt = rng.bytes(16)
-    names, inverse = np.unique(group, return_inverse=True)
-    digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=8, salt=salt).digest() for name in names)
-    return ((np.frombuffer(digests, "<u8") >> np.uint64(11)) * 2.0**-53)[inverse]
-
-
 def check_groups_and_folds(
     rows: ParsedRows, roles: ColumnRoles, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"], path: str
 ) -> None:
@@ -327,7 +316,7 @@ def _may_name_groups(series: Any) -> bool:
     return types.is_integer_dtype(series.dtype) or not (types.is_numeric_dtype(series.dtype) or holds_dates(series))
 
 
-# The client of each row of a table: named by the table, or assigned by a partition of the rows.
+# The client of each row of a table, as the table names it.
 
 
 def assign_clients(
@@ -335,7 +324,7 @@ def assign_clients(
 ) -> tuple[list[str], np.ndarray]:
     """Return the names of the clients, and the index of each row's client, shape (N,).
 
-    A table that names no clients is partitioned by ``kind`` (see ``assign_rows``). Rows with groups are
+    A table that names no clients is partitioned by ``kind`` (see ``fcorun.tables.partition.assign_rows``). Rows with groups are
     partitioned by group, and ``kind`` must be "iid". Rows that the file itself holds out get the index ``clients``,
     which is no client's.
 
@@ -352,110 +341,7 @@ def assign_clients(
         order = sorted(range(len(names)), key=natural_sort_key(names.tolist()))
         return [str(names[k]) for k in order], np.argsort(order)[inverse]
 
-    held_out = np.zeros(len(y), bool)
-    for mask in (rows.validation, rows.test):
-        if mask is not None:
-            held_out |= mask
-    training_targets = y[~held_out]
-    if clients > len(training_targets):
-        raise UserError(f"data.clients={clients} is more than the {len(training_targets)} rows of {path}: "
-                        f"give at most {len(training_targets)}")  # fmt: skip
-    names = [f"client{m}" for m in range(clients)]
-    rng = random_stream(seed, "table", "partition")
-    if rows.group is None:
-        client_index = np.full(len(y), clients)
-        client_index[~held_out] = assign_rows(kind, training_targets, clients, alpha, rng)
-        return names, client_index
-
-    if kind != "iid":
-        raise UserError(f"data.partition={kind} assigns single rows, and data.group keeps rows together: give "
-                        "data.partition=iid, which assigns groups, or data.client")  # fmt: skip
-    client_index = np.floor(draw_uniform_per_group(rows.group, rng) * clients).astype(np.int64)
-    client_index[held_out] = clients
-    empty = np.setdiff1d(np.arange(clients), client_index)
-    if len(empty):
-        n_groups = len(np.unique(rows.group))
-        raise UserError(f"data.clients={clients}: client{empty[0]} gets none of the {n_groups} groups of data.group, "
-                        "which are assigned at random: give fewer clients")  # fmt: skip
-    return names, client_index
-
-
-def assign_rows(
-    kind: str, y: Shaped[np.ndarray, " N"], clients: int, alpha: float, rng: np.random.Generator
-) -> Int[np.ndarray, " N"]:
-    """Return the client of each row, shape (N,), from 0 to ``clients - 1``; no client is empty if N >= ``clients``.
-
-    Args:
-        kind: "iid" divides shuffled rows equally; "sorted" divides the rows, ordered by target, equally;
-            "by_label" gives each client rows of one label, or whole labels where there are more labels than clients;
-            "dirichlet" draws each client's label proportions from a symmetric Dirichlet law, clients being of equal
-            size (Hsu, Qi and Brown, 2019, arXiv:1909.06335).
-        y: targets, shape (N,); class indices for "by_label" and "dirichlet".
-        clients: their number.
-        alpha: concentration of the Dirichlet law; the smaller, the more the clients differ.
-        rng: source of randomness.
-    """
-    shuffled = rng.permutation(len(y))
-    if kind == "iid":
-        rows_by_client = np.array_split(shuffled, clients)
-    elif kind == "sorted":
-        rows_by_client = np.array_split(np.argsort(y, kind="stable"), clients)
-    else:
-        rows_by_class = [shuffled[y[shuffled] == k] for k in np.unique(y)]
-        if kind == "by_label":
-            rows_by_client = _split_by_label(rows_by_class, clients)
-        else:
-            rows_by_client = _split_by_dirichlet(rows_by_class, clients, alpha, rng)
-    client_index = np.empty(len(y), dtype=np.int64)
-    for client, rows in enumerate(rows_by_client):
-        client_index[rows] = client
-    return client_index
-
-
-def _split_by_label(rows_by_class: list[np.ndarray], clients: int) -> list[np.ndarray]:
-    """Return the rows of each client, all of one label, or of whole labels where clients are fewer than labels."""
-    if clients < len(rows_by_class):  # the largest label goes first, each to the client with the fewest rows
-        labels_by_client = [[] for _ in range(clients)]
-        sizes = [(0, client) for client in range(clients)]
-        for rows in sorted(rows_by_class, key=len, reverse=True):
-            size, client = heapq.heappop(sizes)
-            labels_by_client[client].append(rows)
-            heapq.heappush(sizes, (size + len(rows), client))
-        return [np.concatenate(labels) for labels in labels_by_client]
-    n_clients = [1] * len(rows_by_class)
-    rows_per_client: list[tuple[float, int]] = [(-len(rows), k) for k, rows in enumerate(rows_by_class)]
-    heapq.heapify(rows_per_client)
-    for _ in range(clients - len(rows_by_class)):  # the label with the most rows a client gets one more client
-        _, k = heapq.heappop(rows_per_client)
-        n_clients[k] += 1
-        heapq.heappush(rows_per_client, (-len(rows_by_class[k]) / n_clients[k], k))
-    rows_by_client = []
-    for rows, count in zip(rows_by_class, n_clients, strict=True):
-        rows_by_client += np.array_split(rows, count)
-    return rows_by_client
-
-
-def _split_by_dirichlet(
-    rows_by_class: list[np.ndarray], clients: int, alpha: float, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """Return the rows of each client, all of about equal size, with label proportions from a Dirichlet law."""
-    remaining = np.array([len(rows) for rows in rows_by_class])
-    rows_by_client = []
-    for size in [len(share) for share in np.array_split(np.arange(remaining.sum()), clients)]:
-        proportions = np.nan_to_num(rng.dirichlet(np.full(len(remaining), alpha)))
-        pieces = []
-        while size:  # a label may run out; the rows still missing are drawn from the others
-            proportions = proportions * (remaining > 0)
-            if proportions.sum() > 0:
-                proportions = proportions / proportions.sum()
-            else:
-                proportions = (remaining > 0) / (remaining > 0).sum()
-            counts = np.minimum(rng.multinomial(size, proportions), remaining)
-            pieces += [rows_by_class[k][remaining[k] - n : remaining[k]] for k, n in enumerate(counts)]
-            remaining = remaining - counts
-            size -= counts.sum()
-        rows_by_client.append(np.concatenate(pieces))
-    return rows_by_client
+    return partition_rows(rows, y, path, kind=kind, clients=clients, alpha=alpha, seed=seed)
 
 
 def natural_sort_key(names: list[str]) -> Callable[[int], Any]:

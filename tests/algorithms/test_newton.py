@@ -10,12 +10,12 @@ from sklearn import linear_model
 import fcorun
 from fcorun import run
 from fcorun.config import numeric_fields
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.problem import penalized_quadratic, solver
 from fcorun.problem.problem import Vector
+from fcorun.problem.solver import gather_rows
 
 SIZES = (12, 20, 16, 30)
 

@@ -10,7 +10,7 @@ from helpers import not_none, ragged, small
 
 from fcorun.engine import schedule
 from fcorun.engine.clients import chunk_width, chunked, split_by_size, vmapped
-from fcorun.engine.schedule import SubsetView, to_device
+from fcorun.engine.device_rows import SubsetView, to_device
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.system.machine import compute_policy, empty_aligned

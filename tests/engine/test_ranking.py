@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fcorun import grid, run, run_grid
 from fcorun.engine import evaluate
-from fcorun.engine.evaluate import ranking_metrics
+from fcorun.engine.ranking import ranking_metrics
 from fcorun.metrics import CATALOGUE
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select

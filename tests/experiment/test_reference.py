@@ -8,11 +8,11 @@ import pytest
 from helpers import NONCONVEX, choice_names, fails, flat, matrices_only, plugin_class, ragged, small
 
 from fcorun import grid, run
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.relative_strength import compute_client_strength_max
 from fcorun.problem import solver, strength_max
+from fcorun.problem.solver import gather_rows
 from fcorun.reports.build_table import build_table
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]

@@ -13,11 +13,10 @@ from fcorun import compose, run
 from fcorun.algorithms.base import LocalData
 from fcorun.config import identity_fields
 from fcorun.datasets.table import Table
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.problem.problem import Batch, curvature_bounds
-from fcorun.problem.solver import minimize
+from fcorun.problem.solver import gather_rows, minimize
 
 GIVEN = ("data=table", "data.target=y", "data.client=site", "data.validation=[held]", "precision=float64", "rounds=6",
          "eval_every=3")  # fmt: skip

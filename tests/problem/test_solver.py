@@ -11,13 +11,13 @@ from helpers import NONCONVEX, choice_names, flat, matrices_only, ragged
 from sklearn import linear_model
 
 from fcorun import run
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Gamma, LeastSquares, Logistic
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.solver import gather_rows
 from fcorun.problem.strength_max import strength_max
 from fcorun.regularizers import L1, TV, NoRegularizer
 

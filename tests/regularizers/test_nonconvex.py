@@ -11,11 +11,11 @@ import pytest
 from helpers import NONCONVEX, choice_names, fails, ragged, small, small_for, traits_of
 
 from fcorun import run
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.inference_problem import explain_no_intervals
 from fcorun.problem.problem import Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.regularizers import MCP, SCAD, L0Ball, LogSum
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select

@@ -10,13 +10,13 @@ from helpers import identity, ragged, rows_of, small, snapshots
 
 from fcorun import run, run_grid
 from fcorun.config import numeric_fields
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.optimality_gap import assess_gap
 from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
 from fcorun.problem.problem import Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.runs.job import RunHistory
 
 RATED = ("algo=fedavg", "algo.client_lr=0.02", "gap=true", "rounds=3")

@@ -17,12 +17,12 @@ from helpers import composed, fails, not_none
 from fcorun import Record, run
 from fcorun.cli.commands import main
 from fcorun.datasets.subset import take_subset
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
 from fcorun.problem.duality_gap import has_duality_gap, pooled_gap
 from fcorun.problem.problem import Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.regularizers import L1
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection, select

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.encoding import deviation_from_sums, sum_by_client, sum_in_order, sum_squares_by_client
+from fcorun.tables.column_sums import deviation_from_sums, sum_by_client, sum_in_order, sum_squares_by_client
 from fcorun.tables.scaling import Scaling
 
 

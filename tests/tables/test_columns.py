@@ -8,7 +8,7 @@ from patient_table import by_site, columns_of, load_patients, patients, patients
 from table_files import save
 
 from fcorun.datasets.table import Table
-from fcorun.tables.columns import MAX_LEVELS
+from fcorun.tables.column_kinds import MAX_LEVELS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

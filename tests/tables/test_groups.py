@@ -14,7 +14,7 @@ from fcorun.datasets.nifti import Nifti
 from fcorun.datasets.table import Table
 from fcorun.selection.folds import assign_folds, draw_halves
 from fcorun.system.random_streams import random_stream
-from fcorun.tables.splits import draw_uniform_per_group
+from fcorun.tables.partition import draw_uniform_per_group
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 PATIENTS, VISITS = 60, 3

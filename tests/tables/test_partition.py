@@ -8,7 +8,7 @@ from table_files import frame, price_table, save
 
 from fcorun.datasets.table import Table
 from fcorun.tables.columns import names_as_text
-from fcorun.tables.splits import assign_rows
+from fcorun.tables.partition import assign_rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -8,8 +8,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from fcorun.cli.terminal import Terminal
-from fcorun.errors import UserError
+from fcorun.errors import EscapedControls, UserError
 from fcorun.metrics import CATALOGUE
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record, load_records
@@ -17,6 +16,10 @@ from fcorun.reports.build_table import drop_superseded
 
 # the writer of a table for each ending of a file
 TABLE_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
+
+
+class Terminal(EscapedControls, Console):
+    """A console for texts of records and files, which shows their control characters as escapes."""
 
 
 class CommandParser(argparse.ArgumentParser):

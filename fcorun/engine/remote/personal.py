@@ -14,10 +14,10 @@ import numpy as np
 
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.clients import vmap_runs
+from fcorun.engine.device_rows import client_row_table
 from fcorun.engine.evaluate import personal_models
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import Arrays, name_leaves
-from fcorun.engine.schedule import client_row_table
 from fcorun.objectives.base import score_names
 from fcorun.problem.problem import Vector
 from fcorun.rows.site_rows import SiteRows

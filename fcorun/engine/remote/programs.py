@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from fcorun.algorithms.base import Algorithm, PyTree
 from fcorun.communication.base import RoundState
 from fcorun.engine.clients import chunked, vmap_runs
+from fcorun.engine.device_rows import DeviceRows, gather_whole_data
 from fcorun.engine.federation import Federation
 from fcorun.engine.round import commit
-from fcorun.engine.schedule import DeviceRows, gather_whole_data
 from fcorun.problem.problem import Vector
 
 

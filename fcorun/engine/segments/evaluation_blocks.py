@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.engine.evaluate import Evaluation, objective_weights
-from fcorun.engine.schedule import device_dtype, row_extras
+from fcorun.engine.device_rows import device_dtype, row_extras
+from fcorun.engine.evaluate import Evaluation
 from fcorun.rows.rows import Rows
 from fcorun.system.machine import DoubleBuffer
 
@@ -27,7 +27,7 @@ def evaluation_splits(evaluation: Evaluation) -> dict[str, Rows]:
     The weights are those of the means over all rows.
     """
     data = evaluation.data
-    splits = {"train": replace(data.train, weight=objective_weights(data, evaluation.client_weighting))}
+    splits = {"train": replace(data.train, weight=data.train.objective_weights(evaluation.client_weighting))}
     if data.validation is not None:
         splits["val"] = replace(data.validation, weight=evaluation.validation_weights())
     return {name: rows.local.take(rows.local.x.file_order()) for name, rows in splits.items()}

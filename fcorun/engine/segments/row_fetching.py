@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.schedule import DeviceRows, Rounds, Schedule, device_dtype, row_extras, target_dtype
+from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras, target_dtype
+from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.client_assignment import host_positions, index_within_host
 from fcorun.system.machine import DoubleBuffer
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from fcorun.algorithms.base import PyTree
 from fcorun.engine.clients import SINGLE_DEVICE, Devices
+from fcorun.engine.device_rows import DeviceRows, target_dtype
 from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import DeviceRows, Rounds, target_dtype
+from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments.client_assignment import assign_clients
 from fcorun.engine.segments.client_states import RemoteStates
 from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks

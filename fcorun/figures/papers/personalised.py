@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.engine.evaluate import gather_rows
 from fcorun.experiment.build import build_engine, build_problem, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.comparison import UNCLEAR, compare
@@ -17,6 +16,7 @@ from fcorun.figures.spec import compose
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Batch, Vector
+from fcorun.problem.solver import gather_rows
 from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, x_values
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import RunTable

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import gather_rows
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
@@ -22,6 +21,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.figures.comparison import UNCLEAR
 from fcorun.figures.rounds_to_target import find_rounds_to_target
 from fcorun.problem import solver
+from fcorun.problem.solver import gather_rows
 from fcorun.records.record import Record
 
 _ROUNDS = 5  # the constants are taken over the minibatches of these rounds

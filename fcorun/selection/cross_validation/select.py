@@ -10,10 +10,9 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.errors import UserError
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
-from fcorun.experiment.requirements import check_threshold
 from fcorun.metrics import RANKING_METRICS
 from fcorun.models.chosen_thresholds import choose_thresholds
 from fcorun.records.record import OUT_OF_FOLD, SELECTION_FILE

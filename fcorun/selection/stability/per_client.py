@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.schedule import client_row_table
+from fcorun.engine.device_rows import client_row_table
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem import solver

@@ -1,0 +1,308 @@
+"""The rows of all clients on the device, and the layout of a cohort's rows for their computation there."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.algorithms.base import Algorithm, Traits, tree_bytes
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.clients import CohortFunction, SizeClass, chunk_width, chunked, in_size_classes, split_by_size
+from fcorun.engine.schedule import Schedule
+from fcorun.problem.operation_counts import PyTree
+from fcorun.problem.problem import Batch, Problem, Quadratic, can_decompose, decompose_losses
+from fcorun.problem.row_span import restrict_to_row_span
+from fcorun.rows.rows import Rows
+from fcorun.system.machine import compute_policy, empty_aligned
+
+# The rows on the device, the indices of each client's rows among them.
+
+
+class SubsetView(NamedTuple):
+    """A data set whose rows are a subset of rows on the device, which it shares with other subsets.
+
+    Attributes:
+        x, y: all rows on the device, (N, d) and (N,).
+        train_rows, validation_rows: the indices of the subset's rows, (N',) and (V,).
+        max_client_rows: the largest number of rows of each client, (M,), in any subset that shares a program.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    train_rows: np.ndarray
+    validation_rows: np.ndarray
+    max_client_rows: np.ndarray
+
+
+class DeviceRows(NamedTuple):
+    """Training rows on the device.
+
+    Attributes:
+        x, y: the rows, (N, d) and (N,).
+        row_extras: their "weight" and "offset", (N,), where they have them.
+        decomposed: the losses of the clients on their whole data in a cheaper form, or None.
+        client_rows: the indices of each client's rows, (M, L) with -1 for none; None: rows are sorted by client.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    row_extras: dict[str, jax.Array]
+    decomposed: Quadratic | Batch | None
+    client_rows: jax.Array | None
+
+    def of_class(self, size_class: SizeClass) -> "DeviceRows":
+        """Return the same rows, whose ``client_rows`` are those of the clients of a class and have its length."""
+        if self.client_rows is None:
+            return self
+        return self._replace(client_rows=self.client_rows[size_class.clients, : size_class.length])
+
+
+def to_device(x: np.ndarray, dtype) -> jax.Array:
+    """Put examples on the device in the run's precision; integers of at most two bytes keep their type.
+
+    Uses ``device_put``, since ``jnp.asarray`` may compile a program for each new shape.
+    """
+    if x.dtype == device_dtype(x.dtype, dtype):
+        return jax.device_put(x)
+    converted = empty_aligned(x.shape, dtype)
+    np.copyto(converted, x, casting="unsafe")
+    return jax.device_put(converted)
+
+
+def targets_to_device(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
+    """Put targets on the device; class indices of more than two classes stay integers."""
+    return jax.device_put(y.astype(target_dtype(data, dtype)))
+
+
+def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:
+    """Put x and y of this host's first training row on the device, zeros where no row is here."""
+    first = data.train.local.take(slice(1))
+    x, y = np.asarray(first.x), first.y
+    if not len(y):
+        x, y = np.zeros((1, *x.shape[1:]), x.dtype), np.zeros(1, y.dtype)
+    return to_device(x, dtype), targets_to_device(data, y, dtype)
+
+
+def target_dtype(data: FederatedData, dtype) -> np.dtype:
+    """Return the type of targets on the device."""
+    return np.dtype(np.int32 if data.task == "multiclass" else dtype)
+
+
+def device_dtype(stored: np.dtype, dtype) -> np.dtype:
+    """Return the type on the device of examples of a stored type."""
+    return stored if stored.kind in "bui" and stored.itemsize <= 2 else np.dtype(dtype)
+
+
+def row_extras(rows: Rows) -> dict[str, np.ndarray]:
+    """Return the "weight" and the "offset" of rows, each (N,), where they have them."""
+    extras = {"weight": rows.weight, "offset": rows.offset}
+    return {name: values for name, values in extras.items() if values is not None}
+
+
+def row_extras_to_device(data: FederatedData, subset: SubsetView | None, dtype) -> dict[str, jax.Array]:
+    """Put the weight and offset of this host's training rows on the device, one for each row of x there.
+
+    Weights have a mean of one in each client.
+    """
+    extras = row_extras(replace(data.train, weight=data.train.relative_weight).local)
+    if subset is not None:
+        extras = {name: scatter(values, subset.train_rows, len(subset.y)) for name, values in extras.items()}
+    return {name: jax.device_put(values.astype(dtype)) for name, values in extras.items()}
+
+
+def scatter(values: np.ndarray, indices: np.ndarray, count: int) -> np.ndarray:
+    """Return an array of ``count`` zeros with these values at these indices."""
+    scattered = np.zeros(count)
+    scattered[indices] = values
+    return scattered
+
+
+def client_row_table(offsets: np.ndarray, row_positions: np.ndarray | None = None, width: int = 0) -> np.ndarray:
+    """Return the indices of each client's rows, int32 (M, L) with -1 for none.
+
+    L is the largest number of rows of a client, or ``width`` if that is larger. ``row_positions`` (N,) maps a row to
+    its position on the device; None: rows are in order.
+    """
+    sizes = np.diff(offsets)
+    position = np.arange(max(int(sizes.max()), width))[None]
+    rows = np.where(position < sizes[:, None], offsets[:-1, None] + position, -1)
+    if row_positions is not None:
+        rows = np.where(rows >= 0, row_positions[rows], -1)
+    return rows.astype(np.int32)
+
+
+def uses_decomposed_losses(traits: Traits, schedule: Schedule, problem: Problem, data: FederatedData) -> bool:
+    """Return whether an algorithm of these traits gains by decomposed losses, and the losses can be decomposed."""
+    parameters = sum(math.prod(shape) for shape in problem.shapes.values())
+    useful = (traits.proximal and schedule.full_batch_steps) or (
+        traits.deterministic and data.train.sizes.max() > parameters
+    )
+    return (
+        bool(useful)
+        and not traits.local_fits
+        and not schedule.generated_clients
+        and can_decompose(problem.objective, data, parameters)
+    )
+
+
+def precompute_losses(
+    problem: Problem, algorithm: Algorithm, data: FederatedData, schedule: Schedule, *, is_subset: bool, dtype
+) -> Quadratic | Batch | None:
+    """Return the whole data of each client in a form that makes steps cheaper, or None.
+
+    The form is decomposed losses, or rows in coordinates of their span. The latter is not used for a subset of the rows
+    on the device.
+    """
+    if uses_decomposed_losses(algorithm.traits, schedule, problem, data):
+        return decompose_losses(problem.objective, data, problem.shapes, dtype)
+    if is_subset or schedule.generated_clients or data.train.resident is None:
+        return None
+    if algorithm.works_in_row_span and schedule.full_batch_steps:
+        return restrict_to_row_span(problem.objective, data, dtype)
+    return None
+
+
+def rows_to_device(
+    data: FederatedData, losses: Quadratic | Batch | None, subset: SubsetView | None, dtype
+) -> DeviceRows | None:
+    """Put the training rows, which may be a subset of rows on the device, and the decomposed losses on the device.
+
+    Returns None where rows stay on disk and are needed. With decomposed losses one row on the device is enough.
+    """
+    local = data.train.resident
+    if local is None:
+        return losses and DeviceRows(*first_row(data, dtype), {}, jax.device_put(losses), None)
+    losses, extras = jax.device_put(losses), row_extras_to_device(data, subset, dtype)
+    if subset is not None:
+        client_rows = client_row_table(data.train.offsets, subset.train_rows, int(subset.max_client_rows.max()))
+        return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))
+    return DeviceRows(to_device(local.x, dtype), targets_to_device(data, local.y, dtype), extras, losses, None)
+
+
+def gather_whole_data(schedule: Schedule, rows: DeviceRows, dtype) -> Batch | Quadratic | None:
+    """Return the whole data of each client of ``rows``, stacked along a leading axis, where all steps take them.
+
+    The data are decomposed losses, or one batch of each client. Returns None where steps take minibatches, or where the
+    whole data must be gathered in each round.
+    """
+    if rows.decomposed is not None:
+        return rows.decomposed
+    sizes = schedule.sizes
+    if not schedule.full_batch_steps or schedule.generated_clients:
+        return None
+    if rows.client_rows is None and (sizes != sizes[0]).any():
+        return None
+    if rows.client_rows is not None:
+        full_passes = jnp.ones(len(rows.client_rows), jnp.int32)
+        present = (rows.client_rows >= 0).astype(dtype)
+        indices = jnp.maximum(rows.client_rows, 0)
+        weight = present / present.sum(axis=1, keepdims=True)
+        x, y = rows.x[indices], rows.y[indices]
+        extras = {name: values[indices] for name, values in rows.row_extras.items()}
+    else:
+        shape = (len(rows.y) // int(sizes[0]), int(sizes[0]))
+        full_passes = jnp.ones(shape[0], jnp.int32)
+        weight = jnp.full(shape, 1 / sizes[0], dtype)
+        x, y = rows.x.reshape(*shape, -1), rows.y.reshape(shape)
+        extras = {name: values.reshape(shape) for name, values in rows.row_extras.items()}
+    if "weight" in extras:
+        weight = weight * extras["weight"]
+    return Batch(x, y, weight, full_passes=full_passes, offset=extras.get("offset"))
+
+
+def whole_row_indices(schedule: Schedule, rows: DeviceRows, cohort: jax.Array) -> jax.Array:
+    """Return the indices on the device of all rows of each client of a cohort, int32 (S, L) with -1 for none."""
+    if schedule.generated_clients:
+        return jnp.broadcast_to(jnp.arange(schedule.max_rows), (len(cohort), schedule.max_rows))
+    if rows.client_rows is not None:
+        return rows.client_rows[cohort]
+    position = jnp.arange(schedule.max_rows)[None]
+    start = jnp.asarray(schedule.starts, jnp.int32)[cohort][:, None]
+    size = jnp.asarray(schedule.sizes)[cohort][:, None]
+    return jnp.where(position < size, start + position, -1)
+
+
+# The way in which a cohort's clients are computed: how many at once, and which are padded to one number of rows.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortLayout:
+    """The sizes of clients, of their rows and of their parameters, on which the computation of a cohort depends.
+
+    Attributes:
+        max_client_rows: the largest number of rows of each client, (M,), in any subset that shares a program.
+        n_parameters: the number of the model's parameters.
+        needs_whole_data: whether clients use their whole data, in steps or besides their minibatches.
+        clients_at_once: the number of clients of a cohort in a chunk; None: as many as stay in the cache.
+    """
+
+    schedule: Schedule
+    train: Rows
+    max_client_rows: np.ndarray
+    n_parameters: int
+    precision: str
+    needs_whole_data: bool
+    clients_at_once: int | None
+
+    @property
+    def _features(self) -> int:
+        return int(np.prod(self.train.x.shape[1:]))
+
+    def plan(self, rows: DeviceRows, runs: int, shared: bool, in_order: bool) -> tuple[PyTree, CohortFunction]:
+        """Return the whole data of the clients, or of each class of sizes, and the function that computes a cohort.
+
+        The whole data are None where they are not gathered once for all rounds. There are classes only where each
+        cohort is all clients ``in_order``, computed on one device.
+        """
+        classes = self.size_classes(runs) if in_order and rows.decomposed is None else []
+        if not classes:
+            whole = self._gather(rows)
+            return whole, chunked(self.chunk_width(runs, shared, whole))
+        wholes = [self._gather(rows.of_class(size_class)) for size_class in classes]
+        widths = [self.chunk_width(runs, shared, *of_class) for of_class in zip(wholes, classes, strict=True)]
+        return None if wholes[0] is None else wholes, in_size_classes(classes, widths)
+
+    def _gather(self, rows: DeviceRows) -> PyTree:
+        """Return the whole data of each client of ``rows``, stacked, where they are gathered once for all rounds."""
+        return rows.decomposed if self.train.streamed else gather_whole_data(self.schedule, rows, self.precision)
+
+    def size_classes(self, runs: int) -> Sequence[SizeClass]:
+        """Return the classes of a cohort of all clients in a program of ``runs`` runs; empty where no split pays."""
+        if not self.needs_whole_data or self.schedule.generated_clients:
+            return []
+        entries_per_row = runs * (self.schedule.full_batch_steps or 1) * self._features
+        return split_by_size(self.max_client_rows, compute_policy().min_padding_saved / entries_per_row)
+
+    @property
+    def gathered_rows(self) -> int:
+        """Return the rows of the whole data of all clients with their padding, for one run; at most that for more."""
+        classes = self.size_classes(1)
+        if not classes:
+            return len(self.max_client_rows) * int(self.max_client_rows.max())
+        return sum(len(clients) * length for clients, length in classes)
+
+    def chunk_width(self, runs: int, shared: bool, whole: PyTree = None, size_class: SizeClass | None = None) -> int:
+        """Return the number of clients of a cohort, or of a class, computed at once in a program of ``runs`` runs.
+
+        The runs may have ``shared`` minibatches; ``whole`` is the whole data of all clients where steps take them.
+        """
+        count = self.schedule.cohort_size if size_class is None else len(size_class.clients)
+        if self.clients_at_once is not None:
+            return min(self.clients_at_once, count)
+        policy = compute_policy()
+        if shared and runs > 1 and policy.sequential_grid_clients:
+            return 1
+        bytes_per_client = self.client_bytes(whole, size_class) + self.n_parameters * np.dtype(self.precision).itemsize
+        return chunk_width(count, policy.chunk_bytes // (runs * bytes_per_client))
+
+    def client_bytes(self, whole: PyTree = None, size_class: SizeClass | None = None) -> int:
+        """Return the bytes of a client's data for a step: a minibatch, its generated rows, or its part of ``whole``."""
+        if whole is not None:
+            return tree_bytes(whole) // len(jax.tree.leaves(whole)[0])
+        longest = self.schedule.max_rows if size_class is None else size_class.length
+        needed_rows = longest if self.needs_whole_data else self.schedule.max_batch
+        return self.train.rows_in_memory(needed_rows) * self._features * np.dtype(self.precision).itemsize

@@ -1,0 +1,34 @@
+"""A warning about columns of text whose levels determine only differences of their coefficients."""
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import abbreviate
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.objectives.base import LinearModel
+from fcorun.objectives.cox import Cox
+
+
+def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
+    """Return a warning if, without a regularizer, nothing fixes the sum of the coefficients of a column's levels.
+
+    The levels of a column add up to one in every row. An intercept absorbs a shift of their coefficients. In Cox's
+    model the shift cancels among the rows of a client, so that levels of different clients are not comparable either.
+    """
+    objective, encoding, standardized = experiment.objective, data.features.encoding, data.features.standardized
+    if encoding is None or not isinstance(objective, LinearModel) or objective.intercept or objective.ridge:
+        return []
+    if standardized and standardized["by"] != "pooled":
+        return []
+    names = [
+        column.name
+        for column in encoding.columns
+        if column.kind == "levels" and len(column.levels) > 2 and set(column.features) <= set(data.features.names)
+    ]
+    # without standardization, the levels of a single column take the place of the intercept that is left out
+    needed = 1 if isinstance(objective, Cox) or standardized else 2
+    if len(names) < needed:
+        return []
+    quoted = abbreviate([f"'{name}'" for name in names])
+    pairs = "levels that occur at the same client" if isinstance(objective, Cox) else "a column's levels"
+    return [f"the levels of {quoted} add up to one in every row: without a penalty, only differences between the "
+            f"coefficients of {pairs} are determined, and not the coefficients; compare levels with each other, or "
+            "give a reg or objective.ridge"]  # fmt: skip
