@@ -180,7 +180,7 @@ class Traits:
             (psi = 0), "composite" (any psi) or "" (none).
         exact_with_one_step: the same, for rounds of one step of all clients with all their data.
         robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
-        decays_to_zero: True if the output of a long run goes to 0.
+        tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
         shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
             measured, unless ``start`` gives the model.
         hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
@@ -216,7 +216,7 @@ class Traits:
     exact: Literal["smooth", "composite", ""] = ""
     exact_with_one_step: Literal["smooth", "composite", ""] = ""
     robust_to_uneven_steps: bool = False
-    decays_to_zero: bool = False
+    tends_to_minimum_of_psi: bool = False
     shared_model: bool = True
     hessian: Literal["linear model", "constant", ""] = ""
     uploads: Literal["updates", "increments", "points", "exact"] = "updates"

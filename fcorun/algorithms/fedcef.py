@@ -38,13 +38,13 @@ class FedCEF(Algorithm):
 
     def init(self, problem, w0):
         zero = jnp.zeros((), w0.dtype)
-        return {"x": w0, "prox": w0}, {"prox": w0, "control": 0 * w0, "length": zero}
+        return {"x": w0, "prox": w0}, {"prox": w0, "control": 0 * w0, "total_step": zero}
 
     def broadcast(self, server):
         return server["x"]  # the model before the prox
 
     def local(self, problem, server, client, data):
-        total_step = client["length"]  # eta eta_g K of the last round, 0 in the first one
+        total_step = client["total_step"]  # eta eta_g K of the last round, 0 in the first one
         start = problem.prox(server, total_step)  # the model after the prox
         # the mean of all clients' control variates, 0 in the first round
         global_control = (client["prox"] - server) / jnp.where(total_step > 0, total_step, 1)
@@ -60,7 +60,7 @@ class FedCEF(Algorithm):
         zero = jnp.zeros_like(total_step)
         _, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, zero))
         mean_gradient = gradients * (self.client_lr / elapsed)
-        new_client = {"prox": start, "control": client["control"], "length": self.server_lr * elapsed}
+        new_client = {"prox": start, "control": client["control"], "total_step": self.server_lr * elapsed}
         return {"gradient": mean_gradient, "elapsed": elapsed}, new_client
 
     def after_sending(self, client, message):

@@ -17,7 +17,8 @@ class FedComposite(Algorithm):
     equally many steps. Comments name the vectors of the paper, with eta~ = eta eta_g K.
 
     Attributes:
-        client_lr: eta; "auto" is 1 / (eta_g K L), the bound of the theorem but for its constant.
+        client_lr: eta; "auto" is the smaller of 1 / L and 1 / (eta_g K L), the bound of the theorem but for its
+            constant.
         server_lr: eta_g.
     """
 
@@ -38,13 +39,13 @@ class FedComposite(Algorithm):
 
     def init(self, problem, w0):
         zero = jnp.zeros((), w0.dtype)
-        return {"x": w0, "prox": w0}, {"prox": w0, "gradients": 0 * w0, "length": zero}
+        return {"x": w0, "prox": w0}, {"prox": w0, "gradients": 0 * w0, "total_step": zero}
 
     def broadcast(self, server):
         return server["x"]
 
     def local(self, problem, server, client, data):
-        total_step = client["length"]  # eta~, 0 in the first round
+        total_step = client["total_step"]  # eta~, 0 in the first round
         start = problem.prox(server, total_step)  # P_r = prox of eta~ psi at x_r
         # the mean gradient of all clients in the last round, 0 in the first round
         mean_gradient = (client["prox"] - server) / jnp.where(total_step > 0, total_step, 1)
@@ -58,8 +59,8 @@ class FedComposite(Algorithm):
             return dual, problem.prox(dual, elapsed), gradients + g, elapsed
 
         dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(total_step)))
-        own_mean = gradients * (self.client_lr / elapsed)  # the client's mean gradient in this round
-        new_client = {"prox": start, "gradients": own_mean, "length": self.server_lr * elapsed}
+        client_mean_gradient = gradients * (self.client_lr / elapsed)  # the client's mean gradient in this round
+        new_client = {"prox": start, "gradients": client_mean_gradient, "total_step": self.server_lr * elapsed}
         return {"dual": dual, "elapsed": elapsed}, new_client
 
     def server(self, problem, server, mean):

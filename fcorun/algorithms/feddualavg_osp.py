@@ -12,7 +12,7 @@ class FedDualAvgOSP(TwoRateAlgorithm):
     """FedDualAvg-OSP: FedDualAvg without the client's prox. Comments give the lines of algorithm 3.
 
     Gradients are taken at the unthresholded dual while the server's threshold grows without bound. The method therefore
-    relies on early stopping: the output of a long run goes to zero.
+    relies on early stopping: the output of a long run goes to a minimizer of psi, which is zero for a norm.
     """
 
     source = "section 5 of @yuan2021"
@@ -23,7 +23,7 @@ class FedDualAvgOSP(TwoRateAlgorithm):
         hierarchy="some",
         restores_domain=True,
         exact_with_one_step="smooth",
-        decays_to_zero=True,
+        tends_to_minimum_of_psi=True,
         growing_broadcasts=True,
     )
 

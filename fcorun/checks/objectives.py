@@ -199,7 +199,7 @@ def check_float32(case: ObjectiveCase) -> None:
 
 
 def check_second_derivative(case: ObjectiveCase) -> None:
-    """Require a second derivative of the loss in the prediction within its bounds, and near the upper bound."""
+    """Require a second derivative of the loss in the prediction within bounds that are not far too wide."""
     objective = case.objective
     assert isinstance(objective, LinearModel)
     outputs = CLASSES[case.task] if CLASSES[case.task] > 2 else 1
@@ -213,7 +213,7 @@ def check_second_derivative(case: ObjectiveCase) -> None:
     values = np.linalg.eigvalsh(second.reshape(-1, outputs, outputs))
     require_at_least("the second derivative of the loss", values, low, 1e-12)
     require_at_most("the second derivative of the loss", values, high, 1e-12)
-    require_close("bounded", objective.has_curvature_bound, np.isfinite(high))
+    require_close("has_curvature_bound", objective.has_curvature_bound, np.isfinite(high))
     least = 0.6 * high if objective.has_curvature_bound else 100
     require_at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), least)
 

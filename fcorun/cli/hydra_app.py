@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from fcorun.runs.sweep_points import SweepPoint
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
-# The keys of hosts that differ from host to host; the rest of the command must be the same on all of them.
-_HOST_KEYS = ("address", "count", "rank", "timeout", "gpus", "secret_file")
+# The keys of hosts that are left out when the commands of the hosts are compared; counts are compared by themselves.
+_KEYS_NOT_COMPARED = ("address", "count", "rank", "timeout", "gpus", "secret_file")
 
 
 def run_sweep_command(arguments: list[str]) -> None:
@@ -255,7 +255,7 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
         return
     if options.rank:
         continue_in_child()
-    host_options = tuple(f"hosts.{key}=" for key in _HOST_KEYS)
+    host_options = tuple(f"hosts.{key}=" for key in _KEYS_NOT_COMPARED)
     command = [text for text in arguments if not text.lstrip("+").startswith(host_options)]
     if join_hosts(options, command).rank:
         from fcorun.runs.hosts.follower import run_follower
@@ -264,7 +264,7 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
 
 
 def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules: Sequence[str]) -> None:
-    """Begin what runs on this host alone need besides JAX, while JAX is imported: their data, and the drawing process.
+    """For a run on a single host, start the process that draws, and start to load the data, while JAX is imported.
 
     Errors are left to the preparation of the run.
     """

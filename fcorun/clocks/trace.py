@@ -71,5 +71,5 @@ class TraceClock(Clock):
             value = math.nan
         if not (math.isfinite(value) and (value > 0 or (value == 0 and column == "latency"))):
             raise UserError(f"clock.path={self.path}: {column} of client {row['client']} is '{row[column]}': give a "
-                            "positive number")  # fmt: skip
+                            f"finite number {'of at least 0' if column == 'latency' else 'above 0'}")  # fmt: skip
         return value

@@ -345,7 +345,7 @@ def check_names(values: Mapping[str, Any]) -> None:
         if not isinstance(given, Mapping) or given.get("class") in (None, "???"):
             continue
         path = find_choices(section).get(str(given.get("name")))
-        named = (read_yaml(path) or {}).get("class") if path else None
+        named = read_yaml(path).get("class") if path else None
         if named is not None and "$" not in named and named != given["class"]:
             raise UserError(
                 f"{section}.name={given['name']} is the name of {named}, and not of {given['class']}: give another name"

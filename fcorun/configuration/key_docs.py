@@ -92,8 +92,8 @@ def read_choice(group: str, name: str) -> ChoiceDoc:
     """Return the documentation of a choice, including keys that its file inherits from other files."""
     path = find_choices(group)[name]
     section = GROUPS.get(group, group)
+    values: Any = read_yaml(path)
     text = path.read_text(encoding="utf-8")
-    values: Any = read_yaml(path) or {}
     docs: dict[str, KeyDoc] = {}
     for base in values.get("defaults", ()):
         if isinstance(base, str) and base in find_choices(group):

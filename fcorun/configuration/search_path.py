@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from fcorun.errors import UserError
 from fcorun.trust import find_plugin_packages
@@ -101,11 +102,14 @@ def find_choices(group: str) -> dict[str, Path]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a configuration file. Raises UserError that names the file and the line."""
+    """Return the content of a configuration file, {} of an empty one. Raises UserError that names the file."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except yaml.MarkedYAMLError as error:
         raise UserError(describe_yaml_error(error, str(path))) from error
+    except (ReaderError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no text that YAML can read ({error.reason}): remove control characters, and save "
+                        "it as UTF-8") from error  # fmt: skip
 
 
 def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:
@@ -136,8 +140,8 @@ def header_comment(path: Path) -> str:
 
 
 def overridden_files() -> list[str]:
-    """Return the files of fcorun that the user's own files replace, as GROUP/NAME.yaml."""
+    """Return the files of fcorun that the user's own files replace, as GROUP/NAME.yaml or config.yaml."""
     folder = user_config_dir()
     if folder is None:
         return []
-    return sorted(str(path) for path in _config_files(Path(packaged_config_dir())) if (folder / path).exists())
+    return sorted(path.as_posix() for path in _config_files(Path(packaged_config_dir())) if (folder / path).exists())

@@ -42,7 +42,7 @@ from fcorun.tables.scaling import Scaling, standardize
 from fcorun.tables.splits import (
     DEFAULT_VALIDATION,
     HoldOut,
-    assign_clients,
+    assign_rows_to_clients,
     attach_groups_and_splits,
     check_groups_and_folds,
     summarize_groups,
@@ -217,7 +217,7 @@ class Table(Dataset):
         target = f"target '{self.target}'" if self.target else "target y"
         times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
         y, classes = encode_targets(times, self.target_task, f"data.task={self.task}: {target} of {self.path}")
-        client_names, client_index = assign_clients(
+        client_names, client_index = assign_rows_to_clients(
             rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
         )
         y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")

@@ -107,8 +107,8 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     algo, name = experiment.algo, experiment.names["algo"]
     assert isinstance(algo, Algorithm)
     traits = algo.traits
-    if traits.decays_to_zero and not _is_smooth(experiment):
-        return f"{name} converges to 0"
+    if traits.tends_to_minimum_of_psi and (experiment.reg.strength_or_none or 0) > 0:
+        return f"{name} converges to the minimum of reg={experiment.names['reg']} alone, 0 for a norm"
     if algo.sending_rounds is not None:
         return f"{name} sends nothing after round {algo.sending_rounds}, so that more rounds change nothing"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic

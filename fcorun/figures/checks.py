@@ -20,7 +20,7 @@ def read_declared_metrics(algorithms: Collection[str]) -> list[Metric]:
     """
     metrics: list[Metric] = []
     for path in find_choices("algo").values():
-        values = read_yaml(path) or {}
+        values = read_yaml(path)
         if values.get("name") in algorithms and "class" in values:
             metrics += getattr(locate_user_class(values["class"], "algo.class"), "declared_metrics", ())
     return metrics

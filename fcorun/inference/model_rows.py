@@ -27,15 +27,15 @@ class ModelRows(NamedTuple):
     client: np.ndarray | None = None
 
     def take(self, rows: np.ndarray | slice) -> "ModelRows":
-        """Return some rows, with their weights."""
+        """Return some rows, with all that belongs to them."""
         return ModelRows(*(None if values is None else values[rows] for values in self))  # type: ignore[arg-type]
 
 
 class DerivativeSums(NamedTuple):
-    """The smooth part of the problem at a point: the sum of weighted losses, and its derivatives.
+    """The weighted sum of the losses of rows at a point, and its derivatives, without any penalty or ridge.
 
     Attributes:
-        loss: the weighted sum of the losses, without a ridge.
+        loss: the weighted sum of the losses; of Cox's model, the negative log partial likelihood.
         gradient: its gradient (p,).
         hessian: its Hessian (p, p).
     """

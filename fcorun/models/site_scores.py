@@ -39,16 +39,16 @@ Scores = dict[str, float]
 
 
 def choose_site_threshold(
-    data: FederatedData, objective: Objective, solution: Arrays, text: float | str
+    data: FederatedData, objective: Objective, solution: Arrays, threshold: float | str
 ) -> tuple[ChosenThresholds | None, float | None]:
-    """Return the threshold of ``threshold=text``, and the score at which a rule has put it.
+    """Return the chosen thresholds for the option ``threshold``, and the score at which a rule has put them.
 
-    A rule is applied to counts of scores of the validation rows of all sites. Returns None for each that is not needed:
-    both for 0.5, the score for a number, and both for a model that is not finite.
+    A rule is applied to counts of scores of the validation rows of all sites. Returns (None, None) for 0.5 and for a
+    model that is not finite, and (thresholds, None) for another number.
     """
-    rule = ThresholdRule.parse(text)
+    rule = ThresholdRule.parse(threshold)
     if not rule.needs_rows:
-        return None if rule.text == DEFAULT_THRESHOLD else fixed_thresholds(text), None
+        return None if rule.text == DEFAULT_THRESHOLD else fixed_thresholds(threshold), None
     rows = data.train
     assert isinstance(rows, SiteRows)
     if not all(np.isfinite(value).all() for value in solution.values()):
@@ -73,8 +73,8 @@ def compute_site_scores(
     no rows if nothing is held out, or if the shared model is not finite.
 
     Args:
-        solution: the parameters of the shared model, after which sites know what is scored.
-        edge: that of ``choose_site_threshold``.
+        solution: the parameters of the shared model. A site refuses to score another model than it evaluated last.
+        edge: the score from which on a row is assigned to the positive class; None: the plan's threshold is a number.
         models: SHARED, PERSONAL (the models of the clients, which are at their sites), or both.
     """
     rows = data.train
@@ -104,7 +104,7 @@ def _score_regression(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
     points = []
     for scored in sets:
         target, error = scored.mean("target"), scored.mean("error")
-        points.append(np.array([math.sqrt(scored.mean("squared_error")) or 1.0, target, target - error]))
+        points.append(np.array([_root_mean_squared_error(scored) or 1.0, target, target - error]))
     all_scores = []
     try:
         calibrations = ask_for_calibration(rows, sets, points, (3,))
@@ -117,7 +117,7 @@ def _score_regression(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
         all_scores.append(
             {
                 "r2": float(1 - scored.sums["squared_error"] / unit**2 / squares[0]),
-                "rmse": math.sqrt(scored.mean("squared_error")),
+                "rmse": _root_mean_squared_error(scored),
                 "mae": scored.mean("absolute_error"),
                 "calibration_slope": float(sums[1] / squares[1]),
                 "calibration_intercept": scored.mean("error"),
@@ -126,8 +126,13 @@ def _score_regression(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
     return all_scores
 
 
+def _root_mean_squared_error(scored: ScoredSet) -> float:
+    """Return the root; rounded sums of sites may be negative where all errors are almost 0."""
+    return math.sqrt(max(scored.mean("squared_error"), 0.0))
+
+
 def _score_binary(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
-    """Return the scores of ``score_binary``, with bounds on the area under the ROC curve instead of the area."""
+    """Return the scores of ``score_binary``, with bounds on the AUC in place of the AUC, without average precision."""
     calibrations = _fit_calibrations(rows, sets)
     all_scores = []
     for scored, calibration in zip(sets, calibrations, strict=True):

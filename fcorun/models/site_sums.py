@@ -35,7 +35,7 @@ class ScoredSet:
         split: train, validation or test.
         model: SHARED or PERSONAL.
         site: the name of the site whose rows these are; empty for the rows of all sites.
-        sites: the names under which answers have sums of the rows.
+        sites: the senders of the sums: names of sites, or the one name of secure sums.
         sums: the sums by name.
     """
 
@@ -62,8 +62,9 @@ class ScoredSet:
 def collect_counts(data: FederatedData, rows: SiteRows, solution: Arrays) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of the scores of the positive and of the negative validation rows of all sites.
 
-    Each is counted at the lowest and at the highest bins of its rows, (2, bins). Raises UserError, which names the
-    site, for counts that the rows which the site has described cannot have.
+    Each has two rows, (2, bins): sites merge bins of few rows, so that a score is counted in the lowest bin that it may
+    come from, and in the highest one. Only sites that have evaluated the last model are asked. Raises
+    UserError, which names the site, for counts that the rows which the site has described cannot have.
     """
     answers = rows.request_present("score_counts", 0, of=_with_last_model(rows), arrays=dict(solution))
     assert isinstance(data.validation, SiteRows)
@@ -158,7 +159,7 @@ def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) 
 
 
 def _place_cells(site: str, sums: Sums) -> None:
-    """Replace counts of scores in bins by those at the lowest and at the highest bins of the rows, (2, bins).
+    """Replace counts of scores in bins by those in the lowest, and in the highest, bin of each score, (2, bins).
 
     Raises UserError, which names the site, for counts that are not those of the classes.
     """

@@ -49,6 +49,7 @@ class Regularizer(PluginBase, ABC):
         on_groups(group_of, names): return psi on groups of the d features, with the group of each feature (d,) and the
             groups' names. Called if the field ``groups`` or the columns of a table group the features.
         subgradient(w): return one element of the subdifferential, of w's shape.
+        smoothed_value(w, smoothing, rho): return psi(w) with a smooth function in place of |u|, for pfedmac_s.
         strength_max(gradient): return the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
         linear_minimizer(gradient): return argmin_s <gradient, s> over the domain of psi, which must be bounded, of
             gradient's shape: an extreme point. ``minimizer_bytes`` counts the bytes of a message with the point.
@@ -182,6 +183,12 @@ def divide_by_factor(size: jax.Array, factor: jax.Array | float, if_unpenalised:
     penalised = jnp.asarray(factor) > 0
     unpenalised_value = jnp.where(size > 0, if_unpenalised, 0.0)
     return jnp.where(penalised, size / jnp.where(penalised, factor, 1), unpenalised_value)
+
+
+def largest_scale(limit: jax.Array | float, size: jax.Array) -> jax.Array:
+    """Return the largest s in [0, 1] with s * size <= limit."""
+    exceeds = size > limit
+    return jnp.where(exceeds, limit / jnp.where(exceeds, size, 1), 1.0).astype(size.dtype)
 
 
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.config import AUTO, Fraction, NonNegative, Positive
-from fcorun.regularizers.base import Regularizer, divide_by_factor, soft_threshold
+from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scale, soft_threshold
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ElasticNet(Regularizer):
 
     def dual_scale(self, v):
         largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
-        of_l1 = jnp.minimum(1, self.strength * self.l1_ratio / jnp.maximum(largest, 1e-300))
+        of_l1 = largest_scale(self.strength * self.l1_ratio, largest)
         # squares make the conjugate finite but for features without a factor
         return jnp.where(self._curvature > 0, jnp.where(jnp.isinf(largest), 0.0, 1.0), of_l1)
 

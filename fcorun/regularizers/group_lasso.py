@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.config import AUTO, Count, NonNegative, Positive
 from fcorun.errors import UserError
-from fcorun.regularizers.base import Regularizer, divide_by_factor
+from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scale
 
 _DEFAULT_BLOCK_SIZE = 2  # entries of a block of a vector
 
@@ -104,7 +104,7 @@ class GroupLasso(Regularizer):
 
     def dual_scale(self, v):
         largest = divide_by_factor(self.norms(v), self.weights(v), jnp.inf).max()
-        return jnp.minimum(1, self.strength / jnp.maximum(largest, jnp.finfo(v.dtype).tiny))
+        return largest_scale(self.strength, largest)
 
     def conjugate(self, v):
         return jnp.zeros((), v.dtype)

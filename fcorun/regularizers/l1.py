@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.config import AUTO, NonNegative, Positive
-from fcorun.regularizers.base import Regularizer, divide_by_factor, soft_threshold
+from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scale, soft_threshold
 
 
 @jax.custom_jvp
@@ -58,7 +58,7 @@ class L1(Regularizer):
 
     def dual_scale(self, v):
         largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
-        return jnp.minimum(1, self.strength / jnp.maximum(largest, 1e-300))
+        return largest_scale(self.strength, largest)
 
     def conjugate(self, v):
         return jnp.zeros((), v.dtype)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from fcorun.config import AUTO, NonNegative, Positive
 from fcorun.errors import UserError
-from fcorun.regularizers.base import Constraint, soft_threshold
+from fcorun.regularizers.base import Constraint, largest_scale, soft_threshold
 from fcorun.regularizers.box import check_bounds
 
 
@@ -78,7 +78,7 @@ class L1Nonneg(Constraint):
         return jnp.maximum(-gradient.min(), 0)
 
     def dual_scale(self, v):
-        return jnp.minimum(1, self.strength / jnp.maximum(v.max(), jnp.finfo(v.dtype).tiny))
+        return largest_scale(self.strength, v.max())
 
     def conjugate(self, v):
         return jnp.zeros((), v.dtype)

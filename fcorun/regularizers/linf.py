@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.config import AUTO, NonNegative, Positive
-from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.base import Regularizer, largest_scale
 from fcorun.regularizers.simplex import simplex_threshold
 
 
@@ -37,7 +37,7 @@ class LInf(Regularizer):
         return jnp.abs(gradient).sum()
 
     def dual_scale(self, v):
-        return jnp.minimum(1, self.strength / jnp.maximum(jnp.abs(v).sum(), jnp.finfo(v.dtype).tiny))
+        return largest_scale(self.strength, jnp.abs(v).sum())
 
     def conjugate(self, v):
         return jnp.zeros((), v.dtype)

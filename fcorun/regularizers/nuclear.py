@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 
 from fcorun.config import AUTO, NonNegative, Positive
-from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.base import Regularizer, largest_scale
 from fcorun.system.machine import compute_policy
 
 
@@ -41,7 +41,7 @@ class Nuclear(Regularizer):
         return singular_values(gradient).max()
 
     def dual_scale(self, v):
-        return jnp.minimum(1, self.strength / jnp.maximum(singular_values(v).max(), 1e-300))
+        return largest_scale(self.strength, singular_values(v).max())
 
     def conjugate(self, v):
         return jnp.zeros((), v.dtype)

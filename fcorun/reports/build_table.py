@@ -230,8 +230,8 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
     if superseded := len(runs) - len(newest):
         total = f"{len(runs)} {'other ' if copies else ''}records"
         sentences.append(
-            f"{superseded} of {total} have the configuration of a run that was started later, with other code or "
-            "other data: left out"
+            f"{superseded} of {total} have the configuration of a run that was finished or asked for later, with "
+            "other code or other data: left out"
         )
     return [records[position] for position in sorted(newest.values())], "; ".join(sentences)
 

@@ -57,7 +57,9 @@ def assign_folds(
     if data.train.fold is not None:
         return np.searchsorted(list_marked_folds(data), data.train.fold)
     if by == "clients":
-        return np.repeat(assign_clients(len(data.train.sizes), n_folds, seed, option, within), data.train.sizes)
+        return np.repeat(
+            assign_clients_to_folds(len(data.train.sizes), n_folds, seed, option, within), data.train.sizes
+        )
     if data.train.group is not None:
         uniforms = draw_uniform_per_group(data.train.group, random_stream(seed, *stream))
         fold = np.floor(uniforms * n_folds).astype(np.int64)
@@ -84,7 +86,7 @@ def assign_folds(
     return fold
 
 
-def assign_clients(
+def assign_clients_to_folds(
     n_clients: int, n_folds: int, seed: int, option: str = "folds", within: tuple[str, ...] = ()
 ) -> Int[np.ndarray, " M"]:
     """Return the fold, from 0, that holds out each client, (M,), as ``assign_folds`` does.

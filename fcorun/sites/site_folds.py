@@ -10,7 +10,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import restandardize_rows, take_subset
 from fcorun.errors import UserError
 from fcorun.selection.cross_validation.options import ALL_ROWS
-from fcorun.selection.folds import assign_clients, assign_folds, check_groups_within_clients
+from fcorun.selection.folds import assign_clients_to_folds, assign_folds, check_groups_within_clients
 from fcorun.sites.fold_cells import check_fold_cells
 from fcorun.sites.fold_counts import FoldCounts, place_rows
 from fcorun.sites.fold_encoding import FoldCells
@@ -60,7 +60,7 @@ class SiteFolds:
             fold = _number_marked_folds(own, sorted(plan.shared_options.fold_names))
         elif selection.by == "clients":
             check_groups_within_clients(own)
-            fold = assign_clients(data.n_clients, selection.n_folds, seed)[data.train.client]
+            fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
         elif len(own.train):
             fold = assign_folds(own, selection.n_folds, selection.by, seed)
         else:

@@ -37,7 +37,7 @@ from fcorun.tables.splits import (
     SPLITS,
     FractionOrClients,
     HoldOut,
-    assign_clients,
+    assign_rows_to_clients,
     attach_groups_and_splits,
     check_groups_and_folds,
     warn_groups_across_clients,
@@ -309,7 +309,7 @@ def _divide(
     rows: ParsedRows, options: Sites, roles: ColumnRoles, path: str
 ) -> tuple[ClientRows, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return the rows of each client, and the masks of the training, validation and test rows, each (N,)."""
-    names, index = assign_clients(rows, rows.y, path, kind="iid", clients=1, alpha=1.0, seed=options.seed)
+    names, index = assign_rows_to_clients(rows, rows.y, path, kind="iid", clients=1, alpha=1.0, seed=options.seed)
     if rows.group is not None:
         warn_groups_across_clients(rows.group, index, names, str(roles.group), options.group_across == "keep")
 

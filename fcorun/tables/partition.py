@@ -14,7 +14,7 @@ from fcorun.tables.columns import ParsedRows
 def partition_rows(
     rows: ParsedRows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
 ) -> tuple[list[str], np.ndarray]:
-    """Return the names of simulated clients, and the index of each row's client, as ``assign_clients`` does."""
+    """Return the names of simulated clients, and the index of each row's client, as ``assign_rows_to_clients`` does."""
     held_out = np.zeros(len(y), bool)
     for mask in (rows.validation, rows.test):
         if mask is not None:

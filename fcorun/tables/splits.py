@@ -319,14 +319,14 @@ def _may_name_groups(series: Any) -> bool:
 # The client of each row of a table, as the table names it.
 
 
-def assign_clients(
+def assign_rows_to_clients(
     rows: ParsedRows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
 ) -> tuple[list[str], np.ndarray]:
     """Return the names of the clients, and the index of each row's client, shape (N,).
 
-    A table that names no clients is partitioned by ``kind`` (see ``fcorun.tables.partition.assign_rows``). Rows with groups are
-    partitioned by group, and ``kind`` must be "iid". Rows that the file itself holds out get the index ``clients``,
-    which is no client's.
+    A table that names no clients is partitioned by ``kind`` (see ``fcorun.tables.partition.assign_rows``). Rows with
+    groups are partitioned by group, and ``kind`` must be "iid". Rows that the file itself holds out get the index
+    ``clients``, which is no client's.
 
     Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
     groups can fill.

@@ -36,7 +36,7 @@ def test_plot_names_superseded_records(call, monkeypatch):
         fake_record(f"s/{name}", fake_config(algo__client_lr=0.2 if name == "c" else 0.1))
     for more in ((), ("--out", "together")):
         out = call("plot", "s", *more)[1]
-        assert out.count("1 of 3 records have the configuration of a run that was started later") == 1
+        assert out.count("1 of 3 records have the configuration of a run that was finished or asked for later") == 1
     shutil.copytree("s/a", "s/d")
     for more in ((), ("--out", "together")):
         out = call("plot", "s", *more)[1]

@@ -75,6 +75,10 @@ def test_a_class_with_the_name_of_another_and_a_broken_file_are_refused(command,
     Path("mine/algo/other.yaml").write_text("name: other\nclass: [heavy\nx: 3\n")
     assert main(["help", "--config-dir", "mine", "algo=other"]) == 2
     assert f"{Path('mine/algo/other.yaml')}, line 3: expected" in capsys.readouterr().err
+    for broken in (b"name: \x07", b"name: \xe9"):
+        Path("mine/algo/other.yaml").write_bytes(broken)
+        assert main(["help", "--config-dir", "mine", "algo=other"]) == 2
+        assert f"{Path('mine/algo/other.yaml')} is no text that YAML can read" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -82,6 +82,8 @@ def test_conjugate_and_dual_scale(name, shape):
     )
     assert psi.dual_scale(infeasible) == pytest.approx(expected)
     assert psi.dual_scale(infeasible.at[0].set(1e-3)) == 0  # a free feature must have dual 0
+    if name != "l2":
+        assert replace(psi, strength=0.0).dual_scale(jnp.zeros(shape, "float32")) == 1
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ def test_records_are_in_the_order_of_what_was_varied():
     again = fake_record("s/d", fake_config("fedmid", algo__client_lr=0.1))  # computed again by another version
     latest, note = drop_superseded(load_records("s"))
     assert [record.folder.name for record in sort_records(latest)] == ["c", "b", "d"]
-    assert note.startswith("1 of 4 records have the configuration of a run that was started later")
+    assert note.startswith("1 of 4 records have the configuration of a run that was finished or asked for later")
     assert drop_superseded(latest) == (latest, "")
     assert again == Record(Path("s/d"))
     shutil.copytree("s/c", "t/c")

@@ -307,7 +307,7 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
     assert ends[0] != ends[1]
     assert ends[2] == ends[0]  # of the records that were just said to be done
     output = capsys.readouterr().out
-    assert "2 of 4 records have the configuration of a run that was started later" in output
+    assert "2 of 4 records have the configuration of a run that was finished or asked for later" in output
     assert main(["weights", "s", "--out", "w.csv"]) == 0
     assert set(pd.read_csv("w.csv")["runs"]) == {1}
     assert main(["report", "s", "--out", "r.html"]) == 0

@@ -76,8 +76,8 @@ def load_records_in(folders: Sequence[Path]) -> list[Record]:
 def select_latest(records: Sequence[Record], out: Console) -> list[Record]:
     """Return the records without superseded ones, and print how many these are.
 
-    A copy of a run is superseded, and so are, of several records of one configuration (with other code or data), all
-    but the one that was requested last.
+    A copy of a run is superseded, and so are, of several finished records of one configuration (with other code or
+    data), all but the one that was finished or asked for last.
     """
     current, summary = drop_superseded(records)
     if summary:

@@ -15,8 +15,8 @@ _NUMBERS_AHEAD = 2**18  # row numbers of minibatches that are drawn at a time
 class DrawsAhead:
     """The draws of single rounds of a run, for some of the clients.
 
-    Rounds of all clients are drawn many at a time, which gives the same numbers as one by one. Rounds of a cohort, of
-    which the clients here are another number each time, are drawn one by one.
+    Rounds of all clients are drawn many at a time, which gives the same numbers as one by one. With partial
+    participation, the number of these clients in a cohort varies, so that each round is drawn alone.
 
     Attributes:
         schedule: the schedule of the run.

@@ -69,8 +69,8 @@ class RemotePrograms:
             draws: the draws of those clients of the site that are in the cohort.
 
         Returns:
-            The mean of the messages over these clients, the new states of all clients of the site, and the work of the
-            cohort's, (G, S, 3).
+            The mean of the messages over these clients, the new states of all clients of the site, and the work of
+            each client of the cohort, (G, S, 3): gradients of examples, of whole clients, and proxes.
         """
         whole = gather_whole_data(self.federation.schedule, rows, self.federation.precision)
         compute_cohort = chunked(self.federation.layout.chunk_width(self.n_runs, shared=True, whole=whole))
@@ -108,7 +108,9 @@ class RemotePrograms:
         return vmap_runs(receive_run, (0, 0, 0, 0), *arguments, sequential=self.n_runs == 1)
 
     def commit(self, state: PyTree, server: PyTree, memory: PyTree, number: Any) -> PyTree:
-        """Return the state of each run after the round ``number``; one that is not finite is not committed."""
+        """Return the state of each run after the round ``number``; a run with numbers that are not finite
+        keeps the old one.
+        """
 
         def commit_run(state, server, memory):
             new = RoundState(server, memory, state["clients"])

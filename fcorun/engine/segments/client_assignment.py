@@ -3,26 +3,29 @@
 import numpy as np
 
 
-def assign_clients(
+def assign_clients_to_devices(
     cohort: np.ndarray, host_of_client: np.ndarray, devices_per_host: int, min_width: int = 0
 ) -> np.ndarray:
     """Return the positions in cohorts (..., S) that each device computes, (..., D, W), -1 for none.
 
     A device computes clients of its host; ``host_of_client`` (M,) is the host of each client. The width W is at least
-    ``min_width``, and rounded up, since every W needs a program of its own.
+    ``min_width``, that of earlier rounds, and for cohorts of a part of the clients it is rounded up, since every W
+    needs a program of its own.
     """
     size, n_hosts = cohort.shape[-1], int(host_of_client.max()) + 1
     host = host_of_client[cohort].reshape(-1, size)
     order = np.argsort(host, axis=1, kind="stable")
     host = np.take_along_axis(host, order, axis=1)
     counts = np.stack([(host == number).sum(axis=1) for number in range(n_hosts)], axis=1)
-    rank = np.arange(size) - np.take_along_axis(np.cumsum(counts, axis=1) - counts, host, axis=1)
-    step = 1
+    position_in_host = np.arange(size) - np.take_along_axis(np.cumsum(counts, axis=1) - counts, host, axis=1)
+    width_multiple = 1
     if size < len(host_of_client):  # the counts of random cohorts vary by about this number
-        step = max(1, round((size / n_hosts) ** 0.5 / devices_per_host))
-    width = max(min_width, -(-int(counts.max()) // (devices_per_host * step)) * step)
+        width_multiple = max(1, round((size / n_hosts) ** 0.5 / devices_per_host))
+    width = max(min_width, -(-int(counts.max()) // (devices_per_host * width_multiple)) * width_multiple)
     positions = np.full((len(host), n_hosts, width, devices_per_host), -1, np.int32)
-    positions[np.arange(len(host))[:, None], host, rank // devices_per_host, rank % devices_per_host] = order
+    positions[
+        np.arange(len(host))[:, None], host, position_in_host // devices_per_host, position_in_host % devices_per_host
+    ] = order
     return positions.swapaxes(2, 3).reshape(*cohort.shape[:-1], n_hosts * devices_per_host, width)
 
 

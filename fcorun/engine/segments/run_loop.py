@@ -15,7 +15,7 @@ from fcorun.engine.clients import SINGLE_DEVICE, Devices
 from fcorun.engine.device_rows import DeviceRows, target_dtype
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
-from fcorun.engine.segments.client_assignment import assign_clients
+from fcorun.engine.segments.client_assignment import assign_clients_to_devices
 from fcorun.engine.segments.client_states import RemoteStates
 from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks
 from fcorun.engine.segments.row_fetching import bytes_per_round, fetch_rows
@@ -88,7 +88,7 @@ class Segments:
             # as wide as earlier assignments, whose programs are compiled
             min_width = max(self.assignment_widths, default=0)
             host_of_client = federation.data.train.host_of_client
-            assignment = assign_clients(rounds.cohort, host_of_client, self.devices.per_shard, min_width)
+            assignment = assign_clients_to_devices(rounds.cohort, host_of_client, self.devices.per_shard, min_width)
             self.assignment_widths.append(assignment.shape[-1])
             rounds = rounds._replace(assignment=assignment)
         if federation.fetches_rows:  # once for all runs of a seed

@@ -18,7 +18,7 @@ class PrintStyle:
     Attributes:
         column_width: inches, the width of a picture with one panel in a row.
         page_width: inches, the width of a picture with several panels in a row.
-        scale: the factor from sizes on paper to those of texts, lines and gaps.
+        scale: the factor by which sizes of texts, lines and gaps for paper are multiplied.
     """
 
     column_width: float
