@@ -73,8 +73,8 @@ _CONDITIONS = {
     "in memory": lambda v: True,
     _THRESHOLD: lambda v: re.fullmatch(_THRESHOLD_RULE, str(v)) is not None,
 }
-# A number that is computed before the run. As the default of a type without "or auto": a number that must be given.
-AUTO: Any = "auto"
+AUTO: Any = "auto"  # a value that is computed before the run
+UNSET: Any = AUTO  # the default of a field that takes no "auto": the choice's file in conf/ sets it, else the user must
 _TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 _TYPE_NAMES |= {list: "a list", dict: "a mapping"}
 

@@ -8,7 +8,7 @@ from fcorun.algorithms.base import Algorithm, Traits, TwoRateAlgorithm
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedmid import FedMiD
-from fcorun.config import AUTO, AutoPositive, NonNegative
+from fcorun.config import AUTO, UNSET, AutoPositive, NonNegative
 
 SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 
@@ -21,15 +21,15 @@ class Ditto(TwoRateAlgorithm):
 
     Attributes:
         client_lr, server_lr: the rates of the global model's solver.
-        personal_lr: the step size of the personal models; "auto" is 1 / (L + lambda). None means the value of
-            client_lr, "auto" included.
+        personal_lr: the step size of the personal models; "auto" is 1 / (L + lambda). None means client_lr if that is a
+            number, else "auto": the personal models then have a rate of their own.
         lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
         solver: the algorithm of the global model.
     """
 
     source = "algorithm 1 of @li2021ditto"
 
-    lam: NonNegative = AUTO
+    lam: NonNegative = UNSET
     personal_lr: AutoPositive | None = None
     solver: Literal["fedavg", "fedmid", "feddualavg"] = "fedavg"
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import AUTO, AutoFraction, AutoPositive, NonNegative
+from fcorun.config import AUTO, UNSET, AutoFraction, AutoPositive, NonNegative
 from fcorun.errors import UserError
 from fcorun.problem.inner_solvers import StoppingRule, Subproblem, gradient_descent
 
@@ -38,7 +38,7 @@ class Mixture(Algorithm):
 
     source = "algorithm 1 of @hanzely2020"
 
-    lam: NonNegative = AUTO
+    lam: NonNegative = UNSET
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO
     variance_reduction: bool = False

@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.config import AUTO, AutoPositive, Count, NonNegative, Positive
+from fcorun.config import AUTO, UNSET, AutoPositive, Count, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Problem, Quadratic, Vector
@@ -32,7 +32,7 @@ class PersonalAlgorithm(Algorithm):
         tolerance: the norm of the gradient at which the inner solver stops.
     """
 
-    lam: Positive = AUTO
+    lam: Positive = UNSET
     client_lr: AutoPositive = AUTO
     server_lr: Positive = 1.0
     solver: Literal["exact", "gradient"] = "exact"

@@ -45,7 +45,8 @@ class PFedMac(PersonalAlgorithm):
             raise UserError(
                 f"algo.ridge={self.ridge:g}: the strong convexity of the clients' losses, "
                 f"{constants.strong_convexity:.3g}, and the ridge are together less than algo.lam={self.lam:g}, so "
-                "that the problem has no minimum; give algo.ridge=auto, or a lower lam"
+                "that a client's F_m is not convex, and the problem may have no minimum; give algo.ridge=auto, or a "
+                "lower lam"
             )
         return super().resolve_auto(constants)
 

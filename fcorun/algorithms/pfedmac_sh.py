@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fcorun.algorithms.pfedmac_s import PFedMacS
-from fcorun.config import AUTO, Positive
+from fcorun.config import UNSET, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,20 +11,21 @@ class PFedMacSH(PFedMacS):
     """pFedMac-SH, on ``topology=tree``.
 
     An edge has a model x and the mean y of its clients. Clients start from y in the next round of the edge; in the
-    paper each client starts from its own y. The client's step uses lambda_1; the slides print lambda_2. Cohorts consist
-    of clients; in the paper they consist of edges. The edge's step is as printed: it lacks the term - lambda_2 x of the
-    gradient of the three-level problem, so that the algorithm does not converge to the optimum of that problem.
+    paper each client starts from its own y. The client's step uses lambda_1; the authors' slides print lambda_2.
+    Cohorts consist of clients; in the paper they consist of edges. The edge's step is as printed: it lacks the term
+    - lambda_2 x of the gradient of the three-level problem, so that the algorithm does not converge to the optimum of
+    that problem.
 
     Attributes:
         lam, client_lr: lambda_1 and eta_1 of clients.
         edge_lam, edge_lr: lambda_2 and eta_2 of edges.
-        server_lr: beta of the root, the paper's cloud server.
+        server_lr: beta of the root.
     """
 
     source = "algorithm 1 of @li2021pfedmac"
 
-    edge_lam: Positive = AUTO
-    edge_lr: Positive = AUTO
+    edge_lam: Positive = UNSET
+    edge_lr: Positive = UNSET
 
     @property
     def traits(self):

@@ -25,7 +25,7 @@ def _l1(mirror, z, t, psi):
 class Entropy(MirrorMap):
     """h(w) = sum_i w_i ln w_i - w_i, on w >= 0; with the simplex, methods become exponentiated gradient methods.
 
-    All entries of w are positive. Without a simplex w starts at ones.
+    Entries of w are positive, or 0 by underflow. Without a simplex w starts at ones.
     """
 
     source = "@kivinen1997"

@@ -37,32 +37,33 @@ class ChosenThresholds:
         return {"rule": self.rule, "chosen_on": self.chosen_on, **self.values, "warnings": list(self.warnings)}
 
 
-def fixed_thresholds(text: float | str) -> ChosenThresholds:
-    """Return the number ``text`` as the threshold of the shared model and of the personal models."""
-    rule = ThresholdRule.parse(text)
+def fixed_thresholds(threshold: float | str) -> ChosenThresholds:
+    """Return a number as the threshold of the shared model and of the personal models."""
+    rule = ThresholdRule.parse(threshold)
+    assert not rule.needs_rows
     return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
 
 
 def choose_thresholds(
-    predictions: Sequence[Predictions], text: float | str, split: str = "validation"
+    predictions: Sequence[Predictions], threshold: float | str, split: str = "validation"
 ) -> ChosenThresholds:
-    """Choose the threshold of each model by a rule on the rows of ``split``; never on test rows.
+    """Choose the threshold of each model by a rule on the rows of ``split``, which are no test rows.
 
     A model without such rows, as the personal models if whole clients are held out, has the threshold of the shared
     model. The predictions are probabilities of two classes.
     """
-    rule = ThresholdRule.parse(text)
+    rule = ThresholdRule.parse(threshold)
     values: dict[str, float] = {}
     warnings = []
-    has_personal = any(of_model.model == PERSONAL for of_model in predictions)
-    for of_model in predictions:
-        if of_model.split != split or of_model.probability is None:
+    has_personal = any(model_predictions.model == PERSONAL for model_predictions in predictions)
+    for model_predictions in predictions:
+        if model_predictions.split != split or model_predictions.probability is None:
             continue
-        rows = _ROWS[split] + (f" by {_MODELS[of_model.model]}" if has_personal else "")
-        values[of_model.model], warning = rule.choose(of_model.y, of_model.probability, rows)
+        rows = _ROWS[split] + (f" by {_MODELS[model_predictions.model]}" if has_personal else "")
+        values[model_predictions.model], warning = rule.choose(model_predictions.y, model_predictions.probability, rows)
         if warning and warning not in warnings:
             warnings.append(warning)
     fallback = values.get(SHARED, DEFAULT_THRESHOLD) if rule.needs_rows else rule.value
-    for of_model in predictions:
-        values.setdefault(of_model.model, fallback)
+    for model_predictions in predictions:
+        values.setdefault(model_predictions.model, fallback)
     return ChosenThresholds(rule.text, split if rule.needs_rows else "", values, tuple(warnings))

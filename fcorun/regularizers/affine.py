@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.config import AUTO
+from fcorun.config import UNSET
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Constraint
 
@@ -17,7 +17,7 @@ class Halfspace(Constraint):
 
     source = "textbook"
 
-    bound: float = AUTO
+    bound: float = UNSET
     normal: list[float] | None = None
 
     convex = True

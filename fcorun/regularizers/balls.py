@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, Positive
+from fcorun.config import UNSET, Positive
 from fcorun.regularizers.base import INDEX_BYTES, Constraint
 from fcorun.regularizers.simplex import simplex_threshold
 
@@ -16,7 +16,7 @@ class L1Ball(Constraint):
 
     source = "@duchi2008"
 
-    radius: Positive = AUTO
+    radius: Positive = UNSET
 
     convex = True
     across_clients = {"radius": "min"}
@@ -48,7 +48,7 @@ class L2Ball(Constraint):
 
     source = "textbook"
 
-    radius: Positive = AUTO
+    radius: Positive = UNSET
 
     convex = True
     across_clients = {"radius": "min"}
@@ -76,7 +76,7 @@ class LInfBall(Constraint):
 
     source = "textbook"
 
-    radius: Positive = AUTO
+    radius: Positive = UNSET
 
     convex = True
     across_clients = {"radius": "min"}

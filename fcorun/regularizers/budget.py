@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.config import AUTO
+from fcorun.config import UNSET
 from fcorun.regularizers.base import Constraint
 from fcorun.regularizers.box import check_bounds
 
@@ -20,7 +20,7 @@ class Budget(Constraint):
 
     source = "textbook"
 
-    budget: float = AUTO
+    budget: float = UNSET
     lower: float | None = 0.0
     upper: float | None = 1.0
 

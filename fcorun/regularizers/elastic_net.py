@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, Fraction, NonNegative, Positive
+from fcorun.config import UNSET, Fraction, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scale, soft_threshold
 
 
@@ -17,7 +17,7 @@ class ElasticNet(Regularizer):
 
     source = "@zou2005"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, soft_threshold
 from fcorun.regularizers.chain import chain_prox
 from fcorun.regularizers.tv import count_pieces, tv_subgradient
@@ -25,7 +25,7 @@ class FusedLasso(Regularizer):
 
     source = "@tibshirani2005; the prox as in @friedman2007"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     strength_tv: NonNegative | None = None
     relative: Positive | None = None
 

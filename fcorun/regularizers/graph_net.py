@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.config import AUTO, Fraction, NonNegative, Positive
+from fcorun.config import UNSET, Fraction, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Regularizer, soft_threshold
 
@@ -29,7 +29,7 @@ class GraphNet(Regularizer):
 
     source = "@grosenick2013"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None
     graph: Literal["voxels", "chain"] = "voxels"

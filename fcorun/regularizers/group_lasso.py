@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.config import AUTO, Count, NonNegative, Positive
+from fcorun.config import UNSET, Count, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scale
 
@@ -34,7 +34,7 @@ class GroupLasso(Regularizer):
 
     source = "@yuan2006"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     group_size: Count | None = None
     relative: Positive | None = None
     groups: Annotated[dict[str, list[str]] | None, "default outside identity"] = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scale, soft_threshold
 
 
@@ -26,7 +26,7 @@ class L1(Regularizer):
 
     source = "@tibshirani1996"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     relative: Positive | None = None
 
     convex = separable = sparse = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Constraint, largest_scale, soft_threshold
 from fcorun.regularizers.box import check_bounds
@@ -19,7 +19,7 @@ class L1Box(Constraint):
 
     source = "textbook"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     lower: float | None = -1.0
     upper: float | None = 1.0
     relative: Positive | None = None
@@ -58,7 +58,7 @@ class L1Nonneg(Constraint):
 
     source = "textbook"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     relative: Positive | None = None
 
     convex = True

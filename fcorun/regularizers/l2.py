@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative
+from fcorun.config import UNSET, NonNegative
 from fcorun.regularizers.base import Regularizer, divide_by_factor
 
 
@@ -14,7 +14,7 @@ class L2(Regularizer):
 
     source = "textbook"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
 
     convex = separable = True
     across_clients = {"strength": "mean"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, largest_scale
 from fcorun.regularizers.simplex import simplex_threshold
 
@@ -15,7 +15,7 @@ class LInf(Regularizer):
 
     source = "textbook"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     relative: Positive | None = None
 
     convex = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer
 
 
@@ -18,7 +18,7 @@ class LogSum(Regularizer):
 
     source = "@candes2008; the prox as in @praterbennette2022"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     epsilon: Positive = 1.0
 
     convex = False

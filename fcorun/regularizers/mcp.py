@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, soft_threshold
 
 
@@ -21,7 +21,7 @@ class MCP(Regularizer):
 
     source = "@zhang2010"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     gamma: Positive = 3.0
 
     convex = False

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, largest_scale
 from fcorun.system.machine import compute_policy
 
@@ -17,7 +17,7 @@ class Nuclear(Regularizer):
 
     source = "@cai2010"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     relative: Positive | None = None
 
     convex = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, Positive
+from fcorun.config import UNSET, Positive
 from fcorun.regularizers.base import Constraint
 from fcorun.regularizers.nuclear import check_matrix, singular_values, svd
 
@@ -15,7 +15,7 @@ class NuclearBall(Constraint):
 
     source = "textbook"
 
-    radius: Positive = AUTO
+    radius: Positive = UNSET
 
     convex = True
     across_clients = {"radius": "min"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative, Positive
+from fcorun.config import UNSET, NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Regularizer, soft_threshold
 
@@ -21,7 +21,7 @@ class SCAD(Regularizer):
 
     source = "@fan2001"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
     gamma: Positive = 3.7
 
     convex = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.config import AUTO, Positive
+from fcorun.config import UNSET, Positive
 from fcorun.regularizers.base import INDEX_BYTES, Constraint
 
 
@@ -19,7 +19,7 @@ class Simplex(Constraint):
 
     source = "@duchi2008"
 
-    total: Positive = AUTO
+    total: Positive = UNSET
 
     convex = True
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.config import AUTO, NonNegative
+from fcorun.config import UNSET, NonNegative
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.chain import chain_prox
 
@@ -15,7 +15,7 @@ class TV(Regularizer):
 
     source = "@rudin1992"
 
-    strength: NonNegative = AUTO
+    strength: NonNegative = UNSET
 
     convex = True
     ordered = True

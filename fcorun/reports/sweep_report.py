@@ -42,9 +42,9 @@ def write_sweep_report(
     """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
 
     ``algos`` come before other algorithms, and their curve styles are in this order. Runs that have not ended are
-    printed too. The caller prints failed runs. A ``helper`` process draws the pictures, if there is one, and
-    ``meanwhile`` is called. Raises UserError as ``RunTable.resolve_metric``, after results.csv is written, and as
-    ``begin_sweep_pictures``, after the table is printed.
+    printed too. The caller prints failed runs. A ``helper`` process draws the pictures, if there is one;
+    ``meanwhile`` is called while they are drawn. Raises UserError as ``RunTable.resolve_metric``, after results.csv is
+    written, and as ``begin_sweep_pictures``, after the table is printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records, left_out = drop_superseded(records)
@@ -75,8 +75,9 @@ def write_sweep_report(
 def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, list[str]]:
     """Return the table of the best point of each algorithm on each problem, and notes on it, a line each.
 
-    Columns: the keys of the point, the tail average and its band over seeds, the number of points it is tied with, and
-    the statuses of all runs of the algorithm. Raises UserError as ``RunTable.resolve_metric``.
+    Columns: the keys of the point, the tail average, the number of points it is tied with, its band over seeds, metrics
+    of structure, the number of seeds, and the statuses of all runs of the algorithm. Raises UserError as
+    ``RunTable.resolve_metric``.
     """
     metric = runs.resolve_metric(metric)
     best = runs.best_points(metric)
@@ -287,7 +288,7 @@ def _format_band(row: dict[str, Any]) -> str:
 
 
 def describe_end(row: dict[str, Any]) -> str:
-    """Return the status of a row of ``RunTable.to_dicts``, with remarks on convergence and the reason of a failure."""
+    """Return the status of a row of ``RunTable.to_dicts``, with notes on convergence and absent sites."""
     text = row["status"]
     if (row["falling"] or 0) > 0:
         text += ", falling"
@@ -327,9 +328,9 @@ def metric_header(runs: RunTable, name: str) -> str:
 
 def best_marks_caption(runs: RunTable, metric: str, metrics: Iterable[str], *, has_ties: bool) -> str:
     """Return the caption of a table of runs by a metric: the marks of best points, and the tail averages of metrics."""
-    of_each = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
+    scope = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
     ties = ", = those tied with it" if has_ties else ""
-    return f"* best point of each {of_each} by {metric}{ties}; {tail_caption(runs, metrics)}"
+    return f"* best point of each {scope} by {metric}{ties}; {tail_caption(runs, metrics)}"
 
 
 def tail_caption(runs: RunTable, metrics: Iterable[str], has_band: bool = False) -> str:

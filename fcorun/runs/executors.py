@@ -27,24 +27,24 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 def run_inline(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
     """Run the groups one after the other. Points that another process is computing are waited for at the end."""
-    waiting = list(groups)
-    while waiting:
+    groups_to_run = list(groups)
+    while groups_to_run:
         locked_groups = []
-        for group in waiting:
+        for group in groups_to_run:
             run_group(group, watch)
             if options.fail_fast and any(point.error is not None for point in group):
                 return
             locked = [point for point in group if point.end_status == "locked"]
             if locked:
                 locked_groups.append(locked)
-        waiting = locked_groups
-        if waiting:
-            watch.on_wait(sum(len(group) for group in waiting))
+        groups_to_run = locked_groups
+        if groups_to_run:
+            watch.on_wait(sum(len(group) for group in groups_to_run))
             time.sleep(1)
 
 
 def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
-    """Run points that differ in numbers only. Sets the ``end_status`` and ``error`` of each, and writes its record."""
+    """Run points that differ in numbers and seed only. Sets the ``end_status`` and ``error`` of each."""
     jobs = {}
     for point in group:
         assert point.experiment is not None
@@ -108,7 +108,7 @@ def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWa
     log_folder = Path(groups[0][0].folder).parent / ".submitit"
     executor = submitit.AutoExecutor(folder=log_folder, cluster=parameters.pop("cluster", None))
     executor.update_parameters(**{"name": "fcorun", **parameters})
-    n_cores = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
+    n_cores = int(parameters["cpus_per_task"]) if "cpus_per_task" in parameters else None
     n_tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
     run_job = _run_in_process
     if n_tasks > 1:
@@ -163,17 +163,39 @@ def _pack(group: list[SweepPoint]) -> _PackedGroup:
     return _PackedGroup(os.getcwd(), config, pickle.dumps(group))
 
 
-def _run_in_process(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
-    """Run a group in this process with ``n_cores`` cores; return the status and the error's text of each point."""
-    os.environ["FCORUN_CORES"] = str(n_cores)
+def _run_in_process(packed: _PackedGroup, n_cores: int | None) -> list[tuple[str, str]]:
+    """Run a group in this process with ``n_cores`` cores, None for all that it may use.
+
+    Returns the status and the error's text of each point.
+    """
+    _limit_cores(n_cores)
     group = packed.unpack()
     set_up_jax()
+    return _run_unpacked(group)
+
+
+def _limit_cores(n_cores: int | None) -> None:
+    if n_cores is not None:
+        os.environ["FCORUN_CORES"] = str(n_cores)
+
+
+def _run_unpacked(group: list[SweepPoint]) -> list[tuple[str, str]]:
+    """Run a group in this process; return the status and the error's text of each point."""
     with interruptible():
         run_inline([group], SweepOptions(), SweepWatcher())
-    return [(point.end_status, describe_error(point.error) if point.error else "") for point in group]
+    return _results(group)
 
 
-def _run_in_task(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
+def _results(group: list[SweepPoint], failure: BaseException | None = None) -> list[tuple[str, str]]:
+    """Return the status and the error's text of each point; those that have not ended have failed by ``failure``."""
+    results = []
+    for point in group:
+        error = point.error if point.end_status else failure
+        results.append((point.end_status or "failed", describe_error(error) if error else ""))
+    return results
+
+
+def _run_in_task(packed: _PackedGroup, n_cores: int | None) -> list[tuple[str, str]]:
     """Run a group in one of several tasks of a submitit job: the first task leads, and the others follow it.
 
     Returns the results of ``_run_in_process`` from the first task.
@@ -181,7 +203,7 @@ def _run_in_task(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
     from submitit.helpers import TorchDistributedEnvironment
 
     task = TorchDistributedEnvironment()
-    os.environ["FCORUN_CORES"] = str(n_cores)
+    _limit_cores(n_cores)
     set_up_jax()
     group = packed.unpack()
     task_hosts = HostOptions(f"{task.master_addr}:{task.master_port}", task.world_size, task.rank)
@@ -191,9 +213,9 @@ def _run_in_task(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
             with interruptible():
                 run_follower()
             return []
-        return _run_in_process(packed, n_cores)
+        return _run_unpacked(group)
     except (UserError, HostLost) as error:
-        return [(point.end_status or "failed", describe_error(point.error or error)) for point in group]
+        return _results(group, error)
     finally:
         close_hosts(0)
 

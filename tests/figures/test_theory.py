@@ -62,7 +62,7 @@ def test_the_gap_beside_its_bounds(tmp_path):
     inputs = FigureInputs(
         load_figure("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records
     )
-    chosen = theory.select_best_runs(records)
+    chosen = theory.select_fastest_runs(records)
     assert [record.config["algo"]["server_lr"] for record, *_ in chosen] == [10, 1]
     for ax, (record, rounds, gaps, bounds) in zip(PICTURES["rates"](inputs).axes, chosen, strict=True):
         assert f"{record.config['algo']['client_lr']:g}" in ax.get_title()
@@ -78,6 +78,6 @@ def test_the_gap_beside_its_bounds(tmp_path):
 def test_the_first_of_one_client_rate_is_not_measured(monkeypatch):
     record = SimpleNamespace(config={"algo": {"client_lr": 0.1, "server_lr": 1.0}})
     gaps = np.array([1.0, 0.05])
-    monkeypatch.setattr(theory, "select_best_runs", lambda records: [(record, np.array([1.0, 2.0]), gaps, {})])
+    monkeypatch.setattr(theory, "select_fastest_runs", lambda records: [(record, np.array([1.0, 2.0]), gaps, {})])
     (row,) = theory.check_bounds([])
     assert row["holds"] == "not measured"

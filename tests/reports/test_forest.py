@@ -5,7 +5,7 @@ import pytest
 from figure_checks import draw_checked
 
 from fcorun.models.inference_table import InferenceTable
-from fcorun.reports.pictures.forest import MAX_ROWS, draw_forest
+from fcorun.reports.pictures.forest import MAX_ROWS, draw_forest, format_interval
 
 
 def table(n_features, ratio_name="", names=None, scale=1.0) -> InferenceTable:
@@ -89,3 +89,5 @@ def test_numbers_tell_on_which_side_of_no_effect_an_interval_ends():
     close = table(1)
     close.estimate_standardized[0], close.low_standardized[0], close.high_standardized[0] = 0.1, 0.004, 0.196
     assert "0.100 (0.004 to 0.196)" in texts(draw_checked(draw_forest, close))
+    assert format_interval(0.3, 12, 500, 1.0) == "12.0 (0.3 to 500.0)"  # a ratio is never 0
+    assert format_interval(-0.5, -0.001, 0.6, 0.0) == "0.0 (\N{MINUS SIGN}0.5 to 0.6)"

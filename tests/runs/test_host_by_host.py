@@ -9,7 +9,7 @@ from helpers import fails, small
 
 from fcorun.datasets.base import shard_for_host
 from fcorun.errors import HostLost
-from fcorun.experiment import requirements
+from fcorun.experiment import stored_rows
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.models.score_functions import compute_predictions
@@ -157,8 +157,8 @@ def test_a_follower_sends_its_errors(join, monkeypatch):
 def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     hosts = Scripted(rank=1)
     hosts.rows = rows
-    monkeypatch.setattr(requirements, "current_hosts", lambda: hosts)
-    assert requirements.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
+    monkeypatch.setattr(stored_rows, "current_hosts", lambda: hosts)
+    assert stored_rows.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
     for overrides, reason in (
         (["reference=true"], "reference=true solves the problem on all rows"),
         (["gap=true"], "gap=true takes sums over all rows"),
@@ -168,10 +168,10 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     ):
         experiment = prepare(small(*overrides))
         if rows != "own":
-            assert requirements.choose_shard(experiment) == (0, 1)
+            assert stored_rows.choose_shard(experiment) == (0, 1)
             continue
         with fails("hosts.rows=own gives each host only the rows of its own clients", reason):
-            requirements.choose_shard(experiment)
+            stored_rows.choose_shard(experiment)
 
 
 @pytest.mark.slow

@@ -68,8 +68,8 @@ def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
     jobs = []
 
     class Job:
-        def __init__(self, error):
-            self.error, self.cancelled = error, False
+        def __init__(self, error, n_cores):
+            self.error, self.cancelled, self.n_cores = error, False, n_cores
 
         def task(self, index):
             return self
@@ -91,7 +91,7 @@ def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
             return self
 
         def submit(self, run_job, error, n_cores):
-            jobs.append(Job(error))
+            jobs.append(Job(error, n_cores))
             return jobs[-1]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
@@ -101,6 +101,15 @@ def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
         jobs.clear()
         executors.run_with_submitit(groups, SweepOptions(fail_fast=fail_fast), SweepWatcher())
         assert [job.cancelled for job in jobs] == cancelled
+        assert {job.n_cores for job in jobs} == {None}  # a job has its own cores, and not those of this machine
+
+
+def test_a_lost_host_fails_only_the_points_that_had_not_ended():
+    group = [SweepPoint.from_error(name, "s", UserError("of before")) for name in ("done", "broken", "open")]
+    for point, status, error in zip(group, ("done", "failed", ""), (None, UserError("own"), None), strict=True):
+        point.end_status, point.error = status, error
+    results = executors._results(group, UserError("a host is lost"))
+    assert results == [("done", ""), ("failed", "own"), ("failed", "a host is lost")]
 
 
 @pytest.mark.slow

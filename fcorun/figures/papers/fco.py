@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.figures.checks import AVERAGING_LABELS
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.figures.papers.theory import select_best_runs
+from fcorun.figures.papers.theory import select_fastest_runs
 from fcorun.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, make_figure
 from fcorun.reports.pictures.style import pt
@@ -24,7 +24,7 @@ def collect_client_solutions(inputs: FigureInputs) -> dict[int, np.ndarray]:
 
 
 def add_averages(inputs: FigureInputs) -> RunTable:
-    """Return the table of the best points with two more rows: the mean of the clients' solutions, and the densest."""
+    """Return the table of the best points with two more rows: the clients' mean solution, and their densest."""
     import pandas as pd
 
     solutions = list(collect_client_solutions(inputs).values())
@@ -71,8 +71,12 @@ def draw_averaging(inputs: FigureInputs) -> Any:
 
 
 def draw_rates(inputs: FigureInputs) -> Any:
-    """Draw the gap against rounds at each client_lr with its best server_lr, and the bounds of theorems 4.1 to 4.3."""
-    runs = select_best_runs(inputs.grid_records)
+    """Draw the gap against rounds at each client_lr with the server_lr that is first to reach a gap of 0.1.
+
+    A bound is drawn where its theorem applies: that of theorem 4.1 at the smallest client_lr, those of 4.2 and 4.3
+    where their conditions hold.
+    """
+    runs = select_fastest_runs(inputs.grid_records)
     styles = {f"theorem 4.{i + 1}": {"color": COLOURS[i], "linestyle": DASHES[i + 1]} for i in range(3)}
     gap_label = CATALOGUE["suboptimality"].axis_label(None)
     figure, axes = make_figure(len(runs), min(3, len(runs)), height=1.9, left=0.6, top=0.25)

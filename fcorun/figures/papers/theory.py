@@ -131,7 +131,7 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     """Check that measured gaps stay below the bounds, and that the largest client_lr is the first at a small gap."""
     rows = []
     rounds_to_gap = {}
-    for record, rounds, gaps, bounds in select_best_runs(records):
+    for record, rounds, gaps, bounds in select_fastest_runs(records):
         algo = record.config["algo"]
         rounds_to_gap[algo["client_lr"]] = (
             find_rounds_to_target([0.0, *rounds], [False, *(gaps <= _TARGET_GAP)]),
@@ -167,7 +167,9 @@ def _compute_constants_once(fingerprint: str, config: str) -> BoundConstants:
     return compute_constants(experiment, load_data(experiment))
 
 
-def select_best_runs(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+def select_fastest_runs(
+    records: Sequence[Record],
+) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Return the record, rounds, gaps and bounds of the run with the best server_lr at each client_lr.
 
     The runs must differ in these two rates alone. The best run is the first to reach the target gap; of runs that never

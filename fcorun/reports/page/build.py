@@ -119,7 +119,8 @@ def _build_clinical_page(
     clinical.add_choice_section(page, model)
     settings = _load_settings(folders, metric, tail_rounds)
     table = build_table([model.record], settings.tail_rounds, root=folders[0] if len(folders) == 1 else None)
-    metric = table.resolve_metric(settings.metric or _selection_metric(folders, table))
+    study_folders = [model.selection_folder] if model.selection_folder else []
+    metric = table.resolve_metric(settings.metric or _selection_metric(study_folders, table))
     styles = curve_styles_of(table, settings.algos)
     page.curves = curves.collect_curves([model.record], table, {"": [0]}, styles, metric=metric, best=[0])
     clinical.add_technical_sections(page, model, table, comments)

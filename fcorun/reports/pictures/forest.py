@@ -197,6 +197,8 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
     decimals = max(0, 1 - int(np.floor(np.log10(width))))
     if null and high < 100:  # of ratios, journals print two decimals
         decimals = max(decimals, 2)
-    while decimals < _MAX_DECIMALS and any(end != null and round(end, decimals) == null for end in (low, high)):
+    other_values = [end for end in (low, high) if end not in (null, 0)]  # which must look neither like null nor like 0
+    while decimals < _MAX_DECIMALS and any(round(end, decimals) in (null, 0) for end in other_values):
         decimals += 1
+    low, middle, high = (round(value, decimals) + 0.0 for value in (low, middle, high))  # no -0
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")

@@ -82,7 +82,7 @@ def choose(
     mean, standard_error = compute_weighted_mean(scores, weights)
     if not np.isfinite(mean).any():
         raise UserError(
-            "no strength is without a fold that diverged: a smaller algo.client_lr or algo.server_lr may help"
+            "at each value of the path a fold diverged: a smaller algo.client_lr or algo.server_lr may help"
         )
     loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
     position = np.arange(len(loss)) % (len(loss) // n_paths)  # on its path
@@ -176,7 +176,7 @@ def warn_about_choice(
     if path.second is not None:
         warnings += _warn_at_edge(best_label, path.second, choice.best_index)
     if np.isfinite(choice.mean).sum() > 1 and np.nanmax(choice.mean) == np.nanmin(choice.mean):
-        warnings.append("all strengths are tied")
+        warnings.append("all values of the path are tied")
     diverged = find_runs(fits, "diverged")
     if diverged.any():
         at = np.flatnonzero(diverged.any(axis=0)).tolist()

@@ -78,9 +78,9 @@ def _describe_average(selection: Selection) -> str:
     error = "standard error"
     if selection.choice.paired:
         error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
-    advice = "" if selection.nested else " (outer_folds=5 adds that of nested cross-validation)"
+    advice = "" if selection.nested else " (outer_folds=5 adds the score of nested cross-validation)"
+    source = "" if selection.coefficients is None else "; coefficients are those of the model of all training rows"
     return (
         f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because "
-        f"folds share training rows; the score of the chosen model is slightly optimistic{advice}; coefficients are "
-        "those of the model of all training rows"
+        f"folds share training rows; the score of the chosen model is slightly optimistic{advice}{source}"
     )

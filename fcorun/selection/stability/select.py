@@ -178,8 +178,7 @@ def _drop_diverged(
     diverged = find_runs(fits, "diverged").any(axis=0)
     if diverged.all():
         raise UserError(
-            "no strength is without a half on which the run diverged: a smaller algo.client_lr or "
-            "algo.server_lr may help"
+            "at each value of the path a half diverged: a smaller algo.client_lr or algo.server_lr may help"
         )
     warnings = []
     if diverged.any():
