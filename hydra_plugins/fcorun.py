@@ -201,9 +201,9 @@ class FcorunLauncher(Launcher):
             for position, overrides in enumerate(job_overrides)
         ]
 
-    def run_points(self, points: list, part: bool = False) -> Sequence[float | None]:
-        """Run points, report on them, and return the value of each. For ``part`` of a search no report is made."""
-        return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
+    def run_points(self, points: list, without_report: bool = False) -> Sequence[float | None]:
+        """Run points, report on them, and return the value of each; with ``without_report`` only run them."""
+        return self.task.sweep(points, self.config, self.options, without_report)  # type: ignore[attr-defined]
 
     def make_points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
         """Return the points of a sweep; ``combinations`` of a point lists the jobs that it stands for."""

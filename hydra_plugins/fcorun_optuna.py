@@ -116,7 +116,7 @@ class OptunaSweeper(FcorunSweeper):
                 run_of_job |= {new_jobs[position]: run for position in point.combinations}
             if self.launcher.config.dry_run:
                 break  # later points depend on results
-            self.launcher.run_points(list(points.values()), part=True)
+            self.launcher.run_points(list(points.values()), without_report=True)
             values = dict(zip(points, self._objective_values(list(points.values()), axes), strict=True))
             for trial, jobs in zip(trials, jobs_of_trials, strict=True):
                 trial_values = [values[run_of_job[job]] for job in jobs]

@@ -40,7 +40,7 @@ class WarningWatcher(SweepWatcher):
         record = Record(job.run_folder.path)
         if job.end_status == "reused":  # the warnings of the run that made the record
             sentences = record.summary.get("warnings", ())
-            if job.experiment.data.names_task:  # perhaps not in the program that made the record
+            if job.experiment.data.has_explicit_task:  # perhaps not in the program that made the record
                 sentences = [sentence for sentence in sentences if IF_CLASSES not in sentence]
             self._warn(sentences, job)
         reason = str(record.status.get("reason") or "")

@@ -67,11 +67,11 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
     helper = HelperProcess()
 
-    def begin_and_prepare(values: dict[str, Any]) -> "PreparedExperiment":
-        begin_run(values, helper, RUN_DRAWING_MODULES)
+    def start_loading_and_prepare(values: dict[str, Any]) -> "PreparedExperiment":
+        start_loading(values, helper, RUN_DRAWING_MODULES)
         return prepare_experiment(values)
 
-    prepare_once = PreparedOnce(begin_and_prepare)
+    prepare_once = PreparedOnce(start_loading_and_prepare)
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
 
@@ -88,10 +88,14 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
             if isinstance(error, KeyboardInterrupt):
                 raise
 
-    def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> Sequence[float | None]:
+    def sweep(
+        points: list, config: DictConfig, launcher: dict[str, Any], without_report: bool = False
+    ) -> Sequence[float | None]:
         try:
             with interruptible_at_once():
-                code, values = run_points(points, config, launcher, arguments, helper=helper, part=part)
+                code, values = run_points(
+                    points, config, launcher, arguments, helper=helper, without_report=without_report
+                )
         except BaseException as error:
             failures.append(error)
             raise
@@ -263,7 +267,7 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
         raise SystemExit(run_follower())
 
 
-def begin_run(values: Mapping[str, Any], helper: HelperProcess, drawing_modules: Sequence[str]) -> None:
+def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modules: Sequence[str]) -> None:
     """For a run on a single host, start the process that draws, and start to load the data, while JAX is imported.
 
     Errors are left to the preparation of the run.
@@ -320,7 +324,7 @@ def make_point(
     with interruptible_at_once():
         values = values or to_plain_values(config)
         if "jax" not in sys.modules and config.hydra.launcher.get("executor", "inline") == "inline":
-            begin_run(values, helper, SWEEP_DRAWING_MODULES)
+            start_loading(values, helper, SWEEP_DRAWING_MODULES)
         experiment = prepare_experiment(values)
         from fcorun.runs.sweep_points import SweepPoint
 
@@ -337,11 +341,11 @@ def run_points(
     arguments: Sequence[str],
     *,
     helper: HelperProcess,
-    part: bool = False,
+    without_report: bool = False,
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep; return the exit code, and the tail average of the metric for each point.
 
-    For ``part`` of a search no report is made, and no values are returned.
+    With ``without_report``, for the points of a search so far, no report is made, and no values are returned.
     """
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, keys_outside_identity
@@ -372,11 +376,13 @@ def run_points(
             report_lines.extend(write_report(folder, records))
 
     with SweepConsole(options.verbose) as console:
-        code = run_sweep(points, folder, options, console, without_report=part, helper=helper, meanwhile=write_page)
+        code = run_sweep(
+            points, folder, options, console, without_report=without_report, helper=helper, meanwhile=write_page
+        )
         if code != 2:
             for line in report_lines:
                 console.show_if_verbose(line)
-    return code, [] if part else [tail_value(point, options) for point in points]
+    return code, [] if without_report else [tail_value(point, options) for point in points]
 
 
 def remove_empty_folders(folder: Path) -> None:

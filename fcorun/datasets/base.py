@@ -261,7 +261,7 @@ class Dataset(PluginBase, ABC):
     dependence_warning: ClassVar[str] = ""
 
     @property
-    def names_task(self) -> bool:
+    def has_explicit_task(self) -> bool:
         """Return whether the task is certain. That of a table may be a guess from the values of its target."""
         return True
 

@@ -20,8 +20,9 @@ class MemoryRows:
     """The rows of a Python program: a DataFrame, or arrays by name. The digest tells whether they have changed.
 
     Attributes:
-        values: a pandas.DataFrame, or the arrays "x" (N, d) and "y" (N,), and optionally "client", "validation",
-            "test", "weight", "offset", "event", "group" and "fold", each (N,), and "feature_names" (d,).
+        values: a pandas.DataFrame, or the arrays "x" (N, d) and "y" (N,), and optionally "client", "weight",
+            "offset", "event", "group", "fold", and "validation" and "test", True for held-out rows, each (N,); and
+            "feature_names" (d,).
         digest: sixteen hex digits of the content when the rows were given.
     """
 
@@ -75,7 +76,7 @@ class InMemoryTable(Table):
     Attributes:
         path: the name of the data, in messages and folders.
         rows: the rows; None in a configuration that was read from a record, which has no rows.
-        task_is_guessed: whether the program named no task, so that an objective decides.
+        task_is_guessed: whether the task was guessed from the targets, so that ``for_tasks`` may take another one.
     """
 
     source = "yours"
@@ -107,7 +108,7 @@ class InMemoryTable(Table):
         return Dataset.load_shard(self, host, n_hosts)
 
     @property
-    def names_task(self) -> bool:
+    def has_explicit_task(self) -> bool:
         return not self.task_is_guessed
 
     def for_tasks(self, tasks: Sequence[str]) -> "InMemoryTable":

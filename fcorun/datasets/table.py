@@ -158,7 +158,7 @@ class Table(Dataset):
                             f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
     @property
-    def names_task(self) -> bool:
+    def has_explicit_task(self) -> bool:
         return False
 
     @property

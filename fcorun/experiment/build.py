@@ -76,7 +76,7 @@ def _warn_of_task(experiment: PreparedExperiment, data: FederatedData) -> list[s
     An objective other than least squares was chosen for numbers, and a Python program may have named the task.
     """
     is_regression = data.task == "regression" and isinstance(experiment.objective, LeastSquares)
-    return warn_class_like_target(data.train.y) if is_regression and not experiment.data.names_task else []
+    return warn_class_like_target(data.train.y) if is_regression and not experiment.data.has_explicit_task else []
 
 
 def check_targets(experiment: PreparedExperiment, data: FederatedData) -> None:

@@ -74,22 +74,22 @@ def collect_counts(data: FederatedData, rows: SiteRows, solution: Arrays) -> tup
         n_rows = data.validation.rows_of_answer.get(site, 0)
         counts = answers[site].arrays
         if set(counts) != (set(BINS) if n_rows else set()):
-            raise _no_counts(site, n_rows)
+            raise _invalid_counts_error(site, n_rows)
         placed = []
         for name in BINS if n_rows else ():
             values = counts[name]
             if values.shape != shape or values.dtype.kind != "i" or (values < 0).any():
-                raise _no_counts(site, n_rows)
+                raise _invalid_counts_error(site, n_rows)
             placed.append(values if values.ndim == 2 else np.stack(spread_cells(values)))
         if n_rows:
             total += np.stack(placed)
             if (np.sum(placed, axis=(0, 2)) != n_rows).any():
-                raise _no_counts(site, n_rows)
+                raise _invalid_counts_error(site, n_rows)
     return total[0], total[1]
 
 
-def _no_counts(site: str, n_rows: int) -> UserError:
-    return UserError(f"site '{site}' sent what are no counts of the scores of its {n_rows} validation rows: see the "
+def _invalid_counts_error(site: str, n_rows: int) -> UserError:
+    return UserError(f"site '{site}' sent invalid counts of the scores of its {n_rows} validation rows: see the "
                      "log of that site")  # fmt: skip
 
 
@@ -187,15 +187,15 @@ def ask_for_calibration(
         for k in of_site:
             expected.setdefault(sets[k].key, []).append(k)
         if set(answer.arrays) != set(expected):
-            raise _no_sums(site)
+            raise _invalid_sums_error(site)
         for key, indices in expected.items():
             values = answer.arrays[key]
             if values.shape != (len(indices), *shape) or values.dtype != np.float64:
-                raise _no_sums(site)
+                raise _invalid_sums_error(site)
             error = rows.sum_errors.get("calibration", 0.0)
             for k, sums in zip(indices, values, strict=True):
                 if not calibration_sums_fit(sums, sets[k].n_rows, error):
-                    raise _no_sums(site)
+                    raise _invalid_sums_error(site)
                 totals[k] = totals[k] + sums
     return totals
 
@@ -221,5 +221,5 @@ def _ask_each(
     return asked
 
 
-def _no_sums(site: str) -> UserError:
-    return UserError(f"site '{site}' sent what are no sums of a calibration: see the log of that site")
+def _invalid_sums_error(site: str) -> UserError:
+    return UserError(f"site '{site}' sent invalid sums of a calibration: see the log of that site")

@@ -25,10 +25,9 @@ class NuclearBall(Constraint):
 
     def project(self, z):
         u, s, vt = svd(z)
+        # the threshold is the largest over k of (sum of the k largest - radius) / k
         excess = (jnp.cumsum(s) - self.radius) / jnp.arange(1, len(s) + 1, dtype=s.dtype)
-        shrunk = jnp.maximum(
-            s - excess.max(), 0
-        )  # the threshold is the largest over k of (sum of the k largest - radius) / k
+        shrunk = jnp.maximum(s - excess.max(), 0)
         return jnp.where(s.sum() > self.radius, (u * shrunk[None]) @ vt, z)
 
     def linear_minimizer(self, gradient):
@@ -36,7 +35,7 @@ class NuclearBall(Constraint):
         return -self.radius * u[:, :1] @ vt[:1]
 
     def minimizer_bytes(self, shape, itemsize):
-        vectors = sum(shape) * itemsize  # the two singular ones, of which one is multiplied by the radius
+        vectors = sum(shape) * itemsize  # two singular vectors, one of them times the radius
         return min(vectors, super().minimizer_bytes(shape, itemsize))
 
     def structure(self, w, cutoff):

@@ -137,8 +137,8 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
         )
     lines += _warn_all_diverged(runs)
     lines += warn_unequal_rounds(runs, metric)
-    lines += _warn_undrawn_variants(runs, metric)
-    lines += _warn_unlike_rounds(runs)
+    lines += _warn_variants_without_a_curve(runs, metric)
+    lines += _warn_asynchronous_rounds(runs)
     lines += _warn_untrained_shared_model(runs, metric)
     lines += _warn_ignored_regularizer(runs)
     lines += _warn_short_runs(runs)
@@ -157,7 +157,7 @@ def _warn_all_diverged(runs: RunTable) -> list[str]:
     return [f"{', '.join(algos)}: all runs diverged: try smaller {' or '.join(rates) or 'rates'}"]
 
 
-def _warn_undrawn_variants(runs: RunTable, metric: str) -> list[str]:
+def _warn_variants_without_a_curve(runs: RunTable, metric: str) -> list[str]:
     """Return a line if graphs, channels and the like of one algorithm vary, of which the best alone is shown."""
     algos = runs.frame.groupby("algo")
     keys = [key for key in _VARIANTS if key in runs.varied_keys and key not in runs.problem_keys(metric)]
@@ -170,7 +170,7 @@ def _warn_undrawn_variants(runs: RunTable, metric: str) -> list[str]:
     ]
 
 
-def _warn_unlike_rounds(runs: RunTable) -> list[str]:
+def _warn_asynchronous_rounds(runs: RunTable) -> list[str]:
     """Return a line if rounds of cohorts are compared with the arrivals of single uploads."""
     is_asynchronous = runs.column("mean_staleness") >= 0
     if is_asynchronous.all() or not is_asynchronous.any():

@@ -149,7 +149,7 @@ class SiteSums:
             sent_shapes = {key: (values.shape, values.dtype.kind) for key, values in sums.items()}
             has_negative_counts = any((values < 0).any() for values in sums.values() if values.dtype.kind == "i")
             if sent_shapes != shapes or has_negative_counts:
-                raise UserError(f"site '{site}' sent what are no sums for intervals: use the same version of fcorun at "
+                raise UserError(f"site '{site}' sent invalid sums for intervals: use the same version of fcorun at "
                                 "the server and at all sites")  # fmt: skip
             for key_of_sum, values in sums.items():
                 total[key_of_sum] = total.get(key_of_sum, 0) + values

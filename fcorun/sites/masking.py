@@ -195,7 +195,7 @@ def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):
                 raise ValueError("a key written otherwise")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"the server sent what are no keys of sites ({error}): use the same version of fcorun at the "
+        raise UserError(f"the server sent invalid keys of sites ({error}): use the same version of fcorun at the "
                         "server and at all sites") from error  # fmt: skip
     return dict(about)
 

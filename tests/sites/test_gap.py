@@ -186,7 +186,7 @@ def test_a_site_that_sends_other_shapes_is_named():
 
     plan = plan_of(*COST, *RELATIVE)
     _, data, _ = load(plan, Careless)
-    with fails("site 'bern'", "no sums for a certificate", "same version"):
+    with fails("site 'bern'", "invalid sums for a certificate", "same version"):
         compute_strength_max(plan.experiment, data)
 
 

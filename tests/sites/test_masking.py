@@ -163,7 +163,7 @@ def test_changed_keys_are_refused():
         exchange_with(number_sites(), lambda keys: keys | {"s0": foreign})
     with fails("site 's0'", "not those of the sites that it asks"):
         exchange_with(number_sites(), lambda keys: keys | {"s3": foreign})
-    with fails("no keys of sites"):
+    with fails("invalid keys of sites"):
         exchange_with(number_sites(), lambda keys: keys | {"s1": {"key": "00", "number": 1}})
     connections = exchange_with(number_sites(), lambda keys: keys)
     with fails("sends keys again"):

@@ -228,9 +228,9 @@ def wrap_around(counts):
         ("scores", "train_n", lambda values: values * 0, ("site 'bern'", "scored 0 train rows, and has described")),
         ("scores", "train_n", lambda values: values + 1, ("site 'bern' scored", "has described")),
         ("scores", "train_loss", None, ("site 'bern' sent other sums of scores",)),
-        ("calibration", "train", lambda values: values * 0 + 1e9, ("site 'bern'", "no sums of a calibration")),
-        ("calibration", "train", lambda values: values[0], ("site 'bern'", "no sums of a calibration")),
-        ("calibration", "train", None, ("site 'bern'", "no sums of a calibration")),
+        ("calibration", "train", lambda values: values * 0 + 1e9, ("site 'bern'", "invalid sums of a calibration")),
+        ("calibration", "train", lambda values: values[0], ("site 'bern'", "invalid sums of a calibration")),
+        ("calibration", "train", None, ("site 'bern'", "invalid sums of a calibration")),
     ],
 )
 def test_forged_sums_name_their_site(name, key, change, words):

@@ -189,7 +189,7 @@ class CertificateRequests:
         for site in sorted(answers):
             arrays = answers[site].arrays
             if {name: (array.dtype, array.shape) for name, array in arrays.items()} != expected:
-                raise UserError(f"site '{site}' sent what are no sums for a certificate: use the same version of "
+                raise UserError(f"site '{site}' sent invalid sums for a certificate: use the same version of "
                                 "fcorun at the server and at all sites")  # fmt: skip
             for name, values in arrays.items():
                 total[name] = total.get(name, 0) + jnp.asarray(values)

@@ -15,7 +15,7 @@ MAX_ROWS = 40
 _ROW = 0.132  # inches of a row
 _GAP = 0.16  # inches between two columns of text
 _MAX_DECIMALS = 6
-_MIN_PANEL = 1.7  # inches of the axis, where the widest name is shortened
+_MIN_AXIS_WIDTH = 1.7  # inches that the axis has at least: longer names are shortened instead
 _MAX_NAME = 2.2  # inches of a name
 _REFERENCE = "reference"
 
@@ -40,8 +40,8 @@ def draw_forest(table: InferenceTable) -> Any:
     rows = _choose_rows(table)
     columns = _text_columns(table, rows)
     text_width = sum(_GAP + measure_width(column) for column in columns)
-    room = max(0.5, min(_MAX_NAME, current_style().layout_width(2) - text_width - _MIN_PANEL))
-    names = [shorten_to_width(table.display_names[row], room) for row in rows]
+    name_width = max(0.5, min(_MAX_NAME, current_style().layout_width(2) - text_width - _MIN_AXIS_WIDTH))
+    names = [shorten_to_width(table.display_names[row], name_width) for row in rows]
     n_drawable = len(order_by_p_value(table))
     shown = f"the {MAX_ROWS} smallest p values of {n_drawable} features, " if n_drawable > MAX_ROWS else ""
     notes = [table.title, f"{shown}p values not corrected for {n_drawable} tests"]
@@ -65,8 +65,8 @@ def draw_forest(table: InferenceTable) -> Any:
     ax.grid(False, axis="y")
     ax.set_ylim(-0.7, len(rows) - 0.3)
     name = table.ratio_name or "coefficient"
-    of_class = f" of '{table.outcome}'" if table.outcome else ""
-    ax.set_xlabel(f"{name}{of_class} per standard deviation of the feature", parse_math=False)
+    class_suffix = f" of '{table.outcome}'" if table.outcome else ""
+    ax.set_xlabel(f"{name}{class_suffix} per standard deviation of the feature", parse_math=False)
     return figure
 
 

@@ -127,8 +127,8 @@ def drop_failed_refits(
     if missing.any() and not np.isfinite(scores).all(axis=0).any():
         raise UserError("relax: no strength has a fit without a penalty on the rows of each fold: give 1, the lasso, "
                         "among the values of relax, or larger strengths by range=[LOW,HIGH]")  # fmt: skip
-    of_refits = np.where(state == END_STATES.index("diverged"), np.nan, scores)
-    return of_refits if np.isfinite(of_refits).all(axis=0).any() else scores
+    scores_of_converged = np.where(state == END_STATES.index("diverged"), np.nan, scores)
+    return scores_of_converged if np.isfinite(scores_of_converged).all(axis=0).any() else scores
 
 
 def compute_weighted_mean(
@@ -150,18 +150,18 @@ def warn_about_choice(
 ) -> list[str]:
     """Return warnings about a choice: at an end of the path, tied, or of runs that diverged or did not converge."""
     warnings = []
-    of_best = path.slice_of(choice.best_index)
-    low, high = min(path.values[of_best]), max(path.values[of_best])
+    best_path_slice = path.slice_of(choice.best_index)
+    low, high = min(path.values[best_path_slice]), max(path.values[best_path_slice])
     best_label = choice.rule_labels["min"]
     if path.length == 1:
-        return _warn_of_ends(choice, fits, rounds)
-    if choice.best_index == of_best.stop - 1:
+        return _warn_of_convergence(choice, fits, rounds)
+    if choice.best_index == best_path_slice.stop - 1:
         wider_low, wider_high = (low / 100, high) if path.param_name == "strength" else (low, high * 10)
         warnings.append(
             f"the {best_label} is at the end of the path, {path.describe(choice.best_index)}: "
             f"the best may be beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
         )
-    if choice.best_index == of_best.start:
+    if choice.best_index == best_path_slice.start:
         beginning = "where no penalised coefficient is left" if path.begins_at_zero else "the simplest of the path"
         warnings.append(
             f"the {best_label} is at the beginning of the path, {path.describe(choice.best_index)}, "
@@ -174,7 +174,7 @@ def warn_about_choice(
             f"rule=min takes {path.describe(choice.best_index)}"
         )
     if path.second is not None:
-        warnings += _warn_at_edge(best_label, path.second, choice.best_index)
+        warnings += _warn_second_number_at_edge(best_label, path.second, choice.best_index)
     if np.isfinite(choice.mean).sum() > 1 and np.nanmax(choice.mean) == np.nanmin(choice.mean):
         warnings.append("all values of the path are tied")
     diverged = find_runs(fits, "diverged")
@@ -188,12 +188,12 @@ def warn_about_choice(
             "at which a fold diverged cannot be chosen; smaller rates of algo, if it has any, may help"
         )
     warnings += _warn_of_missing_refits(path, fits)
-    beyond = choice.mean[choice.best_index + 1 : of_best.stop]
+    beyond = choice.mean[choice.best_index + 1 : best_path_slice.stop]
     if len(beyond) and np.isnan(beyond).all():
         warnings.append(
             f"the {best_label} is at the last {path.param_name} of the path that is left: the best may be beyond"
         )
-    return warnings + _warn_of_ends(choice, fits, rounds)
+    return warnings + _warn_of_convergence(choice, fits, rounds)
 
 
 def _warn_of_missing_refits(path: RegularizationPath, fits: dict[str, PathFit]) -> list[str]:
@@ -211,14 +211,14 @@ def _warn_of_missing_refits(path: RegularizationPath, fits: dict[str, PathFit]) 
     return warnings
 
 
-def _warn_of_ends(choice: CrossValidationChoice, fits: dict[str, PathFit], rounds: int) -> list[str]:
+def _warn_of_convergence(choice: CrossValidationChoice, fits: dict[str, PathFit], rounds: int) -> list[str]:
     """Return warnings about runs that did not converge."""
     falling_advice = f"the objective was still falling at the end, so that the curve depends on rounds={rounds}; "
     falling_advice += MORE_ROUNDS_ADVICE
     return warn_unconverged(fits, falling_advice, choice.chosen_index)
 
 
-def _warn_at_edge(best_label: str, second: SecondNumber, index: int) -> list[str]:
+def _warn_second_number_at_edge(best_label: str, second: SecondNumber, index: int) -> list[str]:
     """Return a warning if the best second number is the least or the largest that was tried, and may be beyond."""
     value, least, largest = second.values[index], second.values.min(), second.values.max()
     if least < value < largest or least == largest or value in second.limits:

@@ -18,12 +18,14 @@ def check_refit(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Raise UserError if the data have no columns to leave out, or the experiment needs a penalty."""
     if not isinstance(experiment.data, Table) or data.features.encoding is None:
         raise UserError(
-            f"refit=true leaves out columns by their names, and data={experiment.names['data']} has none here: leave "
-            "refit out, or give a table with named columns"
+            f"refit=true leaves out columns by their names, and data={experiment.names['data']} has no named columns: "
+            "leave refit out, or give a table with named columns"
         )
     for option in ("encoding", "scaling"):
         if getattr(experiment.data, option) is not None:
-            raise UserError(f"refit=true has other columns than the record of data.{option}: leave one of them out")
+            raise UserError(
+                f"refit=true drops columns, and the record of data.{option} fixes them: leave one of the two out"
+            )
     build_refit(experiment, [column.name for column in data.features.encoding.columns])
 
 
@@ -46,9 +48,9 @@ def list_refit_columns(result: StabilityResult) -> list[str]:
     """Return the columns with a stable feature, or a feature without penalty, in the order of the table."""
     encoding = result.data.features.encoding
     assert encoding is not None
-    is_kept = (result.scores.stable | result.scores.unpenalised)[result.units.unit_of]
-    kept = {encoding.column_of_feature[result.features[j]] for j in np.flatnonzero(is_kept)}
-    return [column.name for column in encoding.columns if column.name in kept]
+    is_refit_feature = (result.scores.stable | result.scores.unpenalised)[result.units.unit_of]
+    refit_names = {encoding.column_of_feature[result.features[j]] for j in np.flatnonzero(is_refit_feature)}
+    return [column.name for column in encoding.columns if column.name in refit_names]
 
 
 def explain_no_refit(result: StabilityResult) -> str:
