@@ -1,4 +1,4 @@
-"""Errors that are told to the user in one sentence, which names the option and the fix, and words of sentences."""
+"""Errors told to the user in one sentence that names the option and the fix; words of sentences; escapes."""
 
 import errno
 import warnings
@@ -124,7 +124,7 @@ def escape_controls(text: str) -> str:
 
 
 class EscapedControls:
-    """A base class of consoles of rich: control characters could move the cursor, or rename the window."""
+    """A mixin of rich's Console: texts show control characters as escapes, as they could move the cursor."""
 
     def render_str(self, text: str, **options: Any) -> Any:
         return super().render_str(escape_controls(text), **options)  # type: ignore[misc]

@@ -3,22 +3,11 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fcorun.api.messages import (
-    SECTION_OF_ARGUMENT,
-    check_axes,
-)
-from fcorun.config import (
-    Settings,
-    has_several_values,
-    to_plain_value,
-    type_hints,
-)
+from fcorun.api.messages import SECTION_OF_ARGUMENT, check_axes
+from fcorun.config import Settings, has_several_values, to_plain_value, type_hints
 from fcorun.errors import UserError, suggest_name
-
-if TYPE_CHECKING:
-    pass
 
 
 def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:

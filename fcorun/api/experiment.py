@@ -12,11 +12,11 @@ from fcorun.api.combinations import combine
 from fcorun.api.messages import (
     SECTION_OF_ARGUMENT,
     PythonNames,
-    check_axes,
     check_configuration,
     check_folder,
     check_watcher,
     describe_type,
+    name_keys,
     names_of_configuration,
     names_of_experiment,
     python_errors,
@@ -62,19 +62,7 @@ if TYPE_CHECKING:
     from fcorun.selection.stability.options import StabilityResult
 
 
-def name_keys(second: Mapping[str, Sequence[float]] | None) -> dict[str, list[float]] | None:
-    """Return the values of a number by its key, {"reg.l1_ratio": [0.1]}, given its argument, "regularizer.l1_ratio"."""
-    if second is None:
-        return None
-    check_axes(second)
-    named = {}
-    for path, values in second.items():
-        argument, _, field_name = path.partition(".")
-        named[f"{SECTION_OF_ARGUMENT.get(argument, argument)}.{field_name}"] = list(values)
-    return named
-
-
-# The two ways to the objects of an experiment, and the way from these to one that is checked and complete.
+# From a configuration to its experiment, and from an experiment to one that is checked and complete.
 
 
 def experiment_of_config(config: Mapping[str, Any]) -> "Experiment":

@@ -306,3 +306,15 @@ def describe_type(value: Any) -> str:
     if value is None:
         return "None"
     return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+
+
+def name_keys(second: Mapping[str, Sequence[float]] | None) -> dict[str, list[float]] | None:
+    """Return the values of a number by its key, {"reg.l1_ratio": [0.1]}, given its argument, "regularizer.l1_ratio"."""
+    if second is None:
+        return None
+    check_axes(second)
+    named = {}
+    for path, values in second.items():
+        argument, _, field_name = path.partition(".")
+        named[f"{SECTION_OF_ARGUMENT.get(argument, argument)}.{field_name}"] = list(values)
+    return named

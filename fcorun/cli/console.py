@@ -5,7 +5,7 @@ import sys
 import threading
 from typing import Any
 
-from rich.console import Console as Terminal
+from rich.console import Console as RichConsole
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -26,7 +26,7 @@ _RECORD_FILES = (  # in the order of their importance to a reader
 _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 
 
-class _Output(EscapedControls, Terminal):
+class _Output(EscapedControls, RichConsole):
     """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
 
     def on_broken_pipe(self) -> None:

@@ -284,7 +284,7 @@ def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modu
 
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
-    """Return the Experiment of plain values, the class that Python programs use, prepared. Raises UserError."""
+    """Return the prepared experiment of plain values, by the Experiment that Python programs use. Raises UserError."""
     from fcorun.api.experiment import experiment_of_config, prepare_objects
 
     return prepare_objects(vars(experiment_of_config(values)))
@@ -345,7 +345,7 @@ def run_points(
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep; return the exit code, and the tail average of the metric for each point.
 
-    With ``without_report``, for the points of a search so far, no report is made, and no values are returned.
+    ``without_report`` is for a search that goes on: no report is made, and no values are returned.
     """
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, keys_outside_identity

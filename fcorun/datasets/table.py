@@ -67,7 +67,7 @@ class Table(Dataset):
             An HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
         target: the column to predict; required for files with named columns, and refused for others.
         client: the column that names the client of a row. None: ``partition`` assigns the rows.
-        partition: see ``fcorun.tables.splits``; only for files that name no clients.
+        partition: see ``fcorun.tables.partition.assign_rows``; only for files that name no clients.
         clients: the number of clients of the partition.
         alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
         event: a column of 1 for an event at the time that ``target`` gives, and 0 for a row that is censored then; no

@@ -19,7 +19,7 @@ from fcorun.problem.row_span import restrict_to_row_span
 from fcorun.rows.rows import Rows
 from fcorun.system.machine import compute_policy, empty_aligned
 
-# The rows on the device, the indices of each client's rows among them.
+# The rows on the device, the indices of each client's rows among them, and losses that are computed ahead.
 
 
 class SubsetView(NamedTuple):

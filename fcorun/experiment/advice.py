@@ -32,7 +32,7 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     if steps_advice:  # with equal steps the run would have another limit point
         rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
     else:
-        rounds_advice = _advise_on_limit_point(experiment, schedule, takes_mean_of_all(experiment, data), falling)
+        rounds_advice = _advise_on_limit_point(experiment, schedule, _takes_mean_of_all(experiment, data), falling)
     return ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
 
 
@@ -107,8 +107,8 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     algo, name = experiment.algo, experiment.names["algo"]
     assert isinstance(algo, Algorithm)
     traits = algo.traits
-    if traits.tends_to_minimum_of_psi and (experiment.reg.strength_or_none or 0) > 0:
-        return f"{name} converges to the minimum of reg={experiment.names['reg']} alone, 0 for a norm"
+    if traits.tends_to_minimum_of_psi and not _is_smooth(experiment) and experiment.reg.strength_or_none != 0:
+        return f"{name} converges to a minimizer of reg={experiment.names['reg']} alone, 0 for a norm"
     if algo.sending_rounds is not None:
         return f"{name} sends nothing after round {algo.sending_rounds}, so that more rounds change nothing"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
@@ -160,7 +160,7 @@ def _all_subclasses(cls: type[Algorithm]) -> Iterator[type[Algorithm]]:
         yield from _all_subclasses(subclass)
 
 
-def takes_mean_of_all(experiment: PreparedExperiment, data: FederatedData) -> bool:
+def _takes_mean_of_all(experiment: PreparedExperiment, data: FederatedData) -> bool:
     """Return whether an exchange takes one mean over all clients, as on a complete graph of equal clients."""
     if not experiment.topology.connects_clients:
         return True

@@ -1,4 +1,7 @@
-"""The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs."""
+"""The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs.
+
+Warnings tell which groups, and which order of the features, psi goes by.
+"""
 
 from dataclasses import replace
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""The parts of an experiment: its data, its problem, numbers for fields that are "auto", and its engine."""
+"""The parts of an experiment: its data, its problem, numbers for fields that are "auto", its clients, its engine."""
 
 import math
 from collections.abc import Iterable
@@ -44,8 +44,6 @@ from fcorun.system.files import cached_by_key, interruptible_at_once
 from fcorun.system.machine import current_hosts, use_precision
 from fcorun.tables.data_warnings import warn_class_like_target
 from fcorun.tables.survival import warn_clients_without_events
-
-# The data of an experiment, its problem, numbers for "auto", and its engine.
 
 
 def load_data(experiment: PreparedExperiment) -> FederatedData:
@@ -326,6 +324,37 @@ def build_schedule(
     )
 
 
+# The links and the times of clients.
+
+
+def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
+    """Return the links between the clients of the data. Raises UserError for a topology that does not fit them."""
+    by_rows = experiment.settings.client_weighting == "examples"
+    weights = data.train.client_weights if by_rows else np.ones(data.n_clients)
+    return experiment.topology.connect(data.client_names, weights)
+
+
+def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientTimes | None:
+    """Return the times of clients; None without a clock. Raises UserError for a file that lacks a client."""
+    if isinstance(experiment.clock, NoClock):
+        return None
+    names = data.client_names
+    if data.train.n_generated_clients:  # of which few have stored rows
+        names = [str(number) for number in range(data.n_clients)]
+    return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
+
+
+def with_message_times(federation: Federation) -> Federation:
+    """Return the federation of an asynchronous server, whose arrivals depend on the bytes of messages."""
+    with use_precision(federation.precision):
+        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
+    schedule = replace(federation.schedule, message_bytes=(sizes.broadcasts[0], sizes.uploads[0]), arrivals_by_seed={})
+    return replace(federation, schedule=schedule)
+
+
+# The engine.
+
+
 def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_view: SubsetView | None = None) -> Engine:
     """Return the engine for the runs that share this experiment's ``batch_key``.
 
@@ -387,28 +416,3 @@ def _curvature_bounds(key: tuple, objective: Objective, data: FederatedData, ful
 def _pooled_smoothness(key: tuple, objective: Objective, data: FederatedData, weighting: str) -> float:
     with interruptible_at_once():
         return bound_pooled_smoothness(objective, data, weighting)
-
-
-def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
-    """Return the links between the clients of the data. Raises UserError for a topology that does not fit them."""
-    by_rows = experiment.settings.client_weighting == "examples"
-    weights = data.train.client_weights if by_rows else np.ones(data.n_clients)
-    return experiment.topology.connect(data.client_names, weights)
-
-
-def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientTimes | None:
-    """Return the times of clients; None without a clock. Raises UserError for a file that lacks a client."""
-    if isinstance(experiment.clock, NoClock):
-        return None
-    names = data.client_names
-    if data.train.n_generated_clients:  # of which few have stored rows
-        names = [str(number) for number in range(data.n_clients)]
-    return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
-
-
-def with_message_times(federation: Federation) -> Federation:
-    """Return the federation of an asynchronous server, whose arrivals depend on the bytes of messages."""
-    with use_precision(federation.precision):
-        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
-    schedule = replace(federation.schedule, message_bytes=(sizes.broadcasts[0], sizes.uploads[0]), arrivals_by_seed={})
-    return replace(federation, schedule=schedule)

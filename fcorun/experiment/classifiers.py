@@ -97,6 +97,30 @@ def count_flagged(
     return probability[last_of_tie], true_positives, last_of_tie + 1 - true_positives
 
 
+def check_threshold(
+    experiment: PreparedExperiment, data: FederatedData, threshold: float | str, *, out_of_fold: bool = False
+) -> None:
+    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
+
+    A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
+    """
+    if threshold == DEFAULT_THRESHOLD:
+        return
+    rule = ThresholdRule.parse(threshold)
+    if rule.text == DEFAULT_THRESHOLD:  # as text
+        return
+    begin, names = f"threshold={rule.text}", experiment.names
+    if data.task != "binary":
+        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
+                        "give data.task=binary")  # fmt: skip
+    if not hasattr(experiment.objective, "probabilities"):
+        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
+                        "give objective=logistic")  # fmt: skip
+    if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
+        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
+                        "number")  # fmt: skip
+
+
 # Warnings about a classifier at the end of a run: one class for all rows, perfectly separated classes.
 
 _ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
@@ -210,27 +234,3 @@ def _find_separating_feature(data: FederatedData) -> tuple[str, int]:
     n_tied = np.where(is_tied[columns], (x[:, columns] == highest_of_lower).sum(axis=0), 0)
     column = int(columns[n_tied.argmin()])
     return data.features.names[column] if data.features.names else f"x{column}", int(n_tied.min())
-
-
-def check_threshold(
-    experiment: PreparedExperiment, data: FederatedData, text: float | str, *, out_of_fold: bool = False
-) -> None:
-    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
-
-    A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
-    """
-    if text == DEFAULT_THRESHOLD:
-        return
-    rule = ThresholdRule.parse(text)
-    if rule.text == DEFAULT_THRESHOLD:  # as text
-        return
-    begin, names = f"threshold={rule.text}", experiment.names
-    if data.task != "binary":
-        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
-                        "give data.task=binary")  # fmt: skip
-    if not hasattr(experiment.objective, "probabilities"):
-        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
-                        "give objective=logistic")  # fmt: skip
-    if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
-        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
-                        "number")  # fmt: skip

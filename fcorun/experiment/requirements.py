@@ -1,4 +1,4 @@
-"""Checks that the parts of an experiment fit each other, the rows and the machine; links and times of its clients."""
+"""Checks that the parts of an experiment fit each other, and that its data have what the algorithm needs."""
 
 import math
 from collections.abc import Mapping
@@ -86,6 +86,9 @@ def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float])
             "traits = Traits(psi_sides=()) says that an algorithm ignores it")  # fmt: skip
 
 
+# Losses that compare all rows of a client.
+
+
 def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> None:
     """Refuse minibatches for losses that compare all rows of a client. Raises UserError."""
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
@@ -96,7 +99,7 @@ def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> N
                         f"batch_size=null instead of {batch_size}")  # fmt: skip
 
 
-# The links between the clients of a run.
+# What a graph of nodes refuses.
 
 
 def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
@@ -191,7 +194,7 @@ def check_convex_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
                         )  # fmt: skip
 
 
-# The simulated time of a run: what a clock refuses, and the times of clients for a schedule.
+# What a clock refuses.
 
 
 def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:

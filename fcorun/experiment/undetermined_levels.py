@@ -8,7 +8,7 @@ from fcorun.objectives.cox import Cox
 
 
 def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
-    """Return a warning if, without a regularizer, nothing fixes the sum of the coefficients of a column's levels.
+    """Return a warning if nothing but a regularizer could fix the sum of the coefficients of a column's levels.
 
     The levels of a column add up to one in every row. An intercept absorbs a shift of their coefficients. In Cox's
     model the shift cancels among the rows of a client, so that levels of different clients are not comparable either.

@@ -20,8 +20,7 @@ from fcorun.models.inference_options import InferenceOptions, resolve_options
 from fcorun.models.inference_problem import InferenceProblem, load_inference_problem
 from fcorun.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.records.record import Record
-from fcorun.system.random_streams import random_stream
-from fcorun.tables.partition import draw_uniform_per_group
+from fcorun.system.random_streams import draw_uniform_per_group, random_stream
 
 _NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance
 

@@ -3,7 +3,7 @@
 The method is Beck and Teboulle's FISTA (SIAM J. Imaging Sci. 2009) with backtracking and the gradient restart of
 O'Donoghue and Candes (Found. Comput. Math. 2015). The solver stops on a certificate instead of a small step. The
 certificate is the duality gap, which bounds the distance to the optimum, if objective and regularizer have
-conjugates, else the norm of the prox-gradient map.
+conjugates, else the norm of the prox-gradient map. ``gather_rows`` makes the batch that it takes.
 """
 
 from collections.abc import Callable, Iterator
@@ -171,7 +171,7 @@ def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, *, has_gap: b
     return w, objective, pooled_gap(problem, w, objective, batch)
 
 
-# The rows of all clients as one batch, in float64.
+# Rows of all clients, or of a site, as one batch in float64.
 
 
 def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:

@@ -187,8 +187,8 @@ def divide_by_factor(size: jax.Array, factor: jax.Array | float, if_unpenalised:
 
 def largest_scale(limit: jax.Array | float, size: jax.Array) -> jax.Array:
     """Return the largest s in [0, 1] with s * size <= limit."""
-    exceeds = size > limit
-    return jnp.where(exceeds, limit / jnp.where(exceeds, size, 1), 1.0).astype(size.dtype)
+    fits = size <= limit  # False for NaN, which stays NaN
+    return jnp.where(fits, 1.0, limit / jnp.where(fits, 1, size)).astype(size.dtype)
 
 
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:

@@ -75,9 +75,9 @@ def write_sweep_report(
 def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, list[str]]:
     """Return the table of the best point of each algorithm on each problem, and notes on it, a line each.
 
-    Columns: the keys of the point, the tail average, the number of points it is tied with, its band over seeds, metrics
-    of structure, the number of seeds, and the statuses of all runs of the algorithm. Raises UserError as
-    ``RunTable.resolve_metric``.
+    Columns: the keys of the point, the tail average, the number of points tied with it, the band of the tail average
+    over seeds, metrics of structure, the number of seeds, and the statuses of all runs of the algorithm. Raises
+    UserError as ``RunTable.resolve_metric``.
     """
     metric = runs.resolve_metric(metric)
     best = runs.best_points(metric)

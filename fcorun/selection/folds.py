@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.system.random_streams import random_stream
-from fcorun.tables.partition import draw_uniform_per_group
+from fcorun.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.tables.splits import DEFAULT_VALIDATION
 
 Mask = Bool[np.ndarray, " N"]

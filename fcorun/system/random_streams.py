@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
 
 def random_stream(seed: int, *names: object) -> np.random.Generator:
@@ -65,3 +66,14 @@ def mix(z: np.ndarray) -> np.ndarray:
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
+    """Draw a number from [0, 1) for each group; return, for each row, the number of its group, shape (N,).
+
+    The number depends on the state of ``rng`` and on the group's name alone: other groups do not change it.
+    """
+    salt = rng.bytes(16)
+    names, inverse = np.unique(group, return_inverse=True)
+    digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=8, salt=salt).digest() for name in names)
+    return ((np.frombuffer(digests, "<u8") >> np.uint64(11)) * 2.0**-53)[inverse]

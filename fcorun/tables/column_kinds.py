@@ -6,14 +6,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.tables.columns import (
-    LIKE_A_NUMBER,
-    ColumnKind,
-    coerce_numbers,
-    find_offending_cell,
-    has_numpy_numbers,
-    is_missing,
-)
+from fcorun.tables.columns import ColumnKind, coerce_numbers, find_offending_cell, has_numpy_numbers, is_missing
+
+_LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
 
 MAX_LEVELS = 100  # a column with more levels, or with more than half as many as rows, holds names of rows or persons
 _FEW_ROWS = 20  # the share of levels is not checked in a table with fewer rows
@@ -54,14 +49,14 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
     text = series[present].astype(str)
     if holds_dates(series):
         raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
-    if (text.str.fullmatch(LIKE_A_NUMBER) | ~not_numeric[present]).mean() >= _MOSTLY_NUMBERS:
+    if (text.str.fullmatch(_LIKE_A_NUMBER) | ~not_numeric[present]).mean() >= _MOSTLY_NUMBERS:
         row, others = find_offending_cell(series, values, not_numeric)
         value = str(series.iloc[row])
         if others == "truth":
             content, wanted = "true and false", "one of them"
         else:
             content, wanted = "numbers", "a number"
-            if not others and "," in value and re.fullmatch(LIKE_A_NUMBER, value):
+            if not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value):
                 wanted += ", with a point for its decimals and none for thousands,"
         raise UserError(f"{column} holds {content}, but {describe_cell(row)}: make it {wanted} or leave it empty, or "
                         f"give levels names that are no numbers; {leave}")  # fmt: skip

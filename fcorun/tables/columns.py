@@ -14,7 +14,6 @@ import numpy as np
 from fcorun.errors import UserError, suggest_name
 
 ColumnKind = Literal["number", "levels"]
-LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
 _COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # the comma may be a decimal comma
 _TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 # the cells that pandas reads as missing in a text file, without the empty cell

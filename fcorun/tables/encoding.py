@@ -15,7 +15,7 @@ from fcorun.tables.column_kinds import check_level_count
 from fcorun.tables.column_sums import column_means, column_medians, count_levels
 from fcorun.tables.columns import ColumnKind, coerce_numbers, is_missing, require_numbers, to_level_names
 
-# The encoding of a table's columns as features, the same for training, validation and new rows, and of its target.
+# Columns, the encoding of them all, and the target.
 
 ENCODING_FILE = "encoding.json"  # in the folder of a record
 _SHOWN = 10  # columns or levels that a warning lists

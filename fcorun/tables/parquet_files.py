@@ -1,4 +1,4 @@
-"""Parquet files: those that are larger than memory become columns on disk."""
+"""Parquet files that are larger than memory: their rows, with features as columns on disk."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,14 +10,8 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix
 from fcorun.system.files import file_digest
-from fcorun.tables.array_files import (
-    cache_blocks,
-)
-from fcorun.tables.columns import (
-    ColumnRoles,
-    ParsedRows,
-    check_unique_names,
-)
+from fcorun.tables.array_files import cache_blocks
+from fcorun.tables.columns import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.tables.encoding import Column, Encoding
 
 

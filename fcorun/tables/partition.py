@@ -1,13 +1,12 @@
 """The partition of a table's rows into simulated clients, where the table names none."""
 
-import hashlib
 import heapq
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from fcorun.errors import UserError
-from fcorun.system.random_streams import random_stream
+from fcorun.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.tables.columns import ParsedRows
 
 
@@ -119,14 +118,3 @@ def _split_by_dirichlet(
             size -= counts.sum()
         rows_by_client.append(np.concatenate(pieces))
     return rows_by_client
-
-
-def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
-    """Draw a number from [0, 1) for each group; return, for each row, the number of its group, shape (N,).
-
-    The number depends on the state of ``rng`` and on the group's name alone: other groups do not change it.
-    """
-    salt = rng.bytes(16)
-    names, inverse = np.unique(group, return_inverse=True)
-    digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=8, salt=salt).digest() for name in names)
-    return ((np.frombuffer(digests, "<u8") >> np.uint64(11)) * 2.0**-53)[inverse]

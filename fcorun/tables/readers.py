@@ -191,6 +191,31 @@ def _explain_unparsed(name: str, values: Any, other: str, with_point: str) -> st
             f"write '{other}' without them, or '{name}' with decimal points")  # fmt: skip
 
 
+def restore_level_columns(
+    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, ColumnKind]
+) -> None:
+    """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
+
+    Tokens are names in a column of levels, whose kind ``kinds`` may give. In the ``target`` they are labels unless
+    all other values are numbers.
+    """
+    for name, column in original.items():
+        kind = kinds.get(str(name))
+        if kind == "levels" or (kind is None and _holds_names(frame[name], str(name) == target)):
+            frame[name] = column
+
+
+def _holds_names(series: Any, is_target: bool) -> bool:
+    """Return whether the values of a column, gaps left out, are names."""
+    if is_target:
+        not_numeric = coerce_numbers(series)[1]
+        return bool(not_numeric.any())
+    try:
+        return infer_kind(series, "", None) == "levels"
+    except UserError:  # dates, or text among numbers: reading the features raises the error
+        return False
+
+
 def read_excel(
     file: Path,
     where: str,
@@ -510,28 +535,3 @@ def require_finite_numbers(series: Any, where: str) -> np.ndarray:
 def is_array_folder(path: str) -> bool:
     """Return whether ``path`` is a folder with one of the arrays."""
     return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAY_NAMES)
-
-
-def restore_level_columns(
-    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, ColumnKind]
-) -> None:
-    """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
-
-    Tokens are names in a column of levels, whose kind ``kinds`` may give. In the ``target`` they are labels unless
-    all other values are numbers.
-    """
-    for name, column in original.items():
-        kind = kinds.get(str(name))
-        if kind == "levels" or (kind is None and _holds_names(frame[name], str(name) == target)):
-            frame[name] = column
-
-
-def _holds_names(series: Any, is_target: bool) -> bool:
-    """Return whether the values of a column, gaps left out, are names."""
-    if is_target:
-        not_numeric = coerce_numbers(series)[1]
-        return bool(not_numeric.any())
-    try:
-        return infer_kind(series, "", None) == "levels"
-    except UserError:  # dates, or text among numbers: reading the features raises the error
-        return False

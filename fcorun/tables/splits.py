@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
-from fcorun.system.random_streams import random_stream
+from fcorun.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.tables.column_kinds import holds_dates
 from fcorun.tables.columns import ColumnRoles, ParsedRows, column_as_text, suggest_columns
-from fcorun.tables.partition import draw_uniform_per_group, partition_rows
+from fcorun.tables.partition import partition_rows
 
 SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
@@ -316,7 +316,7 @@ def _may_name_groups(series: Any) -> bool:
     return types.is_integer_dtype(series.dtype) or not (types.is_numeric_dtype(series.dtype) or holds_dates(series))
 
 
-# The client of each row of a table, as the table names it.
+# The client of each row: named by the table, or simulated (``fcorun.tables.partition``).
 
 
 def assign_rows_to_clients(

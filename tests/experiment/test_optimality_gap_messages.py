@@ -89,7 +89,7 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
             ("algo=fedcomposite", "batch_size=5"),
             "with minibatches fedcomposite does not reach the optimum in any number of rounds; algo=feddr does",
         ),
-        (("algo=feddualavg_osp",), "feddualavg_osp converges to the minimum of reg=l1 alone, 0 for a norm"),
+        (("algo=feddualavg_osp",), "feddualavg_osp converges to a minimizer of reg=l1 alone, 0 for a norm"),
         (
             ("algo=fedavg", "reg=none", "local_epochs=2"),
             "fedavg does not reach the optimum in any number of rounds; algo=feddr or scaffold does",

@@ -13,8 +13,7 @@ from fcorun.config import build, identity_fields
 from fcorun.datasets.nifti import Nifti
 from fcorun.datasets.table import Table
 from fcorun.selection.folds import assign_folds, draw_halves
-from fcorun.system.random_streams import random_stream
-from fcorun.tables.partition import draw_uniform_per_group
+from fcorun.system.random_streams import draw_uniform_per_group, random_stream
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 PATIENTS, VISITS = 60, 3

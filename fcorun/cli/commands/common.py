@@ -1,4 +1,4 @@
-"""Common parts of the commands: their parser, the records that they are given, options that choose a metric."""
+"""Common parts of the commands: their parser, their console, the records that they are given, and output files."""
 
 import argparse
 import sys

@@ -108,8 +108,9 @@ class RemotePrograms:
         return vmap_runs(receive_run, (0, 0, 0, 0), *arguments, sequential=self.n_runs == 1)
 
     def commit(self, state: PyTree, server: PyTree, memory: PyTree, number: Any) -> PyTree:
-        """Return the state of each run after the round ``number``; a run with numbers that are not finite
-        keeps the old one.
+        """Return the state of each run after the round ``number``.
+
+        A run with numbers that are not finite keeps its old state.
         """
 
         def commit_run(state, server, memory):

@@ -170,10 +170,10 @@ def _compute_constants_once(fingerprint: str, config: str) -> BoundConstants:
 def select_fastest_runs(
     records: Sequence[Record],
 ) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
-    """Return the record, rounds, gaps and bounds of the run with the best server_lr at each client_lr.
+    """Return the record, rounds, gaps and bounds of the run with the fastest server_lr at each client_lr.
 
-    The runs must differ in these two rates alone. The best run is the first to reach the target gap; of runs that never
-    do, or at the same time, the one with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its bound is
+    The runs must differ in these two rates alone. The fastest run is the first to reach the target gap; of runs that
+    never do, or at the same time, the one with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its bound is
     returned for the smallest client_lr alone.
     """
     runs: dict[float, list] = {}

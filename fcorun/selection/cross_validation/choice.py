@@ -127,8 +127,8 @@ def drop_failed_refits(
     if missing.any() and not np.isfinite(scores).all(axis=0).any():
         raise UserError("relax: no strength has a fit without a penalty on the rows of each fold: give 1, the lasso, "
                         "among the values of relax, or larger strengths by range=[LOW,HIGH]")  # fmt: skip
-    scores_of_converged = np.where(state == END_STATES.index("diverged"), np.nan, scores)
-    return scores_of_converged if np.isfinite(scores_of_converged).all(axis=0).any() else scores
+    scores_without_diverged = np.where(state == END_STATES.index("diverged"), np.nan, scores)
+    return scores_without_diverged if np.isfinite(scores_without_diverged).all(axis=0).any() else scores
 
 
 def compute_weighted_mean(
