@@ -125,7 +125,7 @@ class Settings:
 
     @property
     def is_relaxed(self) -> bool:
-        """Whether the coefficients of a run are other ones than those of the lasso, which has ``relax`` 1."""
+        """Return whether the coefficients of a run are other ones than those of the lasso, which has ``relax`` 1."""
         return self.relax is not None and self.relax < 1
 
 

@@ -24,7 +24,7 @@ class ADAP(Algorithm):
 
     In the first round each client fits its own loss with psi, and the server takes the mean w. In the second round, all
     clients send gradient and Hessian at w, and the lead client adds the linear and the quadratic term to its loss that
-    make the derivatives at w those of F. This is ADAP as printed, in two rounds. Later rounds repeat the second one at
+    make the derivatives at w those of F. These two rounds are ADAP. Later rounds repeat the second one at
     the last solution.
 
     For least squares the corrected loss is F, so that two rounds are exact. For other losses the optimum is a fixed

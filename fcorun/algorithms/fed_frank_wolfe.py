@@ -12,10 +12,11 @@ from fcorun.config import AUTO, AutoPositive
 class FedFrankWolfe(Algorithm):
     """FedFW: Frank-Wolfe steps of each client on its loss plus a penalty on its distance from the server's point.
 
-    Client m takes the step towards s_m, the minimiser of <g_m, s> over the constraint set, and sends s_m alone: a
-    vertex of the l1 ball, or a matrix of rank one for the nuclear-norm ball. The server takes the same step towards the
-    mean of s_m, so that its point is the mean of the clients' points. The penalty grows as the square root of the
-    rounds and draws the clients together; there is no projection and no line search.
+    Client m takes the step towards s_m, the minimiser of <g_m, s> over the constraint set, with the gradient g_m of
+    loss plus penalty, and sends s_m alone: a vertex of the l1 ball, or a matrix of rank one for the nuclear-norm ball.
+    The server takes the same step towards the mean of s_m, so that its point is the mean of the clients' points. The
+    penalty grows as the square root of the rounds and draws the clients together; there is no projection and no line
+    search.
 
     The suboptimality falls as k^(-1/2) for convex losses, the rate of the paper, and there is no round in which the
     optimum is reached. From public text we know the problem, the quadratic penalty, what clients send, and the rate.
@@ -52,8 +53,8 @@ class FedFrankWolfe(Algorithm):
         number = server["round"]
         weight = self.penalty * jnp.sqrt(number + 1)
         gradient = problem.gradient(client, data.whole) + weight * (client - server["x"])
-        point = problem.linear_minimizer(gradient)
-        return point, client + _step(number) * (point - client)
+        extreme_point = problem.linear_minimizer(gradient)
+        return extreme_point, client + _step(number) * (extreme_point - client)
 
     def upload_bytes_for(self, problem, upload):
         minimizer_bytes = problem.regularizer.minimizer_bytes

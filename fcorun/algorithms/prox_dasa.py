@@ -12,7 +12,7 @@ Averaging = Annotated[float, "or auto", "positive", "between 0 and 1"]
 
 @dataclass(frozen=True)
 class ProxDASA(GossipAlgorithm):
-    """Prox-DASA-GT: each node averages its points and its gradients, and tracks the mean gradient of all nodes.
+    """Prox-DASA-GT: each node keeps moving averages, and tracks the mean gradient of all nodes.
 
     A step moves x by the fraction ``averaging`` towards a proximal gradient point y = prox(x - step z), where z is a
     moving average of u, and u tracks the mean gradient by adding the change of the node's own. Nodes send x, z and u.
@@ -25,7 +25,8 @@ class ProxDASA(GossipAlgorithm):
 
     Attributes:
         step: gamma of the prox; "auto" is 1 / L, with L the largest curvature of a local step's loss.
-        averaging: alpha, the fraction of a step; "auto" is 1 / (2 K) for at most K local steps, our choice.
+        averaging: alpha, the fraction of the way from x to y, and the weight of u in z; "auto" is 1 / (2 K) for at most
+            K local steps, our choice.
     """
 
     source = "Prox-DASA-GT of @xiao2023, with local steps of ours"

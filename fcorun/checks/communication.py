@@ -16,7 +16,7 @@ from fcorun.clocks.base import Clock, NoClock
 from fcorun.communication.base import Channel, MessageBytes, Topology
 from fcorun.config import numeric_fields
 from fcorun.configuration.search_path import find_choices
-from fcorun.engine.engine import Engine, estimate_traffic, message_bytes
+from fcorun.engine.engine import Engine, build_traffic, message_bytes
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 
@@ -85,7 +85,7 @@ def check_initial_model(case: CommunicationCase) -> None:
 def check_topology_bytes(case: CommunicationCase) -> None:
     """Require whole numbers of bytes, and equal ones for cohorts of one size unless they may depend on the cohort."""
     federation, sizes = case.engine.federation, _sizes(case)
-    traffic, draw_cohort = estimate_traffic(federation, 5, 0), federation.schedule.draw_cohort
+    traffic, draw_cohort = build_traffic(federation, 5, 0), federation.schedule.draw_cohort
     counts = [
         federation.topology.round_bytes(draw_cohort(number), traffic.links_in_round(number), sizes)
         for number in range(5)
@@ -137,6 +137,16 @@ def check_channel_contract(case: CommunicationCase) -> None:
         upload = shapes.uploads[-1]
         for method, initial in ((channel.send, channel.client_memory), (channel.receive, channel.server_memory)):
             _require_same_shapes(method, upload, jax.eval_shape(lambda initial=initial: initial(upload)))
+            if not channel.uses_key:
+                _require_no_key(method, upload, initial(upload))
+
+
+def _require_no_key(method: Callable[..., Any], upload: Any, memory: Any) -> None:
+    rng = np.random.default_rng(0)
+    sample = jax.tree.map(lambda leaf: np.asarray(rng.standard_normal(leaf.shape), leaf.dtype), upload)
+    results = [jax.tree.leaves(method(sample, memory, jax.random.key(seed))) for seed in (0, 1)]
+    for first, second in zip(*results, strict=True):
+        require_close(f"{method.__name__}() with another key, since uses_key is False,", second, first)
 
 
 def _require_same_shapes(method: Callable[..., Any], upload: Any, memory: Any) -> None:

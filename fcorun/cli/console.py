@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -28,6 +27,10 @@ _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 
 class _Output(EscapedControls, RichConsole):
     """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
+
+    def print_line(self, line: str) -> None:
+        """Print a line as it is: square brackets in it are no markup."""
+        self.print(line, markup=False)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -64,11 +67,11 @@ class Console(Watcher):
             of_round = f"rounds, {cohort} clients a round" if waits else "rounds of one upload each"
             size = f"{settings.rounds} {of_round}, {size}"
         resumption = f"; resumes after round {resumed}" if resumed else ""
-        self.out.print(f"{job.label}: {size}{resumption}")
+        self.out.print_line(f"{job.label}: {size}{resumption}")
         if job.experiment.warning:
-            self.out.print(job.experiment.warning)
+            self.out.print_line(job.experiment.warning)
         for warning in data.warnings:
-            self.out.print(escape(warning))
+            self.out.print_line(warning)
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 
@@ -81,10 +84,10 @@ class Console(Watcher):
             self.progress.update(self.task, completed=row["round"], total=total, description=text)
         elif row["round"] >= self.next_printed_round:
             if has_rounds:
-                self.out.print(f"round {row['round']}  {text}")
+                self.out.print_line(f"round {row['round']}  {text}")
                 self.next_printed_round = row["round"] + max(rounds / _PROGRESS_LINES, 1)
             else:  # at doubling distances
-                self.out.print(f"iteration {row['round']}  {text}")
+                self.out.print_line(f"iteration {row['round']}  {text}")
                 self.next_printed_round = row["round"] + max(row["round"], 1)
 
     def on_end(self, job: Job) -> None:
@@ -93,7 +96,7 @@ class Console(Watcher):
         if job.end_status == "reused":
             status = record.status
             end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
-            self.out.print(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
+            self.out.print_line(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
             job.rows = record.rows
             job.divergence_round = int(status.get("round", 0))
         elif job.end_status not in ("done", "diverged"):
@@ -103,18 +106,18 @@ class Console(Watcher):
         else:
             self._print_metrics(job)
         if auto_values := _describe_auto_values(record.summary.get("curvature") or {}):
-            self.out.print(auto_values)
+            self.out.print_line(auto_values)
         if job.reason:
-            self.out.print(job.reason)
+            self.out.print_line(job.reason)
         gap_is_unknown = job.certificate is None and job.movement is None
         if job.end_status == "done" and gap_is_unknown and self.data is not None:
             from fcorun.experiment.optimality_gap import explain_unassessed_gap
 
             if explanation := explain_unassessed_gap(job.experiment, self.data):
-                self.out.print(explanation)
+                self.out.print_line(explanation)
         if job.end_status != "reused":
             files = ", ".join(name for name in _RECORD_FILES if (record.folder / name).exists())
-            self.out.print(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
+            self.out.print_line(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
 
     def _print_divergence(self, job: Job, record: Record) -> None:
         reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
@@ -123,9 +126,9 @@ class Console(Watcher):
         advice = advise_on_divergence(job.experiment)
         if job.divergence_round == 1:
             advice += "; if that does not help, debug=true shows where the divergence began"
-        self.out.print(f"diverged: {reason}; {advice}")
+        self.out.print_line(f"diverged: {reason}; {advice}")
         if job.end_status == "reused" and job.experiment.settings.debug:
-            self.out.print(
+            self.out.print_line(
                 "nothing was computed: debug=true force=true shows the client and the line of the divergence"
             )
 
@@ -150,7 +153,7 @@ class Console(Watcher):
             table.add_row(name, _format_metric(value), *best_cells, _format_metric(aggregates["tail"][name]))
         self.out.print(table)
         if names := metrics.cutoff_metrics(aggregates["final"]):
-            self.out.print(f"{', '.join(names)}: magnitude over cutoff={settings.cutoff:g}")
+            self.out.print_line(f"{', '.join(names)}: magnitude over cutoff={settings.cutoff:g}")
 
 
 def _format_metric(value: float) -> str:
@@ -185,6 +188,7 @@ class SweepConsole(SweepWatcher):
         self.runs = 0
         self.ended_runs = 0
         self.printed_runs = 0  # the number of ended runs that was printed last
+        self.awaited_runs = 0  # the number of runs of another process that was printed last
         self.computed_rounds = 0.0
         self.rounds_by_folder: dict[Any, float] = {}
         self.printed_warnings: set[str] = set()
@@ -203,7 +207,7 @@ class SweepConsole(SweepWatcher):
         print(escape_controls(line), file=sys.stderr)
 
     def show_if_verbose(self, line: str) -> None:
-        self.console.print(line)
+        self.console.print_line(line)
 
     def on_sweep_start(self, runs: int, rounds: int) -> None:
         self.runs = runs
@@ -212,18 +216,19 @@ class SweepConsole(SweepWatcher):
             self.task: Any = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
 
     def on_wait(self, runs: int) -> None:
-        line = f"{runs} runs are being computed by another process; waiting for them"
+        line = f"{runs} {'run is' if runs == 1 else 'runs are'} being computed by another process; waiting"
         if self.live:
             self.progress.update(self.task, description=line)
-        else:
-            self.console.print(line)
+        elif runs != self.awaited_runs:  # called every second
+            self.console.print_line(line)
+        self.awaited_runs = runs
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
         with self.lock:
             new_warnings = [warning for warning in data.warnings if warning not in self.printed_warnings]
             self.printed_warnings |= set(new_warnings)
         for warning in new_warnings:
-            self.show_if_verbose(escape(warning))
+            self.show_if_verbose(warning)
 
     def on_evaluation(self, job: Job, row: dict[str, float]) -> None:
         with self.lock:
@@ -247,4 +252,4 @@ class SweepConsole(SweepWatcher):
                 self.progress.update(self.task, description=line)
             elif self.ended_runs == self.runs or self.ended_runs >= self.printed_runs + self.runs / _PROGRESS_LINES:
                 self.printed_runs = self.ended_runs
-                self.console.print(line)
+                self.console.print_line(line)

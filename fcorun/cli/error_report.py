@@ -10,7 +10,7 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error as one line; return the exit code. With debug=true in ``arguments``, print its traceback too."""
     from fcorun.configuration.compose import describe_hydra_error, is_user_error
 
-    debug = "debug=true" in arguments or "debug=True" in arguments
+    debug = any(text.lower() == "debug=true" for text in arguments)
     if debug:
         import traceback
 

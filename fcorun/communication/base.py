@@ -398,9 +398,11 @@ class Channel(PluginBase, ABC):
 
     Attributes:
         source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
+        uses_key: False if neither ``send`` nor ``receive`` uses its key, so that messages do not depend on the seed.
     """
 
     source: ClassVar[str]
+    uses_key: ClassVar[bool] = True
 
     def resolve_auto(self, traits: Traits) -> Self:
         """Return a copy with values for the fields that are "auto", given the traits of the algorithm."""
@@ -479,6 +481,7 @@ class Identity(Channel):
     """A channel that delivers messages unchanged."""
 
     source = "textbook"
+    uses_key = False
 
     def check_downlink(self, plugins, names, settings):
         return  # the base class refuses; an unchanged message breaks nothing

@@ -21,6 +21,7 @@ class HalfPrecision(Compressor):
     format: Literal["float16", "bfloat16"]
 
     source = "textbook"
+    uses_key = False
 
     def compress(self, vector, key):
         limits = jnp.finfo(self.format)

@@ -12,6 +12,7 @@ class ScaledSign(Compressor):
     """A channel that sends the sign of each number, one bit, and the mean of their absolute values."""
 
     source = "the scaled sign of @karimireddy2019"
+    uses_key = False
 
     def compress(self, vector, key):
         return jnp.abs(vector).mean() * jnp.where(vector >= 0, 1, -1).astype(vector.dtype)

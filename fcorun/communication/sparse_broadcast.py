@@ -22,6 +22,7 @@ class SparseBroadcast(Channel):
     """
 
     source = "textbook"
+    uses_key = False
 
     def check(self, plugins, names, settings):
         raise UserError(f"uplink={names['uplink']} sends broadcasts: give it as downlink, and choose another uplink")

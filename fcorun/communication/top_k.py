@@ -12,6 +12,7 @@ class TopK(Sparsifier):
     """A channel that sends the numbers of largest absolute value, each with its index in 32 bits."""
 
     source = "top-k of @stich2018"
+    uses_key = False
 
     def compress(self, vector, key):
         bits = jnp.uint64 if vector.dtype == jnp.float64 else jnp.uint32

@@ -1,4 +1,4 @@
-"""The tree topology: clients, edges and the cloud."""
+"""The tree topology: clients, edges and the root."""
 
 import csv
 import hashlib
@@ -22,23 +22,23 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class Tree(Topology):
-    """A topology whose clients communicate with an edge, and whose edges communicate with the server, the cloud.
+    """A topology whose clients communicate with an edge, and whose edges communicate with the server, the root.
 
-    In a round, each edge with clients in the cohort starts from the cloud's state and makes ``rounds`` rounds with
-    these clients, with minibatches of their own. Then the cloud takes the mean over the edges. Clients and edges have
+    In a round, each edge with clients in the cohort starts from the root's state and makes ``rounds`` rounds with
+    these clients, with minibatches of their own. Then the root takes the mean over the edges. Clients and edges have
     the weights of F.
 
     The uplink and the downlink are between an edge and its clients: an edge remembers what its clients know of its
-    broadcasts. Messages between edges and the cloud are sent as they are, unless ``compress_edges`` is set.
+    broadcasts. Messages between edges and the root are sent as they are, unless ``compress_edges`` is set.
 
     Attributes:
         edges: the number of edges. None means as many as ``map`` names, or without a map about the square root of the
             number of clients.
-        rounds: the rounds of an edge with its clients in each round of the cloud.
+        rounds: the rounds of an edge with its clients in each round of the root.
         map: the edge of each client, counted from 0, or a CSV file with the columns client and edge, which hold their
             names. None divides the clients in their order into parts of equal size, up to one.
-        compress_edges: whether what edges send to the cloud passes the uplink, too. An edge then sends the difference
-            of its state to the state that it received from the cloud, by a memory of its own.
+        compress_edges: whether what edges send to the root passes the uplink, too. An edge then sends the difference
+            of its state to the state that it received from the root, by a memory of its own.
     """
 
     source = "with FedAvg, HierFAVG of @liu2020"

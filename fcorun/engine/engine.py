@@ -1,4 +1,4 @@
-"""The engine: compiles programs, and alternates rounds and evaluations of a batch of runs; and estimates of runs."""
+"""The engine: compiles programs, and alternates rounds and evaluations of a batch of runs."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, PyTree, tree_bytes
-from fcorun.communication.base import Channel, Identity, MessageBytes
+from fcorun.communication.base import Channel, MessageBytes
 from fcorun.engine.clients import Devices
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.round import Traffic
@@ -21,7 +21,7 @@ from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.errors import UserError
 
-# Of a run before it runs: bytes of memory (estimates), bytes sent (exact), and whether it depends on the seed.
+# What is known of a run before it runs: bytes of memory (estimates), bytes sent (exact), dependence on the seed.
 
 
 def _state(federation: Federation, point: Numbers) -> Any:
@@ -133,8 +133,8 @@ def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:
     return int(size)
 
 
-def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
-    """Return the traffic of a run with this seed."""
+def build_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
+    """Return the exact counter of the bytes and the times of a run with this seed."""
     has_uneven_rounds = type(federation.algorithm).round_bytes is not Algorithm.round_bytes
     return Traffic(
         topology=federation.topology,
@@ -170,7 +170,7 @@ def program_key(federation: Federation) -> str:
 
 
 def depends_on_seed(federation: Federation) -> bool:
-    """Return whether a run depends on its seed: by cohorts, minibatches, random links, start or times, uniforms, noise.
+    """Return whether a run depends on its seed: by cohorts, minibatches, links, start, times, channels or noise.
 
     Shared uniforms and noise count as soon as clients access them, whatever the probabilities.
     """
@@ -184,8 +184,7 @@ def depends_on_seed(federation: Federation) -> bool:
         return True
     if schedule.times is not None and schedule.times.speeds.variation > 0:
         return True
-    has_channel = federation.channels.has_downlink or not isinstance(federation.uplink, Identity)
-    return has_channel or not federation.shapes.accessed <= {"whole"}
+    return any(channel.uses_key for channel in federation.channels) or not federation.shapes.accessed <= {"whole"}
 
 
 # The engine: compiles programs, and alternates rounds and evaluations of a batch of runs.

@@ -410,7 +410,7 @@ class PreparedExperiment:
 
     @property
     def needs_curvature_bounds(self) -> bool:
-        """Whether the algorithm uses bounds on the curvature of all clients' losses."""
+        """Return whether the algorithm uses bounds on the curvature of all clients' losses."""
         if not isinstance(self.algo, Algorithm):
             return False
         checks_strong_convexity = self.algo.traits.needs_strong_convexity and self.objective.has_curvature_bound

@@ -44,8 +44,8 @@ class OptimalityGap:
             decrease was possible.
         sure: whether the best known objective is the optimum's, up to a small share of the gap.
         near: whether the final objective is at most 1 % above the optimum, relative to the optimum's objective (or to
-            the decrease since the start if that is about 0). None: the optimum has no lower bound, and the solver
-            found no much lower objective.
+            the decrease since the start if that is about 0). None: undecided, for the lower bound is missing or
+            too low, and the solver found no objective that is more than 1 % lower.
         certified: whether the solver converged.
     """
 

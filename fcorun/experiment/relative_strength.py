@@ -58,7 +58,7 @@ def _strength_max_of_sites(problem: Problem, rows: SiteRows) -> float:
 
 
 def compute_client_strength_max(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
-    """Compute the smallest strength at which 0 is optimal for each client on its own rows, or read it from the cache.
+    """Compute the smallest strength at which 0 is optimal for every client on its own rows, or read it from the cache.
 
     Raises UserError as ``compute_strength_max``.
     """

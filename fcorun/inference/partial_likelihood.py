@@ -14,7 +14,7 @@ import numpy as np
 
 from fcorun.inference.model_rows import DerivativeSums, ModelRows
 
-_MAX_RANGE = 600.0  # of the predictions of a client, whose exp is a double
+_MAX_RANGE = 600.0  # of the predictions of a client, so that exp of a difference neither overflows nor underflows
 
 
 class RiskSets(NamedTuple):
@@ -27,7 +27,7 @@ class RiskSets(NamedTuple):
         risk: omega exp(p), divided by its largest exp(p), (m,).
         total: the sum of ``risk`` over the risk set of each row (m,).
         mean: the mean of x over the risk set of each row (m, p).
-        first: the position of the first row with the time of each row (m,).
+        first: the position of the first row that has the same time as each row (m,).
         log_ratio: log S - p of each row, for weights divided by their mean over the client (m,).
     """
 
@@ -57,15 +57,15 @@ def sum_partial_likelihood(theta: np.ndarray, rows: ModelRows) -> DerivativeSums
         if not np.ptp(prediction[numbers]) <= _MAX_RANGE:
             return DerivativeSums(np.inf, np.full_like(gradient, np.nan), np.full_like(hessian, np.nan))
         sets = _find_risk_sets(rows, prediction, numbers)
-        hazard = sets.risk * sets.accumulate(sets.event_weight / sets.total)
+        expected = sets.risk * sets.accumulate(sets.event_weight / sets.total)
         loss += float(sets.event_weight @ sets.log_ratio)
-        gradient += (hazard - sets.event_weight) @ sets.x
-        hessian += (sets.x.T * hazard) @ sets.x - (sets.mean.T * sets.event_weight) @ sets.mean
+        gradient += (expected - sets.event_weight) @ sets.x
+        hessian += (sets.x.T * expected) @ sets.x - (sets.mean.T * sets.event_weight) @ sets.mean
     return DerivativeSums(loss, gradient, hessian)
 
 
 def score_rows(theta: np.ndarray, rows: ModelRows) -> np.ndarray:
-    """Return the part of each row in the gradient, (n, p): 0 for rows without a weight.
+    """Return the part of each row in the gradient, (n, p): 0 without a weight, and at clients without an event.
 
     The part of a row is omega times the derivative of the gradient in omega: for an event omega (xbar - x), and for
     each event that the row is at risk of, its share of the risk set times omega_i (x - xbar_i). Parts of different rows
@@ -75,9 +75,9 @@ def score_rows(theta: np.ndarray, rows: ModelRows) -> np.ndarray:
     prediction = rows.x @ theta + rows.offset
     for numbers in _iterate_clients(rows):
         sets = _find_risk_sets(rows, prediction, numbers)
-        hazard = sets.accumulate(sets.event_weight / sets.total)
-        mean_hazard = sets.accumulate((sets.event_weight / sets.total)[:, None] * sets.mean)
-        at_risk = sets.risk[:, None] * (hazard[:, None] * sets.x - mean_hazard)
+        cumulative_hazard = sets.accumulate(sets.event_weight / sets.total)
+        cumulative_hazard_times_mean = sets.accumulate((sets.event_weight / sets.total)[:, None] * sets.mean)
+        at_risk = sets.risk[:, None] * (cumulative_hazard[:, None] * sets.x - cumulative_hazard_times_mean)
         scores[sets.rows] = at_risk - sets.event_weight[:, None] * (sets.x - sets.mean)
     return scores
 

@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.config import build_plugin, locate
 from fcorun.errors import UserError, find_spelling
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.models.coefficients import personal_only
 from fcorun.models.score_functions import expected_targets
 from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.cox import Cox
@@ -165,6 +166,8 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
             raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
         objective = build_plugin("objective", config["objective"])
         clients = clients_with_personal_models(record)
+        if client not in clients and personal_only(record.rows):
+            raise UserError(f"{folder} has personal models and no shared one: give client=NAME, one of its clients")
         if client in clients:
             m = clients.index(client)
             params = {name: values[m] for name, values in record.personal.items() if name != "client"}

@@ -20,27 +20,30 @@ class IndicatorCounts:
     Attributes:
         is_indicator: whether a feature has two values (d,).
         counts: the counts at the lower value, without the level, and at the higher one, with the level.
-        counts_events: whether the target is events: of two classes, numbers of events, or times to events.
+        has_events: whether the target is events: of two classes, numbers of events, or times to events.
         has_two_classes: whether a target of two classes needs rows without an event, too.
-        hides_few: whether a site with fewer rows than its policy's min_cell counts as none.
+        hides_few: whether each site's count below its min_cell, of rows with or without an event, is 0 in these sums.
     """
 
     is_indicator: np.ndarray
     counts: ValueCounts
-    counts_events: bool
+    has_events: bool
     has_two_classes: bool
     hides_few: bool = False
 
     @property
     def rows(self) -> np.ndarray:
-        """The number of rows at the higher value, (d,); NaN of other features, and where few may be hidden."""
+        """The number of rows at the higher value, (d,), a lower bound where small counts are hidden.
+
+        NaN of other features, and where a hidden sum is 0.
+        """
         return np.where(self.is_indicator & self._is_known(self.counts.at_high), self.counts.at_high, np.nan)
 
     @property
     def events(self) -> np.ndarray:
         """The number of events of these rows, (d,); NaN like ``rows``, and for a target without events."""
         is_known = self._is_known(self.counts.target_at_high)
-        return np.where(self.is_indicator & self.counts_events & is_known, self.counts.target_at_high, np.nan)
+        return np.where(self.is_indicator & self.has_events & is_known, self.counts.target_at_high, np.nan)
 
     def _is_known(self, counts: np.ndarray) -> np.ndarray:
         """Return whether counts are numbers of rows, and not 0 in place of a few at each site."""
@@ -55,9 +58,9 @@ class IndicatorCounts:
         if not self.is_indicator[feature]:
             return ""
         counts = self.counts
-        own = self._describe_few(counts.at_high[feature], counts.target_at_high[feature])
-        if own:
-            return own
+        few_at_high = self._describe_few(counts.at_high[feature], counts.target_at_high[feature])
+        if few_at_high:
+            return few_at_high
         if reference is not None:
             few = self._describe_few(counts.at_high[reference], counts.target_at_high[reference])
             return few and f"{few} of {names[reference]}"
@@ -66,19 +69,19 @@ class IndicatorCounts:
 
     def _describe_few(self, n_rows: int, events: float) -> str:
         """Return the rows, or the events or the rows without one, if these are too few, else ""."""
-        few = describe_few(n_rows, int(events) if self.counts_events else None, self.has_two_classes)
-        return f"{few}, where a site with fewer than min_cell counts as none" if few and self.hides_few else few
+        few = describe_few(n_rows, int(events) if self.has_events else None, self.has_two_classes)
+        return f"{few}, where sites report counts below min_cell as 0" if few and self.hides_few else few
 
 
 def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:
     """Return the counts of the features with two values. Takes two passes over rows."""
     is_indicator, counts = sums.two_values()
     has_two_classes = isinstance(objective, Logistic)
-    counts_events = has_two_classes or isinstance(objective, (Poisson, Cox))
+    has_events = has_two_classes or isinstance(objective, (Poisson, Cox))
     return IndicatorCounts(
         is_indicator[:n_features],
-        _of_features(counts, n_features),
-        counts_events,
+        _drop_intercept(counts, n_features),
+        has_events,
         has_two_classes,
         hides_few=sums.hides_few,
     )
@@ -100,7 +103,7 @@ def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> st
     return ""
 
 
-def _of_features(counts: ValueCounts, n_features: int) -> ValueCounts:
+def _drop_intercept(counts: ValueCounts, n_features: int) -> ValueCounts:
     """Return the counts without those of an intercept."""
     return ValueCounts(*counts[:2], *(values[:n_features] for values in counts[2:]))
 

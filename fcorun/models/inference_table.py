@@ -38,7 +38,7 @@ class InferenceTable:
         estimate_standardized, low_standardized, high_standardized: per standard deviation of a feature.
         penalized: the coefficients of the certified solution with its penalty, in the features' units.
         missing_information: the fraction of missing information, of estimates from several imputations.
-        n, events: the rows of an indicator, and their events.
+        n, events: the rows of an indicator, and their events; lower bounds where sites hide small counts.
         method: the method of each row, or why there is no interval.
         ratio_name: the name of exp(coefficient), or "" where it has none.
         outcome: the class whose odds a logistic model is for, else "".

@@ -11,6 +11,7 @@ from fcorun.inference.methods import AFTER_SELECTION, WITH_ADAPTIVE_WEIGHTS
 from fcorun.inference.rubin import PooledEstimates
 from fcorun.models.inference import Inference
 from fcorun.models.inference_counts import MIN_COUNT
+from fcorun.models.multiple_imputation import explain_no_imputation
 from fcorun.objectives.cox import Cox
 from fcorun.objectives.log_link import LogLink
 from fcorun.objectives.logistic import Logistic
@@ -49,7 +50,7 @@ def _warn_of_clusters(inference: Inference) -> str:
         return (f"{count} clusters are few: standard errors by cluster tend to be too small below {FEW_CLUSTERS}, in "
                 f"spite of Student's t with {count - 1} degrees of freedom")  # fmt: skip
     if inference.options.cluster == "none" and inference.problem.data.train.group is not None:
-        return "rows of a group are taken as independent: cluster=group does not assume that"
+        return "rows of a group are taken as independent: errors=robust cluster=group does not assume that"
     return ""
 
 
@@ -79,7 +80,7 @@ def _warn_of_events(inference: Inference) -> str:
         return ""
     if events >= needed * n_parameters:
         return ""
-    return (f"{events} {name} are few for {n_parameters} coefficients: below {needed} for each, simulated "
+    return (f"{events} {name} are few for {n_parameters} parameters: below {needed} for each, simulated "
             f"intervals of a level of 95 % covered {covered} of the coefficients that are not 0")  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
         return ""
     if inference.indicators.has_two_classes:
         counted = "rows, events or rows without an event"
-    elif inference.indicators.counts_events:
+    elif inference.indicators.has_events:
         counted = "rows or events"
     else:
         counted = "rows"
@@ -105,7 +106,7 @@ def _warn_of_many_features(inference: Inference) -> str:
     n_rows, n_parameters = inference.n_rows, len(inference.estimates.theta)
     if inference.options.method != "debiased" or 2 * n_parameters <= n_rows:
         return ""
-    return (f"{n_parameters} coefficients are many for {n_rows} rows: simulated intervals of a level of 95 % covered "
+    return (f"{n_parameters} parameters are many for {n_rows} rows: simulated intervals of a level of 95 % covered "
             "75 to 93 % of the coefficients that are not 0")  # fmt: skip
 
 
@@ -125,6 +126,9 @@ def _warn_of_curvature(inference: Inference) -> str:
     n_features = inference.problem.n_features
     has_interval = [k < n_features and not inference.explain_withheld(k) for k in parameters.kept]
     errors = np.where(has_interval, errors, 0.0)
+    if np.isnan(errors).any():
+        return ("how far the penalty shrinks coefficients could not be checked, since sums at the estimates are "
+                "withheld or not finite: the intervals may cover less than their level")  # fmt: skip
     worst = int(errors.argmax())
     if errors[worst] <= LARGE_LINEARIZATION_ERROR:
         return ""
@@ -145,7 +149,7 @@ def _warn_of_few_imputations(inference: Inference) -> str:
     if given >= advised:
         return ""
     return (f"{given} imputations are few for a fraction of missing information of {share:.2f}: another seed gives "
-            f"noticeably other intervals; imputations={advised} or more do not")  # fmt: skip
+            f"noticeably other intervals; give imputations={advised} or more")  # fmt: skip
 
 
 def _warn_of_filled_gaps(inference: Inference) -> str:
@@ -155,7 +159,11 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
     if not described:
         return ""
     of_record = " of a record with reg=none" if inference.problem.has_penalty else ""
-    advice = "sites do not impute them" if inference.rows is None else f"imputations=30{of_record} imputes them"
+    advice = f"imputations=30{of_record} imputes them"
+    if inference.rows is None:
+        advice = "sites do not impute them"
+    elif reason := explain_no_imputation(inference.problem):
+        advice = f"imputations=30 does not apply: {reason}"
     return (f"gaps in {abbreviate(described)} have one value, as if it had been recorded: where gaps depended on the "
             "outcome, simulated intervals of a level of 95 % covered 58 to 79 % of the coefficients that are not 0; "
             f"{advice}")  # fmt: skip

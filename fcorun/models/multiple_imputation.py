@@ -96,27 +96,33 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     return GapModel(problem, tuple(columns), x, mean=mean, deviation=deviation, others=others)
 
 
-def _check(problem: InferenceProblem, option: str) -> None:
-    """Raise UserError for a record whose estimates, or whose gaps, do not fit multiple imputation."""
+def explain_no_imputation(problem: InferenceProblem) -> str:
+    """Return why the gaps of a record, or its rows, do not fit multiple imputation, with the fix; "" if they do."""
     data = problem.experiment.data
     standardized = problem.data.features.standardized or {}
-    refusals = {
-        "gaps are not imputed for times to events: leave it out, or out of the record the columns with gaps "
-        "(data.ignore)": problem.has_baseline_hazards,
-        "coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that are normal around "
-        "the truth: give a record with reg=none": problem.has_penalty,
-        "data.missing=indicator makes a feature of each gap, which an imputed value has none of: give a record with "
-        "data.missing=mean or median": getattr(data, "missing", "") == "indicator",
-        "data.standardize=per_client makes the scale depend on imputed values: give a record with pooled or none": (
-            standardized.get("by") == "per_client"
-        ),
-        "the gaps of the record were filled by the encoding of another one (data.encoding): give a record without it": (
-            getattr(data, "encoding", None) is not None
-        ),
-    }
-    for reason, applies in refusals.items():
-        if applies:
-            raise UserError(f"{option}: {reason}")
+    if problem.has_baseline_hazards:
+        return ("gaps are not imputed for times to events: leave it out, or out of the record the columns with gaps "
+                "(data.ignore)")  # fmt: skip
+    if getattr(data, "missing", "") == "indicator":
+        return ("data.missing=indicator makes a feature of each gap, which an imputed value has none of: give a record "
+                "with data.missing=mean or median")  # fmt: skip
+    if standardized.get("by") == "per_client":
+        return ("data.standardize=per_client makes the scale depend on imputed values: give a record with pooled or "
+                "none")  # fmt: skip
+    if getattr(data, "encoding", None) is not None:
+        return ("the gaps of the record were filled by the encoding of another one (data.encoding): give a record "
+                "without it")  # fmt: skip
+    return ""
+
+
+def _check(problem: InferenceProblem, option: str) -> None:
+    """Raise UserError for a record whose estimates, or whose gaps, do not fit multiple imputation."""
+    reason = explain_no_imputation(problem)
+    if not reason and problem.has_penalty:
+        reason = ("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that are "
+                  "normal around the truth: give a record with reg=none")  # fmt: skip
+    if reason:
+        raise UserError(f"{option}: {reason}")
 
 
 def _scale_features(problem: InferenceProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

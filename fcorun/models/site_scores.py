@@ -15,7 +15,7 @@ from fcorun.models.binned_threshold import choose_edge, probability_at
 from fcorun.models.chosen_thresholds import ChosenThresholds, fixed_thresholds
 from fcorun.models.score_functions import Arrays, safe_divide
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
-from fcorun.models.site_sums import BINS, ScoredSet, ask_for_calibration, collect_counts, collect_sums
+from fcorun.models.site_sums import BINS, ScoredSet, collect_counts, collect_sums, request_calibration_sums
 from fcorun.objectives.base import Objective
 from fcorun.records.record import PERSONAL, SHARED
 from fcorun.rows.away_sites import AnswersMissing
@@ -107,7 +107,7 @@ def _score_regression(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
         points.append(np.array([_root_mean_squared_error(scored) or 1.0, target, target - error]))
     all_scores = []
     try:
-        calibrations = ask_for_calibration(rows, sets, points, (3,))
+        calibrations = request_calibration_sums(rows, sets, points, (3,))
     except AnswersMissing:
         calibrations = [np.full(3, math.nan) for _ in sets]
     for scored, point, sums in zip(sets, points, calibrations, strict=True):
@@ -175,7 +175,7 @@ def _fit_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
             break
         points = [searches[k].point for k in left]
         try:
-            answers = ask_for_calibration(rows, [sets[k] for k in left], points, (2, N_SUMS))
+            answers = request_calibration_sums(rows, [sets[k] for k in left], points, (2, N_SUMS))
         except AnswersMissing:
             break
         for k, sums in zip(left, answers, strict=True):

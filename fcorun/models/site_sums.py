@@ -104,7 +104,7 @@ def collect_sums(
     """Return the sums of each split at the last models, SHARED, PERSONAL or both.
 
     Personal models have sums of the rows of clients with training rows. Rows are flagged from the score ``edge`` on, or
-    by the number of the plan where ``edge`` is None.
+    from the plan's fixed threshold on where ``edge`` is None.
     Raises UserError, which names the site, for sums that the rows which the site has described cannot have.
     """
     about = {} if edge is None else {"about": {"edge": edge}}
@@ -125,7 +125,7 @@ def collect_sums(
             continue
         if data.task == "binary":
             for site, sums in parts.items():
-                _place_cells(site, sums)
+                _spread_merged_bins(site, sums)
         total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in expected}
         sets.append(ScoredSet(split, model, "", tuple(parts), total))
         if rows.by_site:
@@ -158,7 +158,7 @@ def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) 
     return sums
 
 
-def _place_cells(site: str, sums: Sums) -> None:
+def _spread_merged_bins(site: str, sums: Sums) -> None:
     """Replace counts of scores in bins by those in the lowest, and in the highest, bin of each score, (2, bins).
 
     Raises UserError, which names the site, for counts that are not those of the classes.
@@ -173,10 +173,13 @@ def _place_cells(site: str, sums: Sums) -> None:
                                 "log of that site")  # fmt: skip
 
 
-def ask_for_calibration(
+def request_calibration_sums(
     rows: SiteRows, sets: Sequence[ScoredSet], points: Sequence[np.ndarray], shape: tuple[int, ...]
 ) -> list[np.ndarray]:
-    """Return the sums of a calibration of each set at its point, of this shape.
+    """Return the sums of a calibration of each set, of this ``shape``.
+
+    ``points`` are the numbers that a request sends for each set: ``CalibrationSearch.point`` of two classes, or the
+    unit and the means of a regression.
 
     A site is asked at the points of all sites' rows and, where results by site are asked for, of its own. Raises
     UserError, which names the site, for answers of other names or shapes, and AnswersMissing if a site is away.

@@ -48,4 +48,4 @@ class Huber(LinearModel):
         return prediction
 
     def conjugate(self, u, y):
-        return u * y + u**2 / 2
+        return u * y + u**2 / 2  # for |u| <= delta, which derivatives of the loss satisfy

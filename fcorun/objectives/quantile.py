@@ -22,7 +22,8 @@ class Quantile(LinearModel):
     the envelope is linear, h level^2 / 2 or h (1 - level)^2 / 2 below the pinball loss. For level 1/2 it is Huber's
     function.
 
-    At the optimum the mean pinball loss is at most h max(level, 1 - level)^2 / 2 above the minimum. With an intercept,
+    At the optimum, the objective with the pinball loss itself is at most h max(level, 1 - level)^2 / 2 above its own
+    minimum. With an intercept,
     which is not regularised, the share of targets up to p + h level, the upper end of the band, is at least ``level``,
     and the share of targets below the lower end is at most ``level``.
 
@@ -91,4 +92,4 @@ class Quantile(LinearModel):
         if share <= 0.1:
             return ""
         return (f"{share:.0%} of the residuals are within objective.smoothing={self.smoothing:g}, and the share of "
-                "targets at most p may be off its level by as much: lower it")  # fmt: skip
+                "targets at most p may be off its level by as much: lower objective.smoothing")  # fmt: skip

@@ -5,6 +5,8 @@ optimum from below, if the sum of omega_i u_i is 0 where the model has an interc
 
     min over w of F(w) + psi(w)  >=  - sum omega_i (l*(u_i) - u_i o_i)  -  psi*(- sum omega_i u_i x_i)
 
+With a ridge, psi here is psi plus the ridge, and F is without it.
+
 The derivatives of the losses at the model are such u_i, scaled by a factor s that makes psi* finite. Who holds some
 of the rows computes ``residual_sums`` and ``conjugate_sum`` of these rows; sums over all rows are sums of such sums:
 

@@ -86,7 +86,7 @@ class Regularizer(PluginBase, ABC):
 
     @property
     def depends_on_data(self) -> bool:
-        """Whether psi is complete only with the data: numbers of clients, factors, groups or the order of features."""
+        """Return whether psi is complete only with the data: clients' numbers, factors, groups or order of features."""
         has_factors = is_array(self.factors) or bool(self.factors)
         has_groups = hasattr(self, "on_groups") or hasattr(self, "on_graph")
         return bool(self.per_client) or has_factors or has_groups or self.ordered

@@ -61,7 +61,7 @@ ALL_DEVICES = "all"
 _BYTES_WORTH_A_CORE = 2**22
 _POINTS_WORTH_A_BATCH = 4  # with at least as many points for each seed, each seed has batches of its own
 _RUNS_WORTH_A_THREAD = 4  # the fewest runs for each further thread
-_LARGE_RUNS_WORTH_A_THREAD = 2  # and so few, if the minibatches of all seeds have at least the bytes of a large round
+_LARGE_RUNS_WORTH_A_THREAD = 2  # the same, if a round of the minibatches of all seeds has at least _LARGE_ROUND_BYTES
 _LARGE_ROUND_BYTES = 2**24
 
 
@@ -437,7 +437,10 @@ def _save_checkpoints(
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[PyTree, int, float, np.ndarray | None]:
-    """Return the state, round, seconds and work of the jobs' checkpoints; (None, 0, 0.0, None) for a new start."""
+    """Return the state, round, seconds and work of the jobs' checkpoints; (None, 0, 0.0, None) for a new start.
+
+    All jobs of a batch have checkpoints of one round: ``run_jobs`` groups them so.
+    """
     checkpoints = []
     for job in jobs:
         checkpoint = job.run_folder.load_checkpoint()

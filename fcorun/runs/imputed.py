@@ -14,7 +14,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.engine import CompiledPrograms, counted_broadcast_bytes, estimate_traffic, message_bytes
+from fcorun.engine.engine import CompiledPrograms, build_traffic, counted_broadcast_bytes, message_bytes
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.relative_strength import resolve_strength
@@ -97,7 +97,7 @@ class TableFitter:
         history = RunHistory(experiment)
         with use_precision(engine.federation.precision):
             sent = message_bytes(engine.federation, algo, experiment.uplink, experiment.downlink)
-            traffic = estimate_traffic(engine.federation, engine.rounds, experiment.settings.seed)
+            traffic = build_traffic(engine.federation, engine.rounds, experiment.settings.seed)
             for snapshot in engine.run([point]):
                 check_interrupted()
                 history.divergence_round = int(snapshot.diverged[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import numeric_fields
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.engine import Engine, depends_on_seed, estimate_traffic, message_bytes
+from fcorun.engine.engine import Engine, build_traffic, depends_on_seed, message_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build
 from fcorun.experiment.build import check_metric_measured, load_data
@@ -207,7 +207,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         batches = [[job] for job in jobs] if is_serial else split_jobs(engine, jobs, n_threads)
         seeds = {job.experiment.settings.seed for job in jobs}
         _annotate(engine, jobs, several_seeds=len(seeds) > 1)
-        traffic = {seed: estimate_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
+        traffic = {seed: build_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
         context = BatchContext(engine, traffic, watch, earlier_compile_seconds)
     if len(batches) > 1:
         _run_in_threads(context, batches, n_threads)

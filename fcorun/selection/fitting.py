@@ -26,8 +26,8 @@ from fcorun.engine.engine import (
     CompiledPrograms,
     Engine,
     Snapshot,
+    build_traffic,
     counted_broadcast_bytes,
-    estimate_traffic,
     message_bytes,
     program_key,
     subset_bytes,
@@ -339,7 +339,7 @@ class _BatchHistory:
         self.federation = engine.federation
         self.message_bytes = message_bytes(self.federation, experiment.algo, experiment.uplink, experiment.downlink)
         self.runs = [RunHistory(experiment) for _ in range(n_runs)]
-        self.traffic = estimate_traffic(engine.federation, engine.rounds, experiment.settings.seed)
+        self.traffic = build_traffic(engine.federation, engine.rounds, experiment.settings.seed)
         self.predict = predict
         self.ends_at_target: dict[int, tuple[dict, dict]] = {}  # solution and predictions by the run's position
         self.last: Snapshot | None = None

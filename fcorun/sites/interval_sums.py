@@ -2,8 +2,8 @@
 
 A server that cheats can ask at a model where one row outweighs all others, so that a sum over the rows is that row.
 Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and names no count below
-``min_cell``. Such a count is no secret: all rows less those where a column is 0 are those where it is 1, as the sum of
-the column says, and the gradient at 0 tells their events.
+``min_cell``, unless sums are masked. This hides little: all rows less those where a column is 0 are those where it is
+1, as the sum of the column says, and the gradient at 0 tells their events.
 """
 
 from collections.abc import Mapping
@@ -62,9 +62,9 @@ class IntervalSums:
         zero, one: the values of each feature (d,) that stand for 0 and 1 in the table; NaN: there are none.
         gaps: the number of training rows with a gap in each column.
         min_cell: the least count, and the least number of rows that make up a sum.
-        least_clusters: the least number of clusters.
-        masked: whether the sums are masked. Then no count is sent as 0, and sums that are not finite become random
-            numbers (``masking``).
+        least_clusters: the least number of clusters in a sum of squared scores.
+        masked: whether the sums are masked. Then counts below min_cell are sent as they are, and sums that are not
+            finite become random numbers (``masking``).
     """
 
     objective: LinearModel
@@ -87,7 +87,7 @@ class IntervalSums:
         data: FederatedData,
         gaps: np.ndarray,
     ) -> "IntervalSums":
-        """Return the sums over a site's rows among the clients of all sites. ``gaps`` are those of each column."""
+        """Return the sums over a site's rows, with their weights in F. ``gaps`` are those of each column."""
         assert plan.infer is not None
         by_group = plan.infer.cluster == "group"
         batch = gather_site_rows(data, experiment.settings.client_weighting)
@@ -113,7 +113,7 @@ class IntervalSums:
         )
 
     def answer(self, name: str, received: Mapping[str, np.ndarray]) -> Arrays:
-        """Return the sums of a request. Raises ValueError for arrays that it does not have."""
+        """Return the sums of a request. Raises ValueError for arrays that do not belong to it."""
         if name == "value_counts":
             if received:
                 raise ValueError("arrays of another request")

@@ -37,8 +37,8 @@ class SiteSums:
         rows: the description of the sites' training rows.
         n_features: the number of features, d.
         n_parameters: the number of parameters, p.
-        n_columns: the number of columns of the table.
-        is_withheld: whether a site has withheld derivatives at a model.
+        n_columns: the number of columns that features come from, whose gaps are counted; 0 without an encoding.
+        is_withheld: whether a site has sent no finite derivatives at a model, or has withheld them.
     """
 
     rows: SiteRows
@@ -93,13 +93,15 @@ class SiteSums:
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
         """Return whether each feature is 0 or 1 in the table (p,), and the counts of its rows at 0 and at 1.
 
-        A count of 0 may stand for a few rows of each site.
+        A count of 0 may stand for a few rows of each site, so that a column of ones cannot be told from an indicator. A
+        constant column that was standardized is at both values at once, and is none.
         """
         total = self._count_values()
         columns = {"others": total["others"]} | {name: total[name] for name in ValueCounts._fields[2:]}
         others, *counts = (np.append(values, np.zeros(self.n_parameters - self.n_features, values.dtype))
                            for values in columns.values())  # fmt: skip
-        return others == 0, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
+        is_indicator = (others == 0) & (counts[0] + counts[1] <= int(total["rows"]))
+        return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
 
     def two_other_values(self) -> np.ndarray:
         """Return the numbers of the features that have two values at each site, which are not 0 and 1."""
@@ -162,7 +164,7 @@ class RestrictedSums:
     """The sums in some of the parameters, where all others are 0.
 
     Attributes:
-        sums: those in all parameters.
+        sums: the sums in all parameters.
         kept: the numbers of the parameters (q,).
     """
 
@@ -250,8 +252,8 @@ def _infer(
         except UserError as error:
             if not sums.is_withheld:
                 raise
-            raise UserError(f"{error}. On the way, a site withheld sums at a model where fewer rows than its "
-                            "policy.min_cell make them up") from error  # fmt: skip
+            raise UserError(f"{error}. On the way, the sums of a site at a model were not finite, or it withheld "
+                            "them, because fewer rows than its policy.min_cell make them up") from error  # fmt: skip
         inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
         warnings = find_warnings(inference)
         coded = [problem.feature_names[j] for j in sums.two_other_values()]

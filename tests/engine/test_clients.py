@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import not_none, ragged, small
 
-from fcorun.engine import schedule
+from fcorun.engine import device_rows
 from fcorun.engine.clients import chunk_width, chunked, split_by_size, vmapped
 from fcorun.engine.device_rows import SubsetView, to_device
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
@@ -102,7 +102,7 @@ def test_runs_do_not_depend_on_classes(overrides, is_subset, tmp_path, monkeypat
             view = SubsetView(x, y, every, every[:0], data.train.sizes + 1)
         for worth in (np.inf, 1e-9):
             new = replace(policy, min_padding_saved=worth)
-            monkeypatch.setattr(schedule, "compute_policy", lambda new=new: new)
+            monkeypatch.setattr(device_rows, "compute_policy", lambda new=new: new)
             engine = build_engine(resolve_auto(experiment, data)[0], data, view)
             assert len(engine.federation.layout.size_classes(2)) == (0 if worth > 1 else 4)
             *_, end = engine.run([experiment.numbers()] * 2)

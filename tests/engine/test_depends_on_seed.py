@@ -19,7 +19,7 @@ def test_who_tosses_coins(algo):
     """With all clients and whole data, those whose clients ask for chances are taken to depend on the seed (FedPD does
     if it skips); nobody else."""
     engine = engine_of(small_for(algo, *WHOLE))
-    assert depends_on_seed(engine.federation) == (algo in ("proxskip", "mixture", "fedpd", "diana", "ef21", "fedcef"))
+    assert depends_on_seed(engine.federation) == (algo in ("proxskip", "mixture", "fedpd", "diana"))
     if traits_of(algo).partial:
         assert depends_on_seed(engine_of(small_for(algo)).federation)
 
@@ -37,6 +37,8 @@ def test_who_tosses_coins(algo):
         (("algo=feddualavg", "batch_size=11"), True),
         (("algo=proxskip",), True),
         (("algo=mixture",), True),
+        (("algo=fedavg", "uplink=topk", "uplink.fraction=0.5"), False),
+        (("algo=fedavg", "uplink=randk", "uplink.fraction=0.5"), True),
         (("algo=fedavg", *CLASSES), False),
         (("algo=fedavg", *CLASSES, "objective=mlp", "objective.hidden=[3]"), True),
     ],

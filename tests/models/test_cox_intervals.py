@@ -122,7 +122,7 @@ def test_few_events_are_warned_of():
     frame = survivors()
     frame["dead"] *= np.arange(240) % 4 == 0
     sentences = find_warnings(infer(cox_record("reg=l1", "reg.strength=0.05", frame=frame), InferenceOptions()))
-    assert any(f"{frame['dead'].sum()} events are few for 5 coefficients" in line for line in sentences)
+    assert any(f"{frame['dead'].sum()} events are few for 5 parameters" in line for line in sentences)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_record_predicts_probabilities_of_survival(patients):
     with pytest.warns(fcorun.ExperimentWarning, match="no probability of survival for rows without a client: "):
         record.predict(patients.drop(columns="clinic"), at=0.5)
     assert "fcorun infer RECORD adds them" in record.report().read_text()
-    with pytest.warns(fcorun.ExperimentWarning, match="54 events are few for 3 coefficients"):
+    with pytest.warns(fcorun.ExperimentWarning, match="54 events are few for 3 parameters"):
         intervals = record.infer(data=data, errors="model").frame
     assert list(intervals["method"]) == ["debiased lasso, errors of the model"] * 3
     assert "hazard ratio" in record.report().read_text()

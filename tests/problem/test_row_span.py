@@ -10,7 +10,7 @@ import pytest
 from helpers import engine_of, not_none, ragged, snapshots
 
 from fcorun.datasets.base import Features, FederatedData
-from fcorun.engine import schedule
+from fcorun.engine import device_rows
 from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
@@ -32,7 +32,7 @@ def snapshots_with_and_without_bases(configs, monkeypatch):
     batches = not_none(engine.federation.arrays[0]).decomposed
     assert isinstance(batches, Batch)
     assert not_none(batches.basis).shape == (3, 9, 24)
-    monkeypatch.setattr(schedule, "restrict_to_row_span", lambda *_: None)
+    monkeypatch.setattr(device_rows, "restrict_to_row_span", lambda *_: None)
     other = engine_of(configs[0])
     without_bases = snapshots(*configs, engine=other)
     assert not_none(other.federation.arrays[0]).decomposed is None

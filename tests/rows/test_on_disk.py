@@ -17,7 +17,7 @@ from fcorun.rows import disk_matrix
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.rows import Rows
 from fcorun.system import files
-from fcorun.tables import array_files, readers
+from fcorun.tables import array_files, parquet_files
 from fcorun.tables.data_warnings import warn_identifiers
 from fcorun.tables.readers import read_dataframe
 from fcorun.tables.scaling import Scaling
@@ -26,7 +26,7 @@ from fcorun.tables.scaling import Scaling
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Read blocks of a few rows, so that a table has several."""
-    for module in (disk_matrix, array_files, readers):
+    for module in (disk_matrix, array_files, parquet_files):
         monkeypatch.setattr(module, "READ_BYTES", 200)
 
 
@@ -192,7 +192,7 @@ def test_blocks_are_of_a_few_rows(monkeypatch):
     def counted(key, shape, dtype, content):
         return cache_blocks([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in content))
 
-    for module in (array_files, readers):
+    for module in (array_files, parquet_files):
         monkeypatch.setattr(module, "cache_blocks", counted)
     tables: list[dict] = [write_parquet(frame()), {"path": write_hdf5(compression="gzip")}]
     for given in tables:

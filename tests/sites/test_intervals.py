@@ -285,7 +285,7 @@ def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
         counts = count_indicators(SiteSums(described, 2, 3, 0), Logistic(), 2)  # type: ignore[arg-type]
         assert counts.is_indicator.tolist() == [True, False]
         explained[masked] = counts.explain_few(0, None, ("rare", "age")), counts.rows[0]
-    assert explained[False][0] == "no rows, where a site with fewer than min_cell counts as none"
+    assert explained[False][0] == "no rows, where sites report counts below min_cell as 0"
     assert np.isnan(explained[False][1])
     assert explained[True] == ("3 events in 6 rows", 6)
 

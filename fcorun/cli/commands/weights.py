@@ -47,8 +47,8 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("weights", run.__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="one table of all records (.csv, .parquet)")
     parser.add_argument("--over", action="append", default=[], metavar="KEY",
-                        help="with --out, a key that numbers repetitions as seeds do, such as data.validation; may be "
-                        "given several times")  # fmt: skip
+                        help="with --out, a key whose values are repetitions, as seeds are, such as data.validation; "
+                        "may be given several times")  # fmt: skip
     parser.add_argument("--clients", action="store_true", help="the clients' personal models, a column each, instead")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     arguments = parser.parse_args(argv)
@@ -136,7 +136,7 @@ def _write_coefficients(record: Record, clients: bool) -> list[Path]:
 
 
 def _print_summary(frame: DataFrame, keys: list[str], out: Console) -> None:
-    """Print the coefficients that were chosen most often at each point, the largest first."""
+    """Print the coefficients that were chosen most often at each point, ties by the size of their median."""
     coefficients = frame[frame["parameter"] != "bias"]
     for values, point in coefficients.groupby(keys, sort=False, dropna=False):
         title = " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))

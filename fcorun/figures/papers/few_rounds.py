@@ -10,7 +10,7 @@ from fcorun.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import add_legend, choose_unit, make_figure
 from fcorun.reports.pictures.style import pt
 
-FLOOR = 1e-13  # smaller gaps are rounding errors
+FLOOR = 1e-13  # smaller gaps are rounding errors, drawn and reported as this one
 _GAPS = np.logspace(-1, -10, 91)  # for which the cheapest method is found
 _SHORT = 12  # a curve of no more evaluations has a mark at each
 
@@ -77,7 +77,7 @@ def find_costs(curve: dict[str, np.ndarray], axis: str, metric: str = "suboptima
 
 
 def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
-    """Report for each method the smallest gap, what it cost, and for which gaps no other method sends less."""
+    """Report for each method its last gap, what that cost, and for which gaps no other method sends less."""
     curves = {algo: median_curve(runs) for algo, runs in rows_by_algorithm(inputs).items()}
     rows = []
     for axis in ("bytes", "rounds"):

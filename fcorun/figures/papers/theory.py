@@ -173,8 +173,8 @@ def select_fastest_runs(
     """Return the record, rounds, gaps and bounds of the run with the fastest server_lr at each client_lr.
 
     The runs must differ in these two rates alone. The fastest run is the first to reach the target gap; of runs that
-    never do, or at the same time, the one with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its bound is
-    returned for the smallest client_lr alone.
+    never do, or at the same time, the one with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its
+    bound is returned for the smallest client_lr alone.
     """
     runs: dict[float, list] = {}
     for record in records:

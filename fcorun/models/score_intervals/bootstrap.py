@@ -12,7 +12,7 @@ from fcorun.models.score_intervals.segments import RowSegments, Units, number_un
 from fcorun.models.score_intervals.weighted_scores import Scorer, prepare_scorer
 
 MIN_UNITS = 10  # of a set or client whose scores have intervals
-_MIN_DEFINED = 0.95  # of the samples of an interval
+_MIN_DEFINED = 0.95  # the least share of samples that define the score of an interval
 
 
 @dataclass(frozen=True, eq=False)

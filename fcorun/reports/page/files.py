@@ -32,6 +32,14 @@ def parse_float(value: Any) -> float:
         return float("nan")
 
 
+_TEXT_COLUMNS = ("set", "model", "client", "positive")  # of scores.csv: a client or a class may be called 007
+
+
+def parse_score(column: str, text: str) -> Any:
+    """Return a cell of scores.csv as a number, but of a column of names as text."""
+    return text if column in _TEXT_COLUMNS else parse_cell(text)
+
+
 def parse_cell(text: str) -> Any:
     """Return a cell of a CSV as a number if possible, else as text."""
     try:

@@ -13,15 +13,15 @@ from fcorun.tables.missing_by_outcome import MISSING_FILE
 def missing_by_outcome(model: FittedTableModel) -> list[str]:
     """Return a table of all clients' gaps by outcome, and one by client that opens on demand; empty without gaps."""
     rows = read_csv(model.record.folder / MISSING_FILE)
-    together = [row for row in rows if not row["client"]]
-    if not together:
+    all_clients_rows = [row for row in rows if not row["client"]]
+    if not all_clients_rows:
         return []
-    has_events = "events" in together[0]
+    has_events = "events" in all_clients_rows[0]
     test = "exact test of independence" if has_events else "permutation test of equal means"
     note = (f"Gaps of the training rows by outcome. The p value is that of the {test} within each {model.client_word}; "
             "it is empty where the rows are too few, or all alike. If gaps depend on the outcome, a filled value says "
             "something about the outcome, and coefficients of the column may be biased.")  # fmt: skip
-    blocks = [paragraph(note), _gaps_table(model, together, has_events, by_client=False)]
+    blocks = [paragraph(note), _gaps_table(model, all_clients_rows, has_events, by_client=False)]
     by_client = [row for row in rows if row["client"]]
     if by_client:
         table = _gaps_table(model, by_client, has_events, by_client=True)

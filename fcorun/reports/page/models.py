@@ -11,7 +11,7 @@ from fcorun.inference.methods import INTERVALS_TEXT
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
-from fcorun.reports.page.files import parse_cell, parse_float, read_csv, read_lines
+from fcorun.reports.page.files import parse_cell, parse_float, parse_score, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
 
 MAX_COEFFICIENTS = 30  # of a model
@@ -21,7 +21,7 @@ _CURVE_CAPTIONS = {
     "calibration": "Calibration: groups of equally many rows, and a smooth line (loess); bars below: the predicted "
     "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
     "decision": "Decision curve: the net benefit, (true positives - false positives t / (1 - t)) / n, of treating the "
-    "rows whose probability is at least the threshold t, beside treating all rows and none.",
+    "rows whose probability is at least the threshold t (above it at 0.5), beside treating all rows and none.",
 }
 _CALIBRATION_AT_A_TIME = (
     "Calibration at {}: the predicted risk of an event by then, and the observed one (one minus Kaplan-Meier) with its "
@@ -45,7 +45,7 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
         weights = [row for row in rows if row["parameter"] != "bias"]
         nonzero = [row for row in weights if abs(parse_float(row["value"])) > cutoff]
         largest = sorted(nonzero, key=lambda row: -abs(parse_float(row["value"])))[:MAX_COEFFICIENTS]
-        caption = f"{name}: {len(nonzero)} of {len(weights)} coefficients exceed cutoff={cutoff:g}."
+        caption = f"{name}: {len(nonzero)} of {len(weights)} coefficients exceed cutoff={cutoff:g} in magnitude."
         if len(nonzero) > MAX_COEFFICIENTS:
             caption += f" The {MAX_COEFFICIENTS} largest are shown; coefficients.csv has all."
         if largest:
@@ -125,7 +125,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     headers = [key for key in dict.fromkeys(key for _, row in overall for key in row) if key != "client"]
     rows = []
     for name, row in overall:
-        values = [parse_cell(row.get(key, "")) for key in headers]
+        values = [parse_score(key, row.get(key, "")) for key in headers]
         rows.append(values if is_single_run else [name, *values])
     note = "Test rows, if the data have some, were scored once, at the end."
     blocks = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
@@ -135,8 +135,8 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     if is_single_run and by_client:
         keys = ["client", *headers]
         rows = []
-        for row in by_client[:_MAX_CLIENT_ROWS]:  # the name of a client is text, also "007"
-            rows.append([row["client"], *(parse_cell(row.get(key, "")) for key in headers)])
+        for row in by_client[:_MAX_CLIENT_ROWS]:
+            rows.append([parse_score(key, row.get(key, "")) for key in keys])
         summary = "Scores by client"
         if len(by_client) > _MAX_CLIENT_ROWS:
             summary += f" (the first {_MAX_CLIENT_ROWS} of {len(by_client)} rows; scores.csv has all)"

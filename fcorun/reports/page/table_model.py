@@ -10,7 +10,7 @@ from typing import Any
 from fcorun.inference.methods import INTERVALS_FILE
 from fcorun.models.score_intervals.table import ScoreIntervals
 from fcorun.records.formats import READ_ERRORS, read_json, read_summary
-from fcorun.records.record import SELECTION_FILE, STABILITY_FILE, Record
+from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record
 from fcorun.reports.page.files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
@@ -155,7 +155,7 @@ class FittedTableModel:
 def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -> FittedTableModel | None:
     """Return the fitted model of a table that a page is about; None for a page about something else.
 
-    The page is about one finished run, and at most one study, which is a selection.
+    The page is about one finished run, and at most one study, the selection of which the run is the refit.
     """
     if len(records) != 1 or len(study_folders) > 1:
         return None
@@ -163,7 +163,8 @@ def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -
     selection_folder = study_folders[0] if study_folders else None
     if selection_folder is not None:
         is_selection = "metric" in read_json(selection_folder / SELECTION_FILE)
-        if not is_selection or (selection_folder / STABILITY_FILE).exists():
+        is_refit = record.folder.resolve() == (selection_folder / REFIT_FOLDER).resolve()
+        if not is_selection or not is_refit or (selection_folder / STABILITY_FILE).exists():
             return None
     model = FittedTableModel(record, selection_folder)
     try:
@@ -183,7 +184,7 @@ def hide_row_numbers(text: str) -> str:
 
 
 def format_share(part: float, whole: float) -> str:
-    """Return a share in percent, "" of nothing."""
+    """Return a share in percent; "" if ``whole`` is 0."""
     if not whole:
         return ""
     percent = 100 * part / whole
@@ -191,4 +192,4 @@ def format_share(part: float, whole: float) -> str:
         return f"{percent:.0f} %"
     if percent < 0.1 or percent > 99.9:
         return "< 0.1 %" if percent < 0.1 else "> 99.9 %"
-    return f"{percent:.0f} %" if 9.95 <= percent <= 99.5 else f"{percent:.1f} %"
+    return f"{percent:.0f} %" if 9.95 <= percent < 99.5 else f"{percent:.1f} %"

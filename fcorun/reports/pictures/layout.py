@@ -38,7 +38,7 @@ _PREFIXES = {"bytes": ("", "k", "M", "G", "T"), "grad_evals": ("", "10$^3$ ", "1
 
 @dataclass(frozen=True)
 class CurveStyle:
-    """The colour, dash and marker of an algorithm in every picture of a sweep."""
+    """The colour, dash and marker of a curve: of an algorithm in pictures of sweeps, of a feature in paths."""
 
     colour: str
     line_dash: Any

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fcorun.algorithms.compared import OWN_MODELS, SHARED_MODEL
+from fcorun.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.errors import UserError
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
@@ -27,17 +27,17 @@ def compose_candidates(compose: Compose, overrides: Sequence[str], options: Comp
     """Return the configuration of each candidate by its name. Raises UserError."""
     of_shared = [text for text in overrides if _key(text) == "algo" or _key(text).startswith("algo.")]
     common = [text for text in overrides if text not in of_shared]
-    shared = [*common, *(of_shared or [f"algo={SHARED_MODEL}"])]
+    shared = [*common, *(of_shared or [f"algo={SHARED_MODEL_ALGORITHM}"])]
     configs = {SHARED: compose(shared)}
     data = configs[SHARED]["data"]
     if "standardize" in data and data["standardize"] != "per_client":
         own_scale = [text for text in shared if _key(text) != "data.standardize"]
         configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
     for name in options.method_names:
-        configs[name] = compose([*common, f"algo={name}", *OWN_MODELS.get(name, ())])
+        configs[name] = compose([*common, f"algo={name}", *PERSONAL_ALGORITHMS.get(name, ())])
     of_channels = [text for text in common if _key(text).partition(".")[0] in ("uplink", "downlink")]
     of_local = [text for text in common if text not in of_channels]  # local training sends nothing
-    configs[LOCAL] = compose([*of_local, f"algo={LOCAL}", *OWN_MODELS.get(LOCAL, ())])
+    configs[LOCAL] = compose([*of_local, f"algo={LOCAL}", *PERSONAL_ALGORITHMS.get(LOCAL, ())])
     return configs | {NEW_CLIENT: configs[SHARED]}
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fcorun.algorithms.compared import OWN_MODELS
+from fcorun.algorithms.compared import PERSONAL_ALGORITHMS
 from fcorun.config import Count
 from fcorun.errors import UserError
 from fcorun.models.score_intervals.options import ScoreOptions
@@ -47,7 +47,7 @@ class CompareOptions:
         for name in self.method_names:
             if not name.isidentifier() or name in DESCRIPTIONS:
                 raise UserError(
-                    f"methods={name} is no method with own models: give some of {', '.join(OWN_MODELS)}, ..."
+                    f"methods={name} is no method with own models: give some of {', '.join(PERSONAL_ALGORITHMS)}, ..."
                 )
 
     @property
@@ -58,7 +58,7 @@ class CompareOptions:
     @property
     def method_names(self) -> tuple[str, ...]:
         """The algorithms with own models, each once."""
-        return tuple(dict.fromkeys(OWN_MODELS if self.methods is None else self.methods))
+        return tuple(dict.fromkeys(PERSONAL_ALGORITHMS if self.methods is None else self.methods))
 
 
 def describe_candidate(name: str) -> str:
