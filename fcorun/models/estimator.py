@@ -117,7 +117,10 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     differs from a known one in capitals or spaces only.
     """
     model = _read_model(record, client, trust)
-    _check_spelling(client, [*clients_with_personal_models(record), *model.data.get("client_names", ())])
+    clients = clients_with_personal_models(record)
+    _check_spelling(client, [*clients, *model.data.get("client_names", ())])
+    if client not in clients and personal_only(record.rows):
+        raise UserError(f"{record.folder} has personal models and no shared one: give client=NAME, one of its clients")
     objective = model.objective
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
@@ -166,8 +169,6 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
             raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
         objective = build_plugin("objective", config["objective"])
         clients = clients_with_personal_models(record)
-        if client not in clients and personal_only(record.rows):
-            raise UserError(f"{folder} has personal models and no shared one: give client=NAME, one of its clients")
         if client in clients:
             m = clients.index(client)
             params = {name: values[m] for name, values in record.personal.items() if name != "client"}

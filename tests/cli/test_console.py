@@ -6,7 +6,7 @@ import pytest
 from fake_records import fake_record, fake_rows
 from helpers import small
 
-from fcorun.cli.console import Console
+from fcorun.cli.console import Console, SweepConsole
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
@@ -27,6 +27,20 @@ def test_the_files_of_the_record_are_named(capsys, monkeypatch):
     (folder / "curves.png").touch()
     Console().on_end(job)
     assert "holds metrics.csv, curves.png, summary.json" in capsys.readouterr().out
+
+
+def test_brackets_in_names_are_no_markup(capsys):
+    folder = fake_record("s/[a]").folder
+    job = Job(prepare(small()), RunFolder(folder, ""), end_status="done", rows=fake_rows())
+    job.add_reason("feature 'rate [/min]' alone separates the classes, 'dose [mg]' does not")
+    Console().on_end(job)
+    output = capsys.readouterr().out
+    assert "feature 'rate [/min]' alone separates the classes, 'dose [mg]' does not\n" in output
+    assert "done: s/[a]/ holds" in output
+    watch = SweepConsole()
+    for runs in (2, 2, 1):  # once a second
+        watch.on_wait(runs)
+    assert capsys.readouterr().out.count("by another process") == 2
 
 
 def test_the_values_for_auto_are_shown(capsys):

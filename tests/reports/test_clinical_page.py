@@ -12,9 +12,10 @@ from fcorun.records.formats import csv_text
 from fcorun.records.record import load_records
 from fcorun.reports.page import build, clinical
 from fcorun.reports.page.elements import Page, PageSection
+from fcorun.reports.page.files import parse_score
 from fcorun.reports.page.short import build_short_page
 from fcorun.reports.page.studies import find_studies
-from fcorun.reports.page.table_model import FittedTableModel, find_table_model, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
 
 COLUMNS = [
     {"name": "age", "kind": "number", "levels": [], "fill": None, "indicator": False},
@@ -247,6 +248,20 @@ def test_pages_of_other_runs_stay_as_they_are():
     write_model("two/a")
     write_model("two/b")
     assert find_table_model(load_records("two"), []) is None
+
+
+def test_a_share_below_all_is_not_all():
+    assert [format_share(part, 200) for part in (0, 1, 199, 200)] == ["0 %", "0.5 %", "99.5 %", "100 %"]
+
+
+def test_a_run_that_is_no_refit_of_a_selection_is_not_told_as_one():
+    write_model("apart/run")
+    Path("apart/selection.json").write_text(json.dumps({"metric": "val_auc"}))
+    assert find_table_model(load_records("apart"), [Path("apart")]) is None
+
+
+def test_a_client_called_007_stays_007():
+    assert [parse_score(name, "007") for name in ("client", "positive", "n")] == ["007", "007", 7]
 
 
 def test_the_short_page_is_the_first_three_sections():
