@@ -60,7 +60,7 @@ PathOption = Annotated[str, "outside identity"]  # data are identified by their 
 LaterIndex = Annotated[int, "non-negative", "default outside identity"]
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds", "simulated_seconds"]  # the horizontal axis of curves
 FigureStyle = Literal["paper", "slides"]  # the size of pictures and of their texts
-_THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|\d(\.\d+)?e-\d+)"
+_THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|[1-9](\.\d+)?e-0*[1-9]\d*)"
 _THRESHOLD = "a number between 0 and 1, youden, sensitivity:0.9 or specificity:0.9"  # (such numbers)
 _CONDITIONS = {
     "positive": lambda v: v > 0,
@@ -84,7 +84,7 @@ LABEL_KEYS = ("name", "class", "natural", "title")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The root keys of a configuration, outside of its sections."""
+    """The root keys of a configuration, outside of its sections; conf/config.yaml explains each."""
 
     rounds: Index = 500
     clients_per_round: Count | None = None

@@ -124,13 +124,15 @@ def check_speeds(clock: Clock) -> None:
 
 
 def check_channel_contract(case: CommunicationCase) -> None:
-    """Require that messages keep the shapes of uploads, and memories their shapes."""
+    """Require that messages and memories keep their shapes, and depend on the key only if ``uses_key`` is True."""
     engine, channel = case.engine, case.plugin
     assert isinstance(channel, Channel)
     with jax.enable_x64(True):
         shapes = engine.federation.shapes
         if case.section == "downlink":
             broadcast = shapes.broadcasts[-1]
+            if not channel.uses_key:
+                _require_no_key(channel.send, broadcast, channel.client_memory(broadcast))
             return _require_same_shapes(
                 channel.send, broadcast, jax.eval_shape(lambda: channel.client_memory(broadcast))
             )
@@ -229,7 +231,7 @@ TOPOLOGY_CHECKS: tuple[Check[CommunicationCase], ...] = (
 )
 CLOCK_CHECKS: tuple[Check[Clock], ...] = (Check("positive speeds of each client", check_speeds),)
 CHANNEL_CHECKS: tuple[Check[CommunicationCase], ...] = (
-    Check("messages and memories keep their shapes", check_channel_contract),
+    Check("messages and memories keep their shapes, and are random only if declared", check_channel_contract),
     Check("bytes of a message", check_channel_bytes),
     *_RUN_CHECKS,
     Check("a grid of its numbers gives the numbers of single runs", check_grid_of_numbers, _reason_no_numbers),

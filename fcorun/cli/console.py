@@ -29,8 +29,8 @@ class _Output(EscapedControls, RichConsole):
     """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
 
     def print_line(self, line: str) -> None:
-        """Print a line as it is: square brackets in it are no markup."""
-        self.print(line, markup=False)
+        """Print a line as it is: square brackets in it are no markup, and :x: is no picture."""
+        self.print(line, markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

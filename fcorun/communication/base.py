@@ -398,7 +398,8 @@ class Channel(PluginBase, ABC):
 
     Attributes:
         source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
-        uses_key: False if neither ``send`` nor ``receive`` uses its key, so that messages do not depend on the seed.
+        uses_key: False if neither ``send`` nor ``receive`` uses its key, so that messages do not depend on the seed. A
+            subclass that draws numbers sets it to True.
     """
 
     source: ClassVar[str]

@@ -31,6 +31,7 @@ class QSGD(Compressor):
         norm = jnp.linalg.norm(vector)
         scaled = self.levels * jnp.abs(vector) / jnp.where(norm > 0, norm, 1)
         multiple = jnp.floor(scaled + jax.random.uniform(key, vector.shape, vector.dtype))
+        multiple = jnp.minimum(multiple, self.levels)  # rounding may exceed it
         return norm * jnp.sign(vector) * multiple / self.levels
 
     def message_bits(self, size, number_bits):

@@ -14,6 +14,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.regularizers.base import Constraint
 from fcorun.regularizers.none import NoRegularizer
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
@@ -107,7 +108,8 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     algo, name = experiment.algo, experiment.names["algo"]
     assert isinstance(algo, Algorithm)
     traits = algo.traits
-    if traits.tends_to_minimum_of_psi and not _is_smooth(experiment) and experiment.reg.strength_or_none != 0:
+    has_penalty = not (_is_smooth(experiment) or isinstance(experiment.reg, Constraint))
+    if traits.tends_to_minimum_of_psi and has_penalty and experiment.reg.strength_or_none != 0:
         return f"{name} converges to a minimizer of reg={experiment.names['reg']} alone, 0 for a norm"
     if algo.sending_rounds is not None:
         return f"{name} sends nothing after round {algo.sending_rounds}, so that more rounds change nothing"

@@ -143,7 +143,7 @@ def explain_growth(rows: MetricRows) -> str:
     """Return a sentence on why a run whose state is finite has diverged; empty if it has not diverged.
 
     A run has diverged if its minimised metric rose, from the first evaluation to the last, by more than 1,000 times
-    its size at the start or at its lowest, whichever is larger.
+    its size at the start or at its lowest, whichever is larger, and 0.001 at least.
     """
     if not rows:
         return ""

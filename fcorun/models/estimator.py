@@ -65,9 +65,13 @@ def load_estimator(record: Record, client: str | None = None, trust: str | Path 
 
     Args: as for ``load_model``.
 
-    Raises UserError as ``load_model``.
+    Raises UserError as ``load_model``, and for the shared model of a record that has personal models alone.
     """
     model = load_model(record, client, trust)
+    clients = clients_with_personal_models(record)
+    if client not in clients and personal_only(record.rows) and "objective" not in record.rows[-1]:
+        advice = "give client=NAME, one of its clients" if clients else "they are at their sites, or were not saved"
+        raise UserError(f"{record.folder} has personal models and no shared one: {advice}")
     threshold = read_threshold(record, client)
     if threshold == DEFAULT_THRESHOLD:
         return model
@@ -117,10 +121,7 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     differs from a known one in capitals or spaces only.
     """
     model = _read_model(record, client, trust)
-    clients = clients_with_personal_models(record)
-    _check_spelling(client, [*clients, *model.data.get("client_names", ())])
-    if client not in clients and personal_only(record.rows):
-        raise UserError(f"{record.folder} has personal models and no shared one: give client=NAME, one of its clients")
+    _check_spelling(client, [*clients_with_personal_models(record), *model.data.get("client_names", ())])
     objective = model.objective
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:

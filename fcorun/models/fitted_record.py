@@ -12,9 +12,9 @@ class FittedRecord(Record):
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
         """Return a fitted estimator of scikit-learn with the shared model, or with the personal model of ``client``.
 
-        None, a client without a personal model and an unknown name give the shared model. See
-        ``fcorun.models.estimator``. An objective that is not fcorun's is imported from the folder ``trust``, or
-        refused.
+        None, a client without a personal model and an unknown name give the shared model, or a UserError if there is
+        none. See ``fcorun.models.estimator``. An objective that is not fcorun's is imported from the folder ``trust``,
+        or refused.
         """
         from fcorun.models.estimator import load_estimator
 

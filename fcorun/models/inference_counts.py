@@ -22,7 +22,7 @@ class IndicatorCounts:
         counts: the counts at the lower value, without the level, and at the higher one, with the level.
         has_events: whether the target is events: of two classes, numbers of events, or times to events.
         has_two_classes: whether a target of two classes needs rows without an event, too.
-        hides_few: whether each site's count below its min_cell, of rows with or without an event, is 0 in these sums.
+        hides_few: whether a site's counts below its min_cell are 0 in these sums.
     """
 
     is_indicator: np.ndarray

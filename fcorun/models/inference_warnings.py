@@ -126,10 +126,10 @@ def _warn_of_curvature(inference: Inference) -> str:
     n_features = inference.problem.n_features
     has_interval = [k < n_features and not inference.explain_withheld(k) for k in parameters.kept]
     errors = np.where(has_interval, errors, 0.0)
-    if np.isnan(errors).any():
+    if np.isnan(errors[has_interval]).any() and not np.nanmax(errors) > LARGE_LINEARIZATION_ERROR:
         return ("how far the penalty shrinks coefficients could not be checked, since sums at the estimates are "
                 "withheld or not finite: the intervals may cover less than their level")  # fmt: skip
-    worst = int(errors.argmax())
+    worst = int(np.nanargmax(errors))
     if errors[worst] <= LARGE_LINEARIZATION_ERROR:
         return ""
     count = int((errors > LARGE_LINEARIZATION_ERROR).sum())
@@ -163,7 +163,7 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
     if inference.rows is None:
         advice = "sites do not impute them"
     elif reason := explain_no_imputation(inference.problem):
-        advice = f"imputations=30 does not apply: {reason}"
+        advice = f"imputations=30 does not apply: {reason}" + (" and reg=none" if inference.problem.has_penalty else "")
     return (f"gaps in {abbreviate(described)} have one value, as if it had been recorded: where gaps depended on the "
             "outcome, simulated intervals of a level of 95 % covered 58 to 79 % of the coefficients that are not 0; "
             f"{advice}")  # fmt: skip

@@ -101,8 +101,7 @@ def explain_no_imputation(problem: InferenceProblem) -> str:
     data = problem.experiment.data
     standardized = problem.data.features.standardized or {}
     if problem.has_baseline_hazards:
-        return ("gaps are not imputed for times to events: leave it out, or out of the record the columns with gaps "
-                "(data.ignore)")  # fmt: skip
+        return "gaps are not imputed for times to events: give a record without the columns with gaps (data.ignore)"
     if getattr(data, "missing", "") == "indicator":
         return ("data.missing=indicator makes a feature of each gap, which an imputed value has none of: give a record "
                 "with data.missing=mean or median")  # fmt: skip

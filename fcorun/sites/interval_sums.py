@@ -1,9 +1,9 @@
 """The sums over a site's rows from which intervals of coefficients follow, and which of them a site withholds.
 
 A server that cheats can ask at a model where one row outweighs all others, so that a sum over the rows is that row.
-Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and names no count below
-``min_cell``, unless sums are masked. This hides little: all rows less those where a column is 0 are those where it is
-1, as the sum of the column says, and the gradient at 0 tells their events.
+Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and, unless sums are masked,
+names no count below ``min_cell``. This hides little: all rows less those where a column is 0 are those where it is 1,
+as the sum of the column says, and the gradient at 0 tells their events.
 """
 
 from collections.abc import Mapping

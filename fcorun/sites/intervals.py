@@ -94,7 +94,7 @@ class SiteSums:
         """Return whether each feature is 0 or 1 in the table (p,), and the counts of its rows at 0 and at 1.
 
         A count of 0 may stand for a few rows of each site, so that a column of ones cannot be told from an indicator. A
-        constant column that was standardized is at both values at once, and is none.
+        constant column that was standardized is at both values at once, and no indicator, unless its counts are hidden.
         """
         total = self._count_values()
         columns = {"others": total["others"]} | {name: total[name] for name in ValueCounts._fields[2:]}
@@ -252,8 +252,8 @@ def _infer(
         except UserError as error:
             if not sums.is_withheld:
                 raise
-            raise UserError(f"{error}. On the way, the sums of a site at a model were not finite, or it withheld "
-                            "them, because fewer rows than its policy.min_cell make them up") from error  # fmt: skip
+            raise UserError(f"{error}. On the way, the sums of a site at a model were not finite, or it withheld them, "
+                            "since fewer rows than its policy.min_cell make them up") from error  # fmt: skip
         inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
         warnings = find_warnings(inference)
         coded = [problem.feature_names[j] for j in sums.two_other_values()]

@@ -153,7 +153,8 @@ class Message:
     def _from_parts(cls, header: bytes, arrays: dict[str, np.ndarray]) -> "Message":
         """Return the message of a header and arrays. Raises an error for what is no message."""
         if len(header) > _MAX_HEADER:
-            raise ValueError("its header is no text")
+            raise ValueError(f"its header has {len(header):,} bytes, more than {_MAX_HEADER:,}, of names of clients "
+                             "and levels")  # fmt: skip
         values = _DECODER.decode(header.decode())
         if set(values) != {"name", "about", "envelope"} or not isinstance(values["about"], dict):
             raise ValueError("its header has other keys than 'name', 'about' and 'envelope'")

@@ -32,7 +32,7 @@ def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
 
 
 def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the arrays of a folder of .npy files: X (N, d), y (N,), and ``extra_arrays``.
+    """Return the arrays of a folder of .npy files: "x" (N, d), "y" (N,), and ``extra_arrays``.
 
     The arrays client, validation and test are returned if the folder has them. X is a memory map where it stays on
     disk. Raises UserError for arrays that are missing or do not fit each other.
@@ -56,7 +56,7 @@ def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[st
 
 
 def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the same arrays of an HDF5 file.
+    """Return the arrays of an HDF5 file, as ``read_array_folder`` does.
 
     An X that stays on disk is mapped from the file itself. If the file stores it compressed or in chunks, a copy in
     the cache is mapped instead.
@@ -127,7 +127,7 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
             if read_errors:
                 raise
             size = shape[0] * shape[1] * dtype.itemsize / 2**30
-            raise UserError(f"{file.parent} has no space for {size:.3g} GiB of rows ({error.strerror}): set "
+            raise UserError(f"{size:.3g} GiB of rows cannot be written to {file.parent} ({error.strerror}): set "
                             "FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
         finally:
             temporary.unlink(missing_ok=True)
@@ -148,7 +148,7 @@ def _array_files(path: str, extra_arrays: Sequence[str]) -> dict[str, Path]:
 def read_npz(file: Path, path: str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
     """Return the arrays "x" and "y", "client", "validation" and "test" if the file has them, and ``extra_arrays``.
 
-    Raises UserError for arrays that are missing or do not fit each other.
+    Raises UserError for arrays that are missing or do not fit each other, and ValueError for a single array.
     """
     with file.open("rb") as stream:  # given a path, numpy leaves a damaged file open
         content = np.load(stream, allow_pickle=False)
@@ -230,7 +230,9 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
     if first_index is None:
         first_index = 0 if has_index_0 else 1
     if first_index == 1 and has_index_0:
-        raise UserError(f"{path} has an index 0, and the indices of the record's file count from 1: count alike")
+        raise UserError(
+            f"{path} has an index 0, and the indices of the record's file count from 1: number both files from 1"
+        )
     matrix = matrix[:, first_index:]
     n_rows, n_features = matrix.shape
     if 4 * n_rows * n_features > MAX_DENSE_BYTES:

@@ -20,10 +20,12 @@ from jaxtyping import Bool, Int, Shaped
 from fcorun.errors import abbreviate
 
 MISSING_FILE = "missing.csv"  # in the folder of a record
-_SIGNIFICANCE = 0.01  # of the tests together: each of K columns is tested at the level 0.01 / K
+_SIGNIFICANCE = (
+    0.01  # of the tests of all columns together, for one outcome: each of K columns is tested at the level 0.01 / K
+)
 _LARGE_SHARE = 0.05  # a smaller difference of two shares is not warned of
 _LARGE_EFFECT = 0.2  # nor is a smaller difference of two means, in standard deviations
-_MAX_CLIENTS = 200  # with rows of their own
+_MAX_CLIENTS = 200  # with more clients, missing.csv has no rows by client
 _FEW_ROWS = 5  # rows with or without a gap for which the normal distribution is no approximation
 _NEGLIGIBLE = 1e-20  # probabilities below this share of the largest are left out
 _ROUNDING = 1e-9  # two probabilities that differ by less are equal
@@ -70,9 +72,9 @@ def compare_gaps(
             rows.append(findings[-1])
             if len(clients) > _MAX_CLIENTS:
                 continue
-            for name, mine in zip(client_names, clients, strict=True):
-                if is_gap[mine].any():
-                    of_client = compare(is_gap[mine], values[mine], [slice(None)])
+            for name, client_slice in zip(client_names, clients, strict=True):
+                if is_gap[client_slice].any():
+                    of_client = compare(is_gap[client_slice], values[client_slice], [slice(None)])
                     rows.append({"column": column, "client": name, "outcome": outcome, **of_client})
     return MissingByOutcome(tuple(rows), tuple(_warn_of_gaps(findings)))
 
@@ -114,8 +116,10 @@ def exact_p_value(
     The p value is the probability of all numbers of gaps among events that are not more probable than the observed one.
     """
     probability, least = np.ones(1), 0
-    for mine in clients:
-        first, of_client = _hypergeometric(len(is_gap[mine]), int(is_event[mine].sum()), int(is_gap[mine].sum()))
+    for client_slice in clients:
+        first, of_client = _hypergeometric(
+            len(is_gap[client_slice]), int(is_event[client_slice].sum()), int(is_gap[client_slice].sum())
+        )
         dropped, probability = _drop_negligible(np.convolve(probability, of_client))
         least += first + dropped
     if len(probability) == 1:
@@ -157,8 +161,8 @@ def permutation_p_value(
     """
     difference = variance = 0.0
     n_missing = n_present = 0
-    for mine in clients:
-        targets, missing = y[mine], is_gap[mine]
+    for client_slice in clients:
+        targets, missing = y[client_slice], is_gap[client_slice]
         n, k = len(targets), int(missing.sum())
         if k in (0, n):
             continue

@@ -20,7 +20,7 @@ def partition_rows(
             held_out |= mask
     training_targets = y[~held_out]
     if clients > len(training_targets):
-        raise UserError(f"data.clients={clients} is more than the {len(training_targets)} rows of {path}: "
+        raise UserError(f"data.clients={clients} is more than the {len(training_targets)} training rows of {path}: "
                         f"give at most {len(training_targets)}")  # fmt: skip
     names = [f"client{m}" for m in range(clients)]
     rng = random_stream(seed, "table", "partition")

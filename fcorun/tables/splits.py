@@ -40,8 +40,9 @@ class HoldOut:
         if isinstance(self.test, (int, float)) and not isinstance(self.validation, list):
             validation = DEFAULT_VALIDATION if self.validation is None else self.validation
             if self.test and validation + self.test >= 1:
-                raise UserError(f"data.validation={validation} and data.test={self.test} leave no rows to train on: "
-                                "their sum must be less than 1")  # fmt: skip
+                given = "" if self.validation is not None else ", its default,"
+                raise UserError(f"data.validation={validation}{given} and data.test={self.test} leave no rows to train "
+                                "on: their sum must be less than 1")  # fmt: skip
         if isinstance(self.test, list) and isinstance(self.validation, list):
             for name in self.test:
                 if name in self.validation:
@@ -121,9 +122,12 @@ class HoldOut:
             if group is not None and isinstance(self.test, list) and isinstance(self.validation, list):
                 raise UserError(f"data.validation and data.test name clients that share group '{group[row - 1]}': name "
                                 "these clients in one of them")  # fmt: skip
-            raise UserError(
-                f"data.path={path}: row {row} is marked for validation and for the test: mark it for one of them"
-            )
+            named = [
+                f"data.{split}" for split, option in (("validation", self.validation), ("test", self.test)) if option
+            ]
+            given = f", by the file and by {' and '.join(named)}" if named else ""
+            raise UserError(f"data.path={path}: row {row} is held out for validation and for the test{given}: hold it "
+                            "out for one of them")  # fmt: skip
         return validation, test
 
 

@@ -118,7 +118,7 @@ def test_clients_use_their_own_models_and_scalings(run_predict):
         "the means and deviations of all clients, which may be far from their own"
     )
     assert warnings[1] == "fcorun: the shared model is 0 but for its intercept: it predicts the same for every row"
-    for place, site in enumerate("b--a"):
+    for place, site in ((0, "b"), (3, "a")):
         model = record.estimator(site)
         expected = model.predict_proba(pd.DataFrame({"u": [55], "v": [1.1]}))[0]
         np.testing.assert_allclose(predictions.iloc[place, 3:5].astype(float), expected, rtol=1e-12)

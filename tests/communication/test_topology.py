@@ -42,7 +42,7 @@ ON_TREES = [name for name in ALGORITHMS if traits_of(name).hierarchy in ("some",
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KINDS if traits_of(name).hierarchy != "only"])
 def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_path):
-    """If edges send the means of their clients, the cloud's mean of the edges is the mean of all clients."""
+    """If edges send the means of their clients, the root's mean of the edges is the mean of all clients."""
     psi = AlgorithmCase(name).regularizer_overrides or ("reg.strength=0.2",)
     rest = [f"algo={name}", "rounds=5", *psi, "clients_per_round=null"]
     rest += ["batch_size=4"] if not traits_of(name).deterministic else []
@@ -61,7 +61,7 @@ def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_pat
         outputs_by_round(ragged(tmp_path, *rest, sizes=SIZES)),
         outputs_by_round(ragged(tmp_path, *tree, sizes=SIZES)),
     )
-    if name == "fedmid" or name == "fedmid_osp":  # edges apply psi, so the cloud's point is a mean of sparse ones
+    if name == "fedmid" or name == "fedmid_osp":  # edges apply psi, so the root's point is a mean of sparse ones
         assert np.abs(star - edges).max() > 1e-3
         star, edges = (
             outputs_by_round(ragged(tmp_path, *overrides, "reg=none", sizes=SIZES))
@@ -76,7 +76,7 @@ def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["fedavg", "feddualavg"])
 def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
-    """Each edge runs the algorithm alone from the cloud's state, and the cloud takes the mean of the (dual) states."""
+    """Each edge runs the algorithm alone from the root's state, and the root takes the mean of the (dual) states."""
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "local_epochs=null", "local_steps=3", "reg.strength=0.4"]
     outputs = outputs_by_round(

@@ -91,9 +91,9 @@ def test_nothing_stable_has_no_refit():
 
 @pytest.mark.slow
 def test_a_refit_needs_columns():
-    with fails("refit=true leaves out columns by their names", "data=lasso has none"):
+    with fails("refit=true leaves out columns by their names", "data=lasso has no named columns"):
         plan_stability(composed("algo=centralized", "data=lasso", "reg=l1"), StabilityOptions(refit=True))
     scaled = prepare(config("data.standardize=pooled", "data.scaling=earlier"))
-    with fails("refit=true has other columns than the record of data.scaling"):
+    with fails("refit=true drops columns, and the record of data.scaling fixes them"):
         check_refit(scaled, load_data(prepare(config())))
     assert not Path("outputs").exists()

@@ -93,7 +93,7 @@ def test_an_npz_marks_its_rows():
     assert not_none(data.test).y.tolist() == [4, 5]
     assert not_none(data.client_of_row("test")).tolist() == ["", ""]
     np.savez("t.npz", X=X, y=Y, client=CLIENT, validation=marks["test"], test=marks["test"])
-    with fails("row 5 is marked for validation and for the test"):
+    with fails("row 5 is held out for validation and for the test"):
         Table("t.npz").load()
     np.savez("t.npz", X=X, y=Y, test=marks["test"].astype(int))
     with fails("t.npz: test is int64; save it as booleans"):
@@ -104,7 +104,10 @@ def test_an_npz_marks_its_rows():
     ("options", "message"),
     [
         ({"test": 1.0}, "data.test=1.0 must be at least 0 and less than 1, or a list of clients"),
-        ({"test": 0.85}, "data.validation=0.2 and data.test=0.85 leave no rows to train on: their sum must be less"),
+        (
+            {"test": 0.85},
+            "data.validation=0.2, its default, and data.test=0.85 leave no rows to train on: their sum must be less",
+        ),
         ({"test": ["d"]}, "data.test: there is no client 'd'; (valid: a, b, c)"),
         ({"test": ["a"], "validation": ["a"]}, "both name the client 'a': name it in one of them"),
         ({"test": ["a", "b"], "validation": ["c"]}, "every row is held out; leave some to train on"),

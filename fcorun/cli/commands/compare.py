@@ -19,8 +19,8 @@ def run(argv: Sequence[str]) -> int:
     """Compare models for each client: the shared model, the same with features standardized by client, own models of
     personalised methods, each client alone, each client's mean, and the shared model of the other clients. All are
     chosen on the same inner folds and judged on the same outer folds, by client, with intervals of the differences to
-    the shared model. No algo is needed. The folder outputs/DATA/compare-HASH gets comparison.csv, comparison.png and
-    .pdf, and a folder with the fits of each candidate. The same command again computes no fit."""
+    the shared model. No algo is needed. The folder outputs/DATA/compare-HASH gets comparison.csv, comparison.json,
+    comparison.png and .pdf, and a folder with the fits of each candidate. The same command again computes no fit."""
     parser = CommandParser("compare", run.__doc__, folders=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"those of a run, and: {_KEYS}")
     parser.add_config_dir_option()

@@ -31,10 +31,15 @@ def run(argv: Sequence[str]) -> int:
     penalty the intervals are those of the debiased lasso (debiased), or of a model without a penalty on the half of the
     rows that did not select its features (split); without one they are Wald intervals (wald). Standard errors are
     robust, also by client or group, or with errors=model those of the likelihood. With imputations=20 gaps are filled
-    20 times by chained equations, and estimates without a penalty are pooled by Rubin's rules. DIR, by default RECORD,
-    gets inference.csv, .txt, .png and .pdf."""
+    20 times by chained equations, and estimates without a penalty are pooled by Rubin's rules. DIR, by default the
+    folder of the record (RECORD/refit of a selection), gets inference.csv, .txt, .png and .pdf."""
     parser = CommandParser("infer", run.__doc__, folders=False)
-    parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done, or a selection")
+    parser.add_argument(
+        "record",
+        type=Path,
+        metavar="RECORD",
+        help="the folder of a run that is done, of a selection or of a stability selection",
+    )
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)

@@ -24,7 +24,7 @@ def block_length(width: int, dtype: Any) -> int:
 def evaluation_splits(evaluation: Evaluation) -> dict[str, Rows]:
     """Return this host's training rows, "train", and validation rows, "val", each in the order of the file.
 
-    The weights are those of the means over all rows.
+    Training rows have their weights in F, validation rows those of a mean over all of them; each sums to one.
     """
     data = evaluation.data
     splits = {"train": replace(data.train, weight=data.train.objective_weights(evaluation.client_weighting))}

@@ -7,7 +7,10 @@ from fcorun.system.files import write_atomically
 
 
 def write(comparison: ModelComparison) -> None:
-    """Write the files. comparison.csv has a row for each candidate, client and score."""
+    """Write the files. comparison.csv has a row for each candidate, client and score.
+
+    comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.
+    """
     rows = [row.to_dict() for row in comparison.rows if row.score in comparison.scores]
     order = {name: i for i, name in enumerate(comparison.scores)}
     rows.sort(key=lambda row: order[row["score"]])

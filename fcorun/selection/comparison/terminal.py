@@ -36,4 +36,4 @@ def describe_comparison(comparison: ModelComparison) -> Iterator[str]:
         yield f"and {len(clients) - _MAX_CLIENTS} more clients, in comparison.csv"
     yield from comparison.warnings
     yield comparison.describe_verdict()
-    yield f"{comparison.folder}/ holds comparison.csv, comparison.png, comparison.pdf, and a folder for each candidate"
+    yield f"{comparison.folder}/ holds comparison.csv, .json, .png and .pdf, and a folder for each candidate"
