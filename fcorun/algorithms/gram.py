@@ -64,7 +64,7 @@ class Gram(Algorithm):
         return lax.cond(has_received, send_nothing, compute), client
 
     def server(self, problem, server, mean):
-        sums = jax.tree.map(lambda kept, new: jnp.where(server["received"], kept, new), server["sums"], mean)
+        sums = jax.tree.map(lambda stored, new: jnp.where(server["received"], stored, new), server["sums"], mean)
         old = server["w"]
 
         def solve():

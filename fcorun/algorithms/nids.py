@@ -49,8 +49,8 @@ class NIDS(GossipAlgorithm):
         return node["message"]
 
     def mix(self, problem, node, mean):
-        own, share = node["message"], node["share"]
-        z = node["z"] - node["x"] + own + share * (mean - own)
+        message, share = node["message"], node["share"]
+        z = node["z"] - node["x"] + message + share * (mean - message)
         x = problem.prox(z, self.step)
         return node | {"x": x, "last": node["x"], "z": z, "share": jnp.full_like(share, 0.5)}
 

@@ -49,7 +49,7 @@ def has_product(params: Any, further_jobs: Sequence[Sequence[Override]], given: 
     keys = {override.key_or_group for override in given}
     if "experiment" not in keys:
         return any(override.is_sweep_override() for override in given)
-    return "algo" in keys and all(any(own.key_or_group == "algo" for own in job) for job in further_jobs)
+    return "algo" in keys and all(any(override.key_or_group == "algo" for override in job) for job in further_jobs)
 
 
 def _algorithms_of_job(job: Iterable[Override]) -> list[str]:

@@ -131,7 +131,7 @@ class FederatedData:
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         client_truths: parameters of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         warnings: sentences that a user should read before using these data.
-        keep: the names of the columns ``Rows.kept``, which predictions.csv repeats.
+        keep: the names of the columns ``Rows.repeated_columns``, which predictions.csv repeats.
     """
 
     train: Rows

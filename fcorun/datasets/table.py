@@ -265,7 +265,13 @@ class Table(Dataset):
             x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)
         )
         row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
-        columns = {"group": rows.group, "fold": rows.fold, "row": row, "kept": rows.kept, **weight_and_offset}
+        columns = {
+            "group": rows.group,
+            "fold": rows.fold,
+            "row": row,
+            "repeated_columns": rows.repeated_columns,
+            **weight_and_offset,
+        }
         all_rows = Rows(x, y, number, **columns)
         return FederatedData(
             train=all_rows.take(training),
@@ -287,7 +293,7 @@ class Table(Dataset):
             clients=tuple(trained_names),
             held_out_clients=tuple(client_names[m] for m in others),
             warnings=self._warnings(rows, classes, warnings, client_rows),
-            keep=() if rows.kept is None else tuple(self.keep or ()),
+            keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
         ).validate()
 
     def _read_training_cells(

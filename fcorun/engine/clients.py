@@ -397,23 +397,23 @@ class Devices:
         ) -> tuple[PyTree, PyTree, jax.Array]:
             count = shares.shape[-1]
             positions = jnp.asarray(_in_order(count, self.count)) if assignment is None else assignment
-            own = positions[lax.axis_index(_AXIS)]
-            present = own >= 0
-            own = jnp.where(present, own, jnp.maximum(own[0], 0))
+            device_positions = positions[lax.axis_index(_AXIS)]
+            present = device_positions >= 0
+            device_positions = jnp.where(present, device_positions, jnp.maximum(device_positions[0], 0))
 
             def compute_if_present(present: jax.Array, *client_inputs: Any) -> tuple[PyTree, PyTree, jax.Array]:
                 upload, state, work = compute(*client_inputs)
                 # masked, since 0 times a value that is not finite would not be finite
                 return jax.tree.map(lambda v: jnp.where(present, v, 0), upload), state, jnp.where(present, work, 0)
 
-            own_inputs = (present, *jax.tree.map(lambda v: v[own], inputs))
-            own_shares = jnp.where(present, shares[..., own], 0)
+            own_inputs = (present, *jax.tree.map(lambda v: v[device_positions], inputs))
+            own_shares = jnp.where(present, shares[..., device_positions], 0)
             mean, states, work = compute_cohort(compute_if_present, own_inputs, own_shares)
             flat_mean, unravel = ravel_pytree(mean)
             flat = positions.ravel()
             order = jnp.zeros(count + 1, jnp.int32).at[flat].set(jnp.arange(len(flat), dtype=jnp.int32))[:-1]
             states = jax.tree.map(lambda v: lax.all_gather(v, _AXIS, tiled=True)[order], states)
-            work = jnp.zeros((count, 3), work.dtype).at[own].add(work)
+            work = jnp.zeros((count, 3), work.dtype).at[device_positions].add(work)
             return unravel(lax.psum(flat_mean, _AXIS)), states, work
 
         return compute_shard

@@ -258,10 +258,10 @@ class PreparedExperiment:
         if self.settings.stop is None:  # stop=null has the identity of a configuration without the key
             settings.pop("stop")
         if isinstance(self.algo, Baseline):
-            kept = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations")
+            setting_names = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations")
             if self.settings.imputations:  # the seed draws the missing values
-                kept += ("seed",)
-            settings = {key: settings[key] for key in kept if key in settings}
+                setting_names += ("seed",)
+            settings = {key: settings[key] for key in setting_names if key in settings}
         if self.warm_start:
             settings["start"] = self.warm_start.digest
         file_digest = self.topology.sources()

@@ -45,14 +45,14 @@ def approximate_inverse(hessian: np.ndarray, effective_rows: float, has_intercep
     """
     if not has_intercept:
         return _invert_features(hessian, effective_rows)
-    cross, own = hessian[:-1, -1], hessian[-1, -1]
-    features = _invert_features(hessian[:-1, :-1] - np.outer(cross, cross) / own, effective_rows)
-    means = cross / own
+    cross, diagonal = hessian[:-1, -1], hessian[-1, -1]
+    features = _invert_features(hessian[:-1, :-1] - np.outer(cross, cross) / diagonal, effective_rows)
+    means = cross / diagonal
     theta = np.zeros_like(hessian)
     theta[:-1, :-1] = features.theta
     theta[:-1, -1] = -features.theta @ means
     theta[-1, :-1] = -means @ features.theta
-    theta[-1, -1] = 1 / own + means @ features.theta @ means
+    theta[-1, -1] = 1 / diagonal + means @ features.theta @ means
     return ApproximateInverse(theta, np.append(features.bias_factor, 0.0))
 
 
@@ -152,7 +152,7 @@ class _Choice:
         """
         products = rows @ self.correlation
         length = np.sqrt(np.maximum(np.einsum("jk,jk->j", products, rows), 1e-300))
-        own = np.diagonal(products).copy()
+        diagonal = np.diagonal(products).copy()
         np.fill_diagonal(products, 0.0)
         bias = np.sqrt(self.effective_rows) * np.abs(products).max(axis=1) / length
-        return bias, length / np.maximum(np.abs(own), 1e-300)
+        return bias, length / np.maximum(np.abs(diagonal), 1e-300)

@@ -100,8 +100,8 @@ class RowSums(Protocol):
         """Return whether each feature is known to have two values (p,), and the counts of the rows at these."""
         ...
 
-    def restrict(self, kept: np.ndarray) -> "RowSums":
-        """Return the sums of the model whose parameters are those with the indices ``kept`` alone."""
+    def restrict(self, parameter_numbers: np.ndarray) -> "RowSums":
+        """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
         ...
 
 
@@ -150,9 +150,9 @@ class PooledSums:
         counts = count_values(rows, low, high)
         return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
 
-    def restrict(self, kept: np.ndarray) -> "PooledSums":
-        """Return the sums of the model whose parameters are those with the indices ``kept`` alone."""
-        return replace(self, rows=self.rows._replace(x=self.rows.x[:, kept]))
+    def restrict(self, parameter_numbers: np.ndarray) -> "PooledSums":
+        """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
+        return replace(self, rows=self.rows._replace(x=self.rows.x[:, parameter_numbers]))
 
 
 def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:

@@ -144,7 +144,7 @@ def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions,
     deviation = _feature_deviations(problem, sums)
     indicators = _count_indicators(problem, sums)
     parameters = _choose_parameters(problem, _find_informative(problem, sums, deviation), indicators)
-    restricted = sums.restrict(parameters.kept)
+    restricted = sums.restrict(parameters.numbers)
     start = parameters.map @ problem.theta
     solution, estimates, count = _estimate_unpenalized(
         problem, options, parameters, restricted, indicators.counts.rows, start=start
@@ -160,7 +160,7 @@ def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions,
         estimates=estimates,
         deviation=deviation,
         indicators=indicators,
-        distance=_measure_distance(start - solution.theta, parameters.kept, deviation, excess),
+        distance=_measure_distance(start - solution.theta, parameters.numbers, deviation, excess),
         n_clusters=count,
     )
 
@@ -203,9 +203,9 @@ def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, su
         has_intercept=problem.has_intercept,
         nonzero=int((solution.theta != 0).sum()),
     )
-    own = sums.derivatives(problem.theta).loss + problem.penalty.value(problem.theta)
+    record_objective = sums.derivatives(problem.theta).loss + problem.penalty.value(problem.theta)
     difference, every_parameter = problem.theta - solution.theta, np.arange(len(problem.theta))
-    restricted = sums.restrict(parameters.kept)
+    restricted = sums.restrict(parameters.numbers)
     return Inference(
         options=options,
         problem=problem,
@@ -217,7 +217,7 @@ def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, su
         deviation=deviation,
         indicators=indicators,
         gap=None if problem.gap is None else problem.gap(solution.theta, solution.objective),
-        distance=_measure_distance(difference, every_parameter, deviation, own - solution.objective),
+        distance=_measure_distance(difference, every_parameter, deviation, record_objective - solution.objective),
         n_clusters=scores.count if has_clusters else None,
     )
 
@@ -236,7 +236,7 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
                         "a smaller reg.strength")  # fmt: skip
     indicators = _count_indicators(problem, second)
     parameters = _choose_parameters(problem, chosen, indicators)
-    restricted = second.restrict(parameters.kept)
+    restricted = second.restrict(parameters.numbers)
     start = parameters.map @ selection.theta
     _, estimates, count = _estimate_unpenalized(
         problem, options, parameters, restricted, indicators.counts.rows, start=start
@@ -281,7 +281,7 @@ def _estimate_unpenalized(
         estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, has_clusters)
     except SingularHessian as error:
         names = [*problem.feature_names, "(intercept)"]
-        involved = [names[parameters.kept[k]] for k in error.parameters]
+        involved = [names[parameters.numbers[k]] for k in error.parameters]
         separate = "order all events" if problem.has_baseline_hazards else "separate the classes"
         raise UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
                         f"combinations of each other, or they {separate}; leave some out (data.ignore), or give "
@@ -361,11 +361,13 @@ def _count_indicators(problem: InferenceProblem, sums: RowSums) -> IndicatorCoun
     return count_indicators(sums, problem.objective, problem.n_features)
 
 
-def _measure_distance(difference: np.ndarray, kept: np.ndarray, deviation: np.ndarray, excess: float) -> RecordDistance:
-    """Return the distance for the difference of parameters whose numbers are ``kept``."""
-    is_feature = kept < len(deviation)
-    sizes = np.abs(difference[is_feature]) * deviation[kept[is_feature]]
+def _measure_distance(
+    difference: np.ndarray, parameter_numbers: np.ndarray, deviation: np.ndarray, excess: float
+) -> RecordDistance:
+    """Return the distance for the difference of parameters whose numbers are ``parameter_numbers``."""
+    is_feature = parameter_numbers < len(deviation)
+    sizes = np.abs(difference[is_feature]) * deviation[parameter_numbers[is_feature]]
     if not len(sizes):
         return RecordDistance(max(excess, 0.0), 0.0, 0)
     largest = int(sizes.argmax())
-    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(kept[is_feature][largest]))
+    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(parameter_numbers[is_feature][largest]))

@@ -19,27 +19,27 @@ class KeptParameters:
     it.
 
     Attributes:
-        kept: the numbers of the parameters that stay (q,).
+        numbers: the numbers of the parameters that stay (q,).
         map: the parameters that stay as a function of all parameters (q, p).
         references: the reference of each level that is compared with one, as numbers of features.
     """
 
-    kept: np.ndarray
+    numbers: np.ndarray
     map: np.ndarray
     references: dict[int, int] = field(default_factory=dict)
 
     def rows(self, rows: ModelRows) -> ModelRows:
         """Return rows with the features that stay."""
-        return rows._replace(x=rows.x[:, self.kept])
+        return rows._replace(x=rows.x[:, self.numbers])
 
     def derivatives(self, sums: DerivativeSums) -> DerivativeSums:
         """Return the derivatives in the parameters that stay."""
-        hessian = sums.hessian[np.ix_(self.kept, self.kept)]
-        return DerivativeSums(sums.loss, sums.gradient[self.kept], hessian)
+        hessian = sums.hessian[np.ix_(self.numbers, self.numbers)]
+        return DerivativeSums(sums.loss, sums.gradient[self.numbers], hessian)
 
     def scores(self, sums: SquaredScores) -> SquaredScores:
         """Return the scores in the parameters that stay."""
-        return SquaredScores(sums.meat[np.ix_(self.kept, self.kept)], sums.count)
+        return SquaredScores(sums.meat[np.ix_(self.numbers, self.numbers)], sums.count)
 
 
 def choose_parameters(
@@ -72,8 +72,8 @@ def choose_parameters(
             full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
     stays = candidates.copy()
     stays[[*references.values()]] = False
-    kept = np.flatnonzero(np.append(stays, np.ones(int(has_intercept), bool)))
-    return KeptParameters(kept, full_map[kept], references)
+    parameter_numbers = np.flatnonzero(np.append(stays, np.ones(int(has_intercept), bool)))
+    return KeptParameters(parameter_numbers, full_map[parameter_numbers], references)
 
 
 def feature_scaling(data: FederatedData) -> Scaling | None:

@@ -98,24 +98,29 @@ def build_table(inference: Inference) -> InferenceTable:
     """Return the table of an inference."""
     problem = inference.problem
     n_features, n_parameters = problem.n_features, len(problem.theta)
-    kept = inference.parameters.kept
-    is_feature = kept < n_features
+    parameter_numbers = inference.parameters.numbers
+    is_feature = parameter_numbers < n_features
     trained = inference.estimates
     to_units, deviation = _unit_map(inference)
     in_units = trained.transform(to_units)
 
     def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
         column = np.full(n_parameters, np.nan)
-        column[kept] = np.where(mask, values, np.nan)
+        column[parameter_numbers] = np.where(mask, values, np.nan)
         return column
 
-    has_interval = np.array([not is_feature[k] or not inference.explain_withheld(kept[k]) for k in range(len(kept))])
+    has_interval = np.array(
+        [
+            not is_feature[k] or not inference.explain_withheld(parameter_numbers[k])
+            for k in range(len(parameter_numbers))
+        ]
+    )
     low, high, p_values = intervals(in_units, inference.options.level)
     trained_low, trained_high, _ = intervals(trained, inference.options.level)
-    p_holm = np.full(len(kept), np.nan)
+    p_holm = np.full(len(parameter_numbers), np.nan)
     is_tested = is_feature & has_interval
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
-    has_units = np.full(len(kept), problem.experiment.data.units and _has_units(inference))
+    has_units = np.full(len(parameter_numbers), problem.experiment.data.units and _has_units(inference))
     has_units[~is_feature] &= _intercept_has_units(inference)
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
@@ -123,7 +128,9 @@ def build_table(inference: Inference) -> InferenceTable:
     p_values = np.where(has_units, p_values, intervals(trained, inference.options.level)[2])
     penalized = np.full(n_parameters, np.nan)
     if problem.has_penalty and inference.options.method == "debiased":
-        penalized[kept] = np.where(has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan)
+        penalized[parameter_numbers] = np.where(
+            has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan
+        )
     missing_information = np.full(n_parameters, np.nan)
     if isinstance(in_units, PooledEstimates):
         missing_information = spread(in_units.missing_information, has_interval)
@@ -173,17 +180,17 @@ def _intercept_has_units(inference: Inference) -> bool:
 
 def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
     """Return the map from parameters as trained to the features' units (q, q), and their standard deviations (q,)."""
-    problem, kept = inference.problem, inference.parameters.kept
-    features = kept[kept < problem.n_features]
+    problem, parameter_numbers = inference.problem, inference.parameters.numbers
+    features = parameter_numbers[parameter_numbers < problem.n_features]
     scaling, scale = feature_scaling(problem.data), problem.data.features.scale
-    to_units = np.eye(len(kept))
+    to_units = np.eye(len(parameter_numbers))
     positions = np.arange(len(features))
     if scaling is not None:
         to_units[positions, positions] = scaling.factor[features]
         if problem.has_intercept:
             to_units[-1, : len(features)] = -scaling.mean[features] * scaling.factor[features]
     to_units[: len(features)] *= scale
-    deviation = np.ones(len(kept))
+    deviation = np.ones(len(parameter_numbers))
     deviation[: len(features)] = inference.deviation[features]
     return to_units, deviation
 
@@ -200,7 +207,7 @@ def _method_column(inference: Inference) -> tuple[str, ...]:
     if problem.has_intercept:
         column.append("")
     errors = "" if inference.options.errors == "robust" else MODEL_ERRORS
-    for parameter in inference.parameters.kept:
+    for parameter in inference.parameters.numbers:
         withheld = parameter < problem.n_features and inference.explain_withheld(parameter)
         column[parameter] = withheld or METHODS[inference.options.method] + errors
     return tuple(column)

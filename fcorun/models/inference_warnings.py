@@ -87,7 +87,7 @@ def _warn_of_events(inference: Inference) -> str:
 def _warn_of_sparse_indicators(inference: Inference) -> str:
     """Return a warning that names the features whose intervals are withheld."""
     names, withheld = inference.problem.feature_names, []
-    for parameter in inference.parameters.kept[inference.parameters.kept < len(names)]:
+    for parameter in inference.parameters.numbers[inference.parameters.numbers < len(names)]:
         if reason := inference.explain_withheld(parameter):
             withheld.append(f"{names[parameter]} ({reason})")
     if not withheld:
@@ -124,7 +124,7 @@ def _warn_of_curvature(inference: Inference) -> str:
     with jax.enable_x64(True):
         errors = linearization_errors(theta, sums, inference.estimates, gradient)
     n_features = inference.problem.n_features
-    has_interval = [k < n_features and not inference.explain_withheld(k) for k in parameters.kept]
+    has_interval = [k < n_features and not inference.explain_withheld(k) for k in parameters.numbers]
     errors = np.where(has_interval, errors, 0.0)
     if np.isnan(errors[has_interval]).any() and not np.nanmax(errors) > LARGE_LINEARIZATION_ERROR:
         return ("how far the penalty shrinks coefficients could not be checked, since sums at the estimates are "
@@ -134,7 +134,7 @@ def _warn_of_curvature(inference: Inference) -> str:
         return ""
     count = int((errors > LARGE_LINEARIZATION_ERROR).sum())
     shrunk = "1 coefficient" if count == 1 else f"{count} coefficients"
-    name = inference.problem.feature_names[parameters.kept[worst]]
+    name = inference.problem.feature_names[parameters.numbers[worst]]
     return (f"the penalty shrinks {shrunk} so much that one step does not correct it, that of {name} by "
             f"{errors[worst]:.1f} standard errors: the intervals cover less than their level; a smaller reg.strength, "
             "method=split or a record with reg=none does better")  # fmt: skip

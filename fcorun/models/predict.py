@@ -51,7 +51,7 @@ def predict(
     import pandas as pd
 
     shared = load_model(record)  # refuses a record that cannot predict
-    kept, frame = _take_kept(frame, record, keep)
+    repeated_columns, frame = _take_kept(frame, record, keep)
     offset, frame = _read_offset(frame, record, source)
     classes = record.summary["data"]["classes"]
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
@@ -76,8 +76,8 @@ def predict(
     if at is not None:
         predictor = predictions["prediction"].to_numpy(float)
         predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, predictor, clients, at)
-    for name in reversed(kept.columns):
-        predictions.insert(0, name, kept[name].to_numpy())
+    for name in reversed(repeated_columns.columns):
+        predictions.insert(0, name, repeated_columns[name].to_numpy())
     if any(name is not None for name in clients):
         predictions.insert(0, "client", clients)
     predictions.insert(0, "row", np.arange(1, len(predictions) + 1))

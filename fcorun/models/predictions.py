@@ -44,7 +44,7 @@ class Predictions:
         y: targets, (n,): numbers, or class indices.
         output: the output of the model with the row's offset, (n,) or (n, classes).
         row: the number of each row in the file, counted from 0; None: the rows are in the order of their set.
-        kept: the columns ``data.keep``, text, (n, k), or None.
+        repeated_columns: the columns ``data.keep``, text, (n, k), or None.
         group: the name of each row's group, (n,), or None.
         fold: the fold that held each row out, counted from 1, or None.
         threshold: the probability from which on a row is predicted to be of the positive class of a binary task.
@@ -58,7 +58,7 @@ class Predictions:
     y: np.ndarray
     output: np.ndarray
     row: np.ndarray | None = None
-    kept: np.ndarray | None = None
+    repeated_columns: np.ndarray | None = None
     group: np.ndarray | None = None
     fold: np.ndarray | None = None
     threshold: float = DEFAULT_THRESHOLD
@@ -197,7 +197,7 @@ def describe_output(
         y=rows.y[index],
         output=output,
         row=take(rows.row),
-        kept=take(rows.kept),
+        repeated_columns=take(rows.repeated_columns),
         group=take(rows.group),
         fold=take(fold),
     )
@@ -235,8 +235,8 @@ def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, li
     columns = {"set": [predictions.split] * n, "client": clients[order].tolist(), "row": (number[order] + 1).tolist()}
     if predictions.group is not None:
         columns["group"] = (np.searchsorted(group_names, predictions.group[order]) + 1).tolist()
-    if predictions.kept is not None:
-        columns |= {name: predictions.kept[order, j].tolist() for j, name in enumerate(data.keep)}
+    if predictions.repeated_columns is not None:
+        columns |= {name: predictions.repeated_columns[order, j].tolist() for j, name in enumerate(data.keep)}
     if data.task == "regression":
         predicted = predictions.output if predictions.expected is None else predictions.expected
         columns["target"] = predictions.y[order].astype(float).tolist()

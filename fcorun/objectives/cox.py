@@ -71,9 +71,9 @@ class Cox(LinearModel):
         is_event = (y > 0) & (weight > 0)
         log_weight = jnp.where(is_event, _log_relative_weights(weight, client), 0)
         log_share = jnp.where(is_event, prediction - log_risk, 0)  # log(q_j / v_j) of the row itself
-        own = scale * jnp.exp(log_share + log_weight)
-        mixed = own + 1 - scale
-        others = scale * (mean - log_risk) - own * log_share + xlogy(scale - own, scale)
+        row_share = scale * jnp.exp(log_share + log_weight)
+        mixed = row_share + 1 - scale
+        others = scale * (mean - log_risk) - row_share * log_share + xlogy(scale - row_share, scale)
         return jnp.where(is_event, others + xlogy(mixed, mixed) - mixed * log_weight, 0)
 
     def curvature(self, features, outputs, weight=None, y=None):

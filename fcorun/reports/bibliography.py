@@ -77,8 +77,8 @@ def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
         for name, title in METHODS.items():
             for method, is_robust in ((title, True), (title + MODEL_ERRORS, False)):
                 if method in methods:
-                    found = find_sources(name, is_robust=is_robust, has_baseline_hazards=has_hazards)
-                    sources |= dict.fromkeys(found)
+                    method_sources = find_sources(name, is_robust=is_robust, has_baseline_hazards=has_hazards)
+                    sources |= dict.fromkeys(method_sources)
     if not sources:
         return []
     return [CitedPlugin(("fcorun infer",), parse_source("; ".join([*sources, SOURCES["clusters"], SOURCES["holm"]])))]

@@ -32,7 +32,7 @@ class Rows:
         group: the name of each row's group, text; rows of one group are held out together.
         fold: the name of the fold that holds each row out, text; None: folds are drawn.
         row: the number of each row in the user's file, counted from 0.
-        kept: columns that predictions.csv repeats, text, (N, k); ``FederatedData.keep`` has their names.
+        repeated_columns: columns that predictions.csv repeats, text, (N, k); ``FederatedData.keep`` has their names.
     """
 
     x: Any
@@ -43,7 +43,7 @@ class Rows:
     group: np.ndarray | None = None
     fold: np.ndarray | None = None
     row: np.ndarray | None = None
-    kept: np.ndarray | None = None
+    repeated_columns: np.ndarray | None = None
 
     @classmethod
     def from_offsets(cls, x: Any, y: np.ndarray, offsets: np.ndarray, **columns: Any) -> "Rows":

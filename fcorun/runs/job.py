@@ -124,8 +124,10 @@ class RunHistory:
         Metrics of a shared model are left out if the run has no such model.
         """
         if not self.experiment.has_shared_model:
-            kept = self.experiment.algorithm_metrics
-            metrics = {k: value for k, value in metrics.items() if k.startswith(PERSONAL_PREFIX) or k in kept}
+            algorithm_metrics = self.experiment.algorithm_metrics
+            metrics = {
+                k: value for k, value in metrics.items() if k.startswith(PERSONAL_PREFIX) or k in algorithm_metrics
+            }
         elif self.optimum is not None:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
         self.rows.append(counters | self.experiment.metrics.sort(metrics))

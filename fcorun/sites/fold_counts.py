@@ -96,14 +96,14 @@ def _sum_weights(rows: Rows, counts: np.ndarray) -> np.ndarray:
     return sums
 
 
-def place_rows(own: FederatedData, names: list[str], rows: np.ndarray, weights: np.ndarray) -> FederatedData:
+def place_rows(site_data: FederatedData, names: list[str], rows: np.ndarray, weights: np.ndarray) -> FederatedData:
     """Return a site's own data among the clients of all sites.
 
     Args:
         names: the names of all clients, those with training rows first.
         rows, weights: the numbers of their training, validation and test rows, and the sums of their weights, (M, 3).
     """
-    number = np.array([names.index(name) for name in (*own.clients, *own.held_out_clients)], int)
+    number = np.array([names.index(name) for name in (*site_data.clients, *site_data.held_out_clients)], int)
     n_clients = int((rows[:, 0] > 0).sum())
 
     def at_site(of_split: Rows | None, split: int) -> SiteRows | None:
@@ -118,12 +118,12 @@ def place_rows(own: FederatedData, names: list[str], rows: np.ndarray, weights: 
             all_weights=None if of_split.weight is None else weights[:known, split],
         )
 
-    train = at_site(own.train, 0)
+    train = at_site(site_data.train, 0)
     assert train is not None
     return replace(
-        own,
+        site_data,
         train=train,
-        validation=at_site(own.validation, 1),
+        validation=at_site(site_data.validation, 1),
         test=None,
         clients=tuple(names[:n_clients]),
         held_out_clients=tuple(names[n_clients:]),

@@ -42,7 +42,7 @@ class FoldCells:
 
     Attributes:
         table: the site's table.
-        own: the site's rows by themselves.
+        site_data: the site's rows by themselves.
         cells: the cells, which no rows have taught a fit.
         few_gaps: the columns of levels with a gap in fewer than ``min_cell`` rows of a client in a fold, or outside. In
             counts, these rows have the level that fills the gaps of all rows, so that no count tells how few they are.
@@ -50,20 +50,20 @@ class FoldCells:
     """
 
     table: SiteTable
-    own: FederatedData
+    site_data: FederatedData
     cells: TrainingCells
     few_gaps: frozenset[str] = frozenset()
     histograms: Mapping[str, FoldHistogram] = field(default_factory=dict)
 
     @classmethod
     def read(
-        cls, table: SiteTable, agreement: Agreement, own: FederatedData, fold: Int[np.ndarray, " N"]
+        cls, table: SiteTable, agreement: Agreement, site_data: FederatedData, fold: Int[np.ndarray, " N"]
     ) -> "FoldCells | None":
         """Return the cells of the training rows, held out in these folds; None without learnt columns."""
         columns = learnt_columns(agreement.encoding, table.options.missing)
         if not columns:
             return None
-        rows, client = own.train.row, own.train.client
+        rows, client = site_data.train.row, site_data.train.client
         assert rows is not None
         assert client is not None
         x, gaps = encode_table(table, agreement).x[rows], agreement.encoding.find_gaps(table.rows.frame)
@@ -78,7 +78,7 @@ class FoldCells:
         few = set()
         for column in columns:
             if column.kind == "levels" and not column.indicator and column.fill is not None:
-                counts = np.zeros((len(own.clients), int(fold.max(initial=0)) + 1), int)
+                counts = np.zeros((len(site_data.clients), int(fold.max(initial=0)) + 1), int)
                 has_gap = learnt.find_gaps(column)
                 np.add.at(counts, (client[has_gap], fold[has_gap]), 1)
                 cells_of_gaps = np.concatenate([counts, counts.sum(axis=1, keepdims=True) - counts])
@@ -90,12 +90,12 @@ class FoldCells:
                 if column.kind == "number":
                     bins = find_bins(table, cells[column.name], column.name)
                     histograms[column.name] = FoldHistogram.join(bins, fold, HISTOGRAM_BINS, table.policy.min_cell)
-        return cls(table, own, learnt, frozenset(few), histograms)
+        return cls(table, site_data, learnt, frozenset(few), histograms)
 
     def count(self, selected: Bool[np.ndarray, " N"]) -> Arrays:
         """Return the counts and sums of the selected rows; sums and numbers of values for each client, (M, k)."""
         numbers = [column for column in self.cells.columns if column.kind == "number"]
-        client, n_clients = self.cells.client[selected], len(self.own.clients)
+        client, n_clients = self.cells.client[selected], len(self.site_data.clients)
         values = np.empty((int(selected.sum()), len(numbers)))
         for j, column in enumerate(numbers):
             values[:, j] = self.cells.cells[column.name][selected]
@@ -124,9 +124,9 @@ class FoldCells:
 
         Raises UserError for fills that mark rows, and ValueError for what are no fills.
         """
-        standardized = self.own.features.standardized or {}
+        standardized = self.site_data.features.standardized or {}
         scaling = Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None
-        x = self.own.train.x.copy()
+        x = self.site_data.train.x.copy()
         for position, values in self.cells.encode(self._read_fits(request)).items():
             if scaling is not None:
                 values = (values - scaling.mean[position]) * scaling.factor[position]
@@ -163,7 +163,7 @@ def pool_cells(parts: Sequence[FoldCells], clients: Sequence[str]) -> TrainingCe
     """Return the cells of the training rows of all sites, sorted by client in this order, for a trial."""
     numbers = []
     for part in parts:
-        number = np.array([clients.index(name) for name in part.own.clients], np.int64)
+        number = np.array([clients.index(name) for name in part.site_data.clients], np.int64)
         numbers.append(number[part.cells.client])
     client = np.concatenate(numbers)
     order = np.argsort(client, kind="stable")

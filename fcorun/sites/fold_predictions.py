@@ -57,28 +57,28 @@ class FoldPredictions:
             with _writing():
                 remove_path(self.folder)
 
-    def keep(self, name: str, own: FederatedData, batch: SiteBatch, evaluated: Message) -> None:
+    def keep(self, name: str, site_data: FederatedData, batch: SiteBatch, evaluated: Message) -> None:
         """Write the outputs of the runs on a fold, which have ended, for the rows that it holds out.
 
         Nothing is written for other subsets, for too many rows, and with ``stop``: the site does not know at which
         evaluation the server took a run as ended.
 
         Args:
-            own: the site's rows by themselves; those that the fold holds out are the validation rows.
+            site_data: the site's rows by themselves; those that the fold holds out are the validation rows.
             batch: the site's state of the runs.
             evaluated: the last request to evaluate.
         """
-        n_rows = len(own.train) + len(own.validation or ())
-        kept = not self.plan.experiment.settings.stop and keeps_held_out(own, len(batch.points), n_rows)
-        if name in self._folds and kept and own.validation is not None and len(own.validation):
-            outputs = self._predict(own, batch, evaluated.arrays)
+        n_rows = len(site_data.train) + len(site_data.validation or ())
+        is_saved = not self.plan.experiment.settings.stop and keeps_held_out(site_data, len(batch.points), n_rows)
+        if name in self._folds and is_saved and site_data.validation is not None and len(site_data.validation):
+            outputs = self._predict(site_data, batch, evaluated.arrays)
             with _writing():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(self._file(name), npz_bytes(outputs))
 
-    def _predict(self, own: FederatedData, batch: SiteBatch, evaluated: Arrays) -> Arrays:
+    def _predict(self, site_data: FederatedData, batch: SiteBatch, evaluated: Arrays) -> Arrays:
         """Return the outputs of each run for the validation rows, (G, V) or (G, V, classes), by kind of model."""
-        experiment, rows, clients = self.plan.experiment, own.validation, own.client_of_row("validation")
+        experiment, rows, clients = self.plan.experiment, site_data.validation, site_data.client_of_row("validation")
         assert rows is not None
         assert clients is not None
         models = batch.personal_models(evaluated)
@@ -86,12 +86,12 @@ class FoldPredictions:
         for g in range(len(batch.points)):
             if experiment.has_shared_model:
                 output = compute_predictions(
-                    experiment.objective, batch.solution(evaluated, g), rows.x, own.features.scale
+                    experiment.objective, batch.solution(evaluated, g), rows.x, site_data.features.scale
                 )
                 outputs.setdefault(SHARED, []).append(output)
             if models:
-                of_run = sort_personal(models[g], own.clients)
-                output, has_model = predict_personal(experiment.objective, own, of_run, rows, clients)
+                of_run = sort_personal(models[g], site_data.clients)
+                output, has_model = predict_personal(experiment.objective, site_data, of_run, rows, clients)
                 if has_model.all():
                     outputs.setdefault(PERSONAL, []).append(output)
         return {model: np.stack(of_model) for model, of_model in outputs.items()}
@@ -121,7 +121,7 @@ class FoldPredictions:
             outputs.append({model: values[chosen] for model, values in of_fold.items()})
         if not rows:
             return
-        predictions = join_folds(self.plan.experiment.objective, folds.own, rows, outputs)
+        predictions = join_folds(self.plan.experiment.objective, folds.site_data, rows, outputs)
         with _writing():
             if predictions:
                 write_atomically(self.folder / PREDICTIONS_FILE, predictions_csv(predictions))

@@ -114,9 +114,9 @@ class SiteSums:
         shares = total["gaps"] / max(int(total["rows"]), 1)
         return {name: float(share) for name, share in zip(columns, shares, strict=True) if share > 0}
 
-    def restrict(self, kept: np.ndarray) -> "RestrictedSums":
+    def restrict(self, parameter_numbers: np.ndarray) -> "RestrictedSums":
         """Return the sums in the parameters of these numbers; all others are 0."""
-        return RestrictedSums(self, kept)
+        return RestrictedSums(self, parameter_numbers)
 
     def _count_values(self) -> Mapping[str, Any]:
         counts, sums = ((self.n_features,), "i"), ((self.n_features,), "f")
@@ -165,11 +165,11 @@ class RestrictedSums:
 
     Attributes:
         sums: the sums in all parameters.
-        kept: the numbers of the parameters (q,).
+        parameter_numbers: the numbers of the parameters (q,).
     """
 
     sums: SiteSums
-    kept: np.ndarray
+    parameter_numbers: np.ndarray
 
     @property
     def loss_error(self) -> float:
@@ -183,32 +183,38 @@ class RestrictedSums:
 
     def _expand(self, theta: np.ndarray) -> np.ndarray:
         full = np.zeros(self.sums.n_parameters)
-        full[self.kept] = theta
+        full[self.parameter_numbers] = theta
         return full
 
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss and its derivatives in these parameters."""
         sums = self.sums.derivatives(self._expand(theta))
-        return DerivativeSums(sums.loss, sums.gradient[self.kept], sums.hessian[np.ix_(self.kept, self.kept)])
+        return DerivativeSums(
+            sums.loss,
+            sums.gradient[self.parameter_numbers],
+            sums.hessian[np.ix_(self.parameter_numbers, self.parameter_numbers)],
+        )
 
     def scores(self, theta: np.ndarray) -> SquaredScores:
         """Return the sum of squared scores in these parameters."""
         sums = self.sums.scores(self._expand(theta))
-        return SquaredScores(sums.meat[np.ix_(self.kept, self.kept)], sums.count)
+        return SquaredScores(sums.meat[np.ix_(self.parameter_numbers, self.parameter_numbers)], sums.count)
 
     def moments(self, center: np.ndarray) -> MomentSums:
         """Return the moments of these features around ``center`` (q,)."""
         sums = self.sums.moments(self._expand(center))
-        return sums._replace(first=sums.first[self.kept], second=sums.second[self.kept])
+        return sums._replace(first=sums.first[self.parameter_numbers], second=sums.second[self.parameter_numbers])
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
         """Return whether each of these features has two values, and the counts of its rows."""
         is_indicator, counts = self.sums.two_values()
-        return is_indicator[self.kept], ValueCounts(*counts[:2], *(values[self.kept] for values in counts[2:]))
+        return is_indicator[self.parameter_numbers], ValueCounts(
+            *counts[:2], *(values[self.parameter_numbers] for values in counts[2:])
+        )
 
-    def restrict(self, kept: np.ndarray) -> "RestrictedSums":
+    def restrict(self, parameter_numbers: np.ndarray) -> "RestrictedSums":
         """Return the sums in some of these parameters."""
-        return RestrictedSums(self.sums, self.kept[kept])
+        return RestrictedSums(self.sums, self.parameter_numbers[parameter_numbers])
 
 
 def infer_over_sites(

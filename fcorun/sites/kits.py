@@ -55,8 +55,8 @@ def _restrict_rights(rights: str | list | dict) -> dict:
         rights = {_ALL_RIGHTS: rights}
     if _ALL_RIGHTS in rights:
         rights = dict.fromkeys(_KEPT_RIGHTS, rights[_ALL_RIGHTS])
-    kept = {name: value for name, value in rights.items() if name not in _SHELL_COMMANDS}
-    return {**kept, **dict.fromkeys(_REFUSED_RIGHTS, "none")}
+    other_rights = {name: value for name, value in rights.items() if name not in _SHELL_COMMANDS}
+    return {**other_rights, **dict.fromkeys(_REFUSED_RIGHTS, "none")}
 
 
 def user_of_kit(kit: Path) -> str:

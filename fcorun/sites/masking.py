@@ -127,14 +127,16 @@ class MaskedSite:
         sites = _read_keys(request.about)
         if sorted(sites) != sorted(addressees):
             raise UserError("the server's keys are not those of the sites that it asks: begin the run anew")
-        own = {_KEY: public_key_of(self.key), _NUMBER: self._number}
-        if list(sites.values()).count(own) != 1 or len({entry[_KEY] for entry in sites.values()}) < len(sites):
+        public_values = {_KEY: public_key_of(self.key), _NUMBER: self._number}
+        if list(sites.values()).count(public_values) != 1 or len({entry[_KEY] for entry in sites.values()}) < len(
+            sites
+        ):
             raise UserError("the server's keys lack the one of this site, or repeat one: begin the run anew")
         if not FEWEST_SITES <= len(sites) <= MOST_SITES:
             raise UserError(f"the server asks {len(sites)} sites, and secure sums need {FEWEST_SITES} to {MOST_SITES}: "
                             "of fewer, the sum tells a site the numbers of the other")  # fmt: skip
         if self.site.policy.keys == "pinned":
-            self._check_fingerprints({name: entry[_KEY] for name, entry in sites.items() if entry != own})
+            self._check_fingerprints({name: entry[_KEY] for name, entry in sites.items() if entry != public_values})
         self._sites = sites
         return Message(_KEYS)
 

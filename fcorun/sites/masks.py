@@ -95,7 +95,7 @@ def sum_masks(key: X25519PrivateKey, others: Iterable[str], context: bytes, leng
         others: the public keys of all other sites.
         context: the bytes that name the answer: the same at all sites, and never twice.
     """
-    own = public_key_of(key)
+    public_key = public_key_of(key)
     total = np.zeros(length, np.uint64)
     for other in others:
         try:
@@ -105,7 +105,7 @@ def sum_masks(key: X25519PrivateKey, others: Iterable[str], context: bytes, leng
         seed = HKDF(hashes.SHA256(), 32, None, _INFO + context).derive(secret)
         stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), None).encryptor().update(bytes(8 * length))
         mask = np.frombuffer(stream, "<u8").astype(np.uint64)
-        total = total + mask if own < other else total - mask
+        total = total + mask if public_key < other else total - mask
     return total
 
 

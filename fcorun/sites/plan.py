@@ -172,8 +172,8 @@ class Plan:
             lines.append(f"  a site without an answer after {rule.seconds:g} seconds is left out of that round, if "
                          f"{rule.least_sites} others answer")  # fmt: skip
         if self.shared_options.standardize == "per_client":
-            kept = "each client's means and deviations stay at its site"
-            lines.append(f"  {kept}; coefficients are per standard deviation of each client")
+            scaling_note = "each client's means and deviations stay at its site"
+            lines.append(f"  {scaling_note}; coefficients are per standard deviation of each client")
         lines.append("what leaves each site:")
         for quantity in self.quantities:
             lines.append(f"  {quantity.message}: {quantity.content}")

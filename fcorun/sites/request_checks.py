@@ -174,11 +174,11 @@ def check_clients(request: Message, description: Description) -> list[str]:
     if rows.max(initial=0) > _MAX_CLIENT_ROWS or rows.sum() > _MAX_ROWS:
         raise UserError(f"the server names clients of too many rows: sites compute with at most {_MAX_CLIENT_ROWS} "
                         f"of a client, and {_MAX_ROWS} in all: divide large tables into several clients")  # fmt: skip
-    own = [names.index(name) for name in description.clients]
+    client_numbers = [names.index(name) for name in description.clients]
     trains = rows[:, 0] > 0
     is_ordered = trains[:n_clients].all() and not trains[n_clients:].any()
-    same_rows = np.array_equal(rows[own], description.n_rows)
-    same_weights = np.allclose(weights[own], description.weights, rtol=1e-12, atol=0)
+    same_rows = np.array_equal(rows[client_numbers], description.n_rows)
+    same_weights = np.allclose(weights[client_numbers], description.weights, rtol=1e-12, atol=0)
     if len(set(names)) != len(names) or not is_ordered or not same_rows or not same_weights:
         raise UserError("the server says of this site's clients other numbers of rows than the site described: begin "
                         "the run anew")  # fmt: skip

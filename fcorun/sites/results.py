@@ -161,8 +161,8 @@ def write_result(
     predictions = predict_held_out(experiment, data, model, personal, threshold)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        own = (_PERSONAL, _SCALING, _BY_CLIENT, BASELINE_HAZARD_FILE, PREDICTIONS_FILE)
-        for name in (_STATUS, *RESULT_FILES, _CONFIG, *own):
+        site_files = (_PERSONAL, _SCALING, _BY_CLIENT, BASELINE_HAZARD_FILE, PREDICTIONS_FILE)
+        for name in (_STATUS, *RESULT_FILES, _CONFIG, *site_files):
             remove_path(folder / name)
         write_atomically(folder / _CONFIG, yaml_text(config))
         if hazards is not None:

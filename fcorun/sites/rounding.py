@@ -30,14 +30,14 @@ def round_down(value: float, digits: int = _DIGITS) -> float:
     return 1 / round_up(1 / value, digits) if value > 0 else value
 
 
-def bound_curvature(experiment: PreparedExperiment, own: FederatedData) -> Message:
+def bound_curvature(experiment: PreparedExperiment, site_data: FederatedData) -> Message:
     """Bound the curvature of the losses of a site's clients, rounded outwards, in an answer: see ``read_bounds``."""
-    if not len(own.train):
+    if not len(site_data.train):
         return Message("curvature", arrays={"bounds": np.array([np.inf, 0.0, np.inf, 0.0, 0.0])})
     bounds = []
     for full_batch in (False, True):
-        least, most = curvature_bounds(experiment.objective, own, full_batch)
+        least, most = curvature_bounds(experiment.objective, site_data, full_batch)
         bounds += [round_down(least), round_up(most)]
     weighting = experiment.settings.client_weighting
-    bounds.append(round_up(bound_pooled_smoothness(experiment.objective, own, weighting)))
+    bounds.append(round_up(bound_pooled_smoothness(experiment.objective, site_data, weighting)))
     return Message("curvature", arrays={"bounds": np.array(bounds)})

@@ -194,12 +194,12 @@ class Site:
         the three splits, (clients, 3).
         """
         agreement = Agreement.from_message(request)
-        own = load_site_data(encode_table(self.table, agreement), agreement)
-        self.policy.check_rows(self.plan, len(own.train), own.train.x.shape[1])
+        site_data = load_site_data(encode_table(self.table, agreement), agreement)
+        self.policy.check_rows(self.plan, len(site_data.train), site_data.train.x.shape[1])
         description = Description.from_message(self._description, "this site")
         names = check_clients(request, description)
-        self._own_data, self._certificates, self._interval_sums, self._folds = own, None, None, None
-        self._data = place_rows(own, names, request.arrays["all_rows"], request.arrays["all_weights"])
+        self._own_data, self._certificates, self._interval_sums, self._folds = site_data, None, None, None
+        self._data = place_rows(site_data, names, request.arrays["all_rows"], request.arrays["all_weights"])
         self._experiment = self.plan.experiment
         with for_owner_alone(f"its targets do not fit objective={self._experiment.names['objective']}"):
             build.check_targets(self._experiment, self._data)
@@ -324,11 +324,18 @@ class Site:
         self._check_last_model(model)
         check_result(contents, self.own_data, threshold := threshold_of(self._requests.get("scores"), self.plan))
         self.personal = self._last_personal_models()
-        folder, experiment, own = self.result_folder, self.plan.experiment, self.own_data
+        folder, experiment, site_data = self.result_folder, self.plan.experiment, self.own_data
         if folder is not None:
             config = name_client_column(self.plan.config_of(self.points[0]), self.options.client)
             write_result(
-                folder, contents, config, experiment, own, model=model, personal=self.personal, threshold=threshold
+                folder,
+                contents,
+                config,
+                experiment,
+                site_data,
+                model=model,
+                personal=self.personal,
+                threshold=threshold,
             )
         if self._fold_predictions is not None:
             self._fold_predictions.write(self.folds, self.points[0], self._requests[_FIRST_START])

@@ -32,7 +32,7 @@ class SiteFolds:
     Attributes:
         plan: the plan, which has a selection.
         policy: the policy of the owner.
-        own: the site's rows, whose clients are numbered among its own.
+        site_data: the site's rows, whose clients are numbered among its own.
         data: the same rows, whose clients are numbered among those of all sites.
         fold: the fold, from 0, that holds out each training row, (N,).
         cells: the cells of columns whose fills and levels a fold learns; None without such columns.
@@ -40,14 +40,14 @@ class SiteFolds:
 
     plan: Plan
     policy: Policy
-    own: FederatedData
+    site_data: FederatedData
     data: FederatedData
     fold: np.ndarray
     cells: FoldCells | None = None
 
     @classmethod
     def draw(
-        cls, plan: Plan, policy: Policy, table: SiteTable, own: FederatedData, data: FederatedData, load: Message
+        cls, plan: Plan, policy: Policy, table: SiteTable, site_data: FederatedData, data: FederatedData, load: Message
     ) -> "SiteFolds":
         """Draw the folds of a site's rows as ``fcorun select`` does, after the request to ``load`` the rows.
 
@@ -57,19 +57,26 @@ class SiteFolds:
         assert selection is not None
         assert data.train.client is not None
         if plan.shared_options.fold_names is not None:
-            fold = _number_marked_folds(own, sorted(plan.shared_options.fold_names))
+            fold = _number_marked_folds(site_data, sorted(plan.shared_options.fold_names))
         elif selection.by == "clients":
-            check_groups_within_clients(own)
+            check_groups_within_clients(site_data)
             fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
-        elif len(own.train):
-            fold = assign_folds(own, selection.n_folds, selection.by, seed)
+        elif len(site_data.train):
+            fold = assign_folds(site_data, selection.n_folds, selection.by, seed)
         else:
             fold = np.empty(0, np.int64)
-        folds = cls(plan, policy, own, data, fold, cells=FoldCells.read(table, Agreement.from_message(load), own, fold))
+        folds = cls(
+            plan,
+            policy,
+            site_data,
+            data,
+            fold,
+            cells=FoldCells.read(table, Agreement.from_message(load), site_data, fold),
+        )
         folds._check()
-        if len(own.train):
-            assert own.features.encoding is not None
-            check_fold_cells(table, own.features.encoding, own.train, fold, selection.n_folds)
+        if len(site_data.train):
+            assert site_data.features.encoding is not None
+            check_fold_cells(table, site_data.features.encoding, site_data.train, fold, selection.n_folds)
         return folds
 
     @property
@@ -80,23 +87,23 @@ class SiteFolds:
     @cached_property
     def counts(self) -> FoldCounts:
         """The rows of the site's own clients in each fold."""
-        return FoldCounts.count(self.own.train, self.fold, self._n_folds, len(self.own.clients))
+        return FoldCounts.count(self.site_data.train, self.fold, self._n_folds, len(self.site_data.clients))
 
     @cached_property
     def _class_counts(self) -> np.ndarray:
         """The number of rows of each class that each fold holds out, (K, C); for survival the events, (K, 1)."""
-        if self.own.task == "survival":
+        if self.site_data.task == "survival":
             return self._event_counts.sum(axis=0)[:, None]
-        counts = np.zeros((self._n_folds, len(self.own.classes)), int)
-        if self.own.classes:
-            np.add.at(counts, (self.fold, self.own.train.y), 1)
+        counts = np.zeros((self._n_folds, len(self.site_data.classes)), int)
+        if self.site_data.classes:
+            np.add.at(counts, (self.fold, self.site_data.train.y), 1)
         return counts
 
     @cached_property
     def _event_counts(self) -> np.ndarray:
         """The number of events of each client that each fold holds out, (M, K)."""
-        counts, is_event = np.zeros((len(self.own.clients), self._n_folds), int), self.own.train.y > 0
-        np.add.at(counts, (self.own.train.client[is_event], self.fold[is_event]), 1)  # type: ignore[index]
+        counts, is_event = np.zeros((len(self.site_data.clients), self._n_folds), int), self.site_data.train.y > 0
+        np.add.at(counts, (self.site_data.train.client[is_event], self.fold[is_event]), 1)  # type: ignore[index]
         return counts
 
     def _check_events(self) -> None:
@@ -105,8 +112,8 @@ class SiteFolds:
         for cells in (counts, counts.sum(axis=1, keepdims=True) - counts):
             few = np.argwhere((cells > 0) & (cells < least))
             if len(few):
-                raise UserError(f"client '{self.own.clients[few[0][0]]}' has fewer than {least} events in a fold, or "
-                                "in all others, the least that policy.min_cell of this site allows: plan fewer folds, "
+                raise UserError(f"client '{self.site_data.clients[few[0][0]]}' has fewer than {least} events in a fold, "
+                                "or in all others, the least that policy.min_cell of this site allows: plan fewer folds, "
                                 "or leave the client out")  # fmt: skip
 
     def _check(self) -> None:
@@ -117,15 +124,17 @@ class SiteFolds:
         assert self.plan.select is not None
         min_rows, min_cell = self.policy.min_rows, self.policy.min_cell
         if self.plan.select.by == "rows":
-            for name, held_out, rest in zip(self.own.clients, self.counts.held_out, self.counts.train, strict=True):
+            for name, held_out, rest in zip(
+                self.site_data.clients, self.counts.held_out, self.counts.train, strict=True
+            ):
                 if min(held_out.min(), rest.min()) < min_rows:
                     fewer = "mark more of its rows" if self.plan.shared_options.fold else "plan fewer folds"
                     raise UserError(f"client '{name}' has fewer than {min_rows} training rows in a fold, or in all "
                                     f"others, the least that policy.min_rows of this site allows: {fewer}, or leave "
                                     "the client out")  # fmt: skip
-        if self.own.task == "survival":
+        if self.site_data.task == "survival":
             self._check_events()
-        counts = self._class_counts if self.own.classes else np.empty((0, 0), int)
+        counts = self._class_counts if self.site_data.classes else np.empty((0, 0), int)
         for cells in (counts, counts.sum(axis=0) - counts):
             few = np.argwhere((cells > 0) & (cells < min_cell))
             if len(few):
@@ -133,8 +142,8 @@ class SiteFolds:
                 sentence = (f"a class of '{target}' has fewer than {min_cell} training rows in a fold, or in all "
                             "others, the least that policy.min_cell of this site allows: plan fewer folds"
                             )  # fmt: skip
-                raise OwnTableError(f"{sentence} (class '{self.own.classes[few[0][1]]}')", sentence)
-        features = self.own.train.x.shape[1]
+                raise OwnTableError(f"{sentence} (class '{self.site_data.classes[few[0][1]]}')", sentence)
+        features = self.site_data.train.x.shape[1]
         for n_rows in (*self.counts.held_out.sum(axis=0).tolist(), *self.counts.train.sum(axis=0).tolist()):
             if n_rows:
                 self.policy.check_rows(self.plan, n_rows, features, " in a fold, or in all others")
@@ -158,7 +167,7 @@ class SiteFolds:
 
     def _encode(self, request: Message) -> np.ndarray:
         """Return the features of all training rows, with the fills and levels that a request has."""
-        return self.own.train.x if self.cells is None else self.cells.encode(request.arrays)
+        return self.site_data.train.x if self.cells is None else self.cells.encode(request.arrays)
 
     def sum_features(self, request: Message) -> Message:
         """Return the sums of the features, or of their squares, over the rows of each client that a fold trains on.
@@ -169,7 +178,7 @@ class SiteFolds:
         if k is None:
             raise ValueError("no fold")
         selected = self.fold != k
-        x, client = self._encode(request)[selected], self.own.train.client[selected]  # type: ignore[index]
+        x, client = self._encode(request)[selected], self.site_data.train.client[selected]  # type: ignore[index]
         client = np.unique(client, return_inverse=True)[1]
         mean = request.arrays.get("around")
         if mean is None:
@@ -184,15 +193,15 @@ class SiteFolds:
         name, k = self._find(request)
         if k is None:
             if name == REFIT:  # the refit alone is scored on validation and test rows
-                return self.own, self.data
+                return self.site_data, self.data
             no_others = {"validation": None, "test": None}
-            return replace(self.own, **no_others), replace(self.data, **no_others)
+            return replace(self.site_data, **no_others), replace(self.data, **no_others)
         counts = self._read_counts(request)
         train = self.fold != k
-        own = replace(self.own, train=replace(self.own.train, x=self._standardize(request, train)))
-        own = take_subset(own, train, ~train, restandardize=False).data
+        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._standardize(request, train)))
+        site_data = take_subset(site_data, train, ~train, restandardize=False).data
         order, rows, weights = counts.split(k)
-        return own, place_rows(own, [self.data.clients[m] for m in order], rows, weights)
+        return site_data, place_rows(site_data, [self.data.clients[m] for m in order], rows, weights)
 
     def _find(self, request: Message) -> tuple[str, int | None]:
         """Return the name of the subset of a request, and the number of its fold; None where no fold is left out."""
@@ -205,18 +214,18 @@ class SiteFolds:
     def _read_counts(self, request: Message) -> FoldCounts:
         """Return the counts of the clients of all sites. Raises UserError unless they have those of the site's own."""
         counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self._n_folds)
-        own = [self.data.clients.index(name) for name in self.own.clients]
-        if not counts.take(own).equals(self.counts):
+        client_numbers = [self.data.clients.index(name) for name in self.site_data.clients]
+        if not counts.take(client_numbers).equals(self.counts):
             raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
                             "described: begin the run anew")  # fmt: skip
         return counts
 
     def _standardize(self, request: Message, train: np.ndarray) -> np.ndarray:
         """Return the features of all rows, standardized anew by the training rows of a subset."""
-        own = replace(self.own, train=replace(self.own.train, x=self._encode(request)))
-        rows, by = own.train, self.plan.shared_options.standardize
+        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
+        rows, by = site_data.train, self.plan.shared_options.standardize
         if by == "per_client" and len(rows):
-            return restandardize_rows(own, train, np.ones(len(train), bool))
+            return restandardize_rows(site_data, train, np.ones(len(train), bool))
         if by != "pooled":
             return rows.x
         mean, deviation = request.arrays["mean"], request.arrays["deviation"]
@@ -225,12 +234,12 @@ class SiteFolds:
         return Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(rows.x)
 
 
-def _number_marked_folds(own: FederatedData, names: list[str]) -> np.ndarray:
+def _number_marked_folds(site_data: FederatedData, names: list[str]) -> np.ndarray:
     """Return the number of each training row's fold in ``names``, which are sorted, (N,).
 
     Raises UserError for a fold that the plan does not list.
     """
-    marked = own.train.fold
+    marked = site_data.train.fold
     assert marked is not None
     for name in np.unique(marked).tolist():
         if name not in names:

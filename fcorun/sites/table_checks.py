@@ -44,12 +44,17 @@ def _check_clients(table: SiteTable, agreement: Agreement) -> None:
     names = agreement.clients
     _require(set(table.clients) <= set(names), "lacks a client of this site")
     _require(len(set(names)) == len(names), "has two clients of one name")
-    own = [names.index(name) for name in table.clients]
-    sites = [agreement.site_of_client[m] for m in own]
-    alike = len(set(sites)) == 1 and agreement.site_of_client.count(sites[0]) == len(own)
+    client_numbers = [names.index(name) for name in table.clients]
+    sites = [agreement.site_of_client[m] for m in client_numbers]
+    alike = len(set(sites)) == 1 and agreement.site_of_client.count(sites[0]) == len(client_numbers)
     _require(alike, "has other clients of this site than the table")
-    _require(np.array_equal(agreement.n_rows[own], table.n_rows), "has other numbers of rows of this site's clients")
-    _require(np.array_equal(agreement.weights[own], table.weights), "has other weights of this site's clients")
+    _require(
+        np.array_equal(agreement.n_rows[client_numbers], table.n_rows),
+        "has other numbers of rows of this site's clients",
+    )
+    _require(
+        np.array_equal(agreement.weights[client_numbers], table.weights), "has other weights of this site's clients"
+    )
 
 
 def _check_columns(table: SiteTable, agreement: Agreement) -> None:

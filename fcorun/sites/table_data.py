@@ -118,7 +118,7 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
         number,
         group=table.rows.group,
         fold=table.rows.fold,
-        kept=table.rows.kept,
+        repeated_columns=table.rows.repeated_columns,
         row=np.arange(len(encoded.y), dtype=np.int32),
         **table.weight_and_offset,
     )

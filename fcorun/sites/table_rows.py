@@ -233,25 +233,25 @@ def read_site_table(
 def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, list[str]]:
     """Return the table of a site with the shared names of its columns, and warnings on how the file was read."""
     where, rename = f"data.path={site.path}", site.rename or {}
-    own_names = {shared: own for own, shared in rename.items()}
+    own_names = {shared: site_name for site_name, shared in rename.items()}
     file = find_file(site.path)
     ending = detect_ending(file, where)
     if ending not in NAMED_COLUMN_ENDINGS:
         raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
     target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
     try:
-        kept = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
-        text_columns = kept if client is None else [client, *kept]
+        repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
+        text_columns = repeated_names if client is None else [client, *repeated_names]
         parsed, warnings = read_named_columns(file, ending, target, text_columns, where=where)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     names = parsed.frame.columns.tolist()
-    for own, shared in rename.items():
-        if own not in names:
-            raise UserError(f"data.rename: {site.path} has no column '{own}'; {suggest_name(own, names)}")
+    for site_name, shared in rename.items():
+        if site_name not in names:
+            raise UserError(f"data.rename: {site.path} has no column '{site_name}'; {suggest_name(site_name, names)}")
         if shared in names and shared not in rename:
-            raise UserError(f"data.rename: '{own}' cannot be called '{shared}', another column of {site.path}: rename "
-                            "that one too")  # fmt: skip
+            raise UserError(f"data.rename: '{site_name}' cannot be called '{shared}', another column of {site.path}: "
+                            "rename that one too")  # fmt: skip
     if len(set(rename.values())) < len(rename):
         raise UserError("data.rename gives two columns one name: give two")
     parsed.frame.columns = [rename.get(name, name) for name in names]
@@ -271,7 +271,7 @@ def _find_absent(frame: Any, needed: Sequence[str | None], site: SiteOptions) ->
 
 def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: TablePolicy) -> Iterator[UserError]:
     """Yield an error for each used column that the policy does not allow."""
-    own_names = {shared: own for own, shared in (site.rename or {}).items()}
+    own_names = {shared: site_name for site_name, shared in (site.rename or {}).items()}
     for name in dict.fromkeys(columns):
         if name is None or policy.columns is None or own_names.get(name, name) in policy.columns:
             continue

@@ -349,7 +349,9 @@ class ColumnRoles:
             client=None if self.client is None else names_as_text(to_plain_array(frame[self.client])),
             frame=frame[list(features)],
             metadata=frame[metadata_names] if metadata_names else None,
-            kept=np.stack([column_as_text(frame[name]) for name in self.keep], axis=1) if self.keep else None,
+            repeated_columns=np.stack([column_as_text(frame[name]) for name in self.keep], axis=1)
+            if self.keep
+            else None,
         )
 
 
@@ -370,7 +372,7 @@ class ParsedRows:
         metadata: a pandas.DataFrame of the weights, offsets, groups, splits and folds, or None for a file that has
             none.
         encoding: the Encoding of a Parquet file whose rows stay on disk, or None.
-        kept: the columns that ``keep`` names, as text, shape (N, k), or None.
+        repeated_columns: the columns that ``keep`` names, as text, shape (N, k), or None.
         first_index: the index of the first feature in a LIBSVM file, 0 or 1; None for other files.
     """
 
@@ -386,7 +388,7 @@ class ParsedRows:
     warnings: tuple[str, ...] = ()
     metadata: Any = None
     encoding: Any = None
-    kept: np.ndarray | None = None
+    repeated_columns: np.ndarray | None = None
     first_index: int | None = None
 
 

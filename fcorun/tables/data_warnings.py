@@ -299,12 +299,12 @@ def measure_distances(
     """
     other_rows = n_rows.sum() - n_rows
     is_known = (n_rows >= _FEW_ROWS_OF_CLIENT) & (other_rows >= _FEW_ROWS_OF_CLIENT)
-    own, others = np.maximum(n_rows, 1)[:, None], np.maximum(other_rows, 1)[:, None]
-    own_means, other_means = sums / own, (sums.sum(axis=0) - sums) / others
-    variance = (squares.sum(axis=0) - squares) / others - (other_means - mean) ** 2
+    count, other_count = np.maximum(n_rows, 1)[:, None], np.maximum(other_rows, 1)[:, None]
+    means, other_means = sums / count, (sums.sum(axis=0) - sums) / other_count
+    variance = (squares.sum(axis=0) - squares) / other_count - (other_means - mean) ** 2
     varies = variance > 1e-12 * np.maximum(other_means**2, mean**2)  # beyond rounding
-    distances = np.abs(own_means - other_means) / np.sqrt(np.where(varies, variance, 1.0))
-    return np.where(varies & is_known[:, None], distances, 0.0), own_means, other_means
+    distances = np.abs(means - other_means) / np.sqrt(np.where(varies, variance, 1.0))
+    return np.where(varies & is_known[:, None], distances, 0.0), means, other_means
 
 
 def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:
@@ -373,7 +373,7 @@ def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, cl
     mean = sum_by_client(x, np.zeros(len(x), int))[0] / len(x)
     n_rows = np.bincount(client, minlength=len(client_names))
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
-        distances, own, others = measure_distances(
+        distances, means, other_means = measure_distances(
             sum_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
         )
     examples = []
@@ -381,7 +381,9 @@ def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, cl
         if j in numbers:
             name = f"'{names[j]}'" if names else f"column {j} (from 0)"
             m = int(distances[:, j].argmax())
-            examples.append(f"{name} at client '{client_names[m]}' ({own[m, j]:.4g}, the others {others[m, j]:.4g})")
+            examples.append(
+                f"{name} at client '{client_names[m]}' ({means[m, j]:.4g}, the others {other_means[m, j]:.4g})"
+            )
     if not examples:
         return []
     return [f"means more than {FAR} standard deviations from those of the other clients: {abbreviate(examples)}: check "

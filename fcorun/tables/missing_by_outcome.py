@@ -147,8 +147,8 @@ def _hypergeometric(n_rows: int, n_events: int, n_gaps: int) -> tuple[int, np.nd
 
 def _drop_negligible(probability: np.ndarray) -> tuple[int, np.ndarray]:
     """Return probabilities without negligible ones at both ends, and how many were dropped at the beginning."""
-    kept = np.flatnonzero(probability > _NEGLIGIBLE * probability.max())
-    return int(kept[0]), probability[kept[0] : kept[-1] + 1]
+    counted = np.flatnonzero(probability > _NEGLIGIBLE * probability.max())
+    return int(counted[0]), probability[counted[0] : counted[-1] + 1]
 
 
 def permutation_p_value(

@@ -123,8 +123,8 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     shown = rows
     if len(rows) > max_rows:
         smallest = sorted(rows, key=lambda row: (math.isnan(parse_float(row["p_value"])), parse_float(row["p_value"])))
-        kept = {row["feature"] for row in smallest[:max_rows]}
-        shown = [row for row in rows if row["feature"] in kept]
+        shown_features = {row["feature"] for row in smallest[:max_rows]}
+        shown = [row for row in rows if row["feature"] in shown_features]
     sentences = [hide_row_numbers(line) for line in read_lines(model.record.folder / INTERVALS_TEXT)]
     level = next((line.partition(" intervals")[0].rpartition(", ")[2] for line in sentences), "")
     name = model.ratio_name or "difference"

@@ -24,8 +24,8 @@ def predict_means(rows: HeldOutRows) -> HeldOutRows:
         of_all = targets[is_training].mean(axis=0)
         for client in np.unique(rows.client):
             is_own = rows.client == client
-            own = targets[is_training & is_own]
-            means[is_own & ~is_training] = (own.sum(axis=0) + of_all) / (len(own) + 1)
+            client_targets = targets[is_training & is_own]
+            means[is_own & ~is_training] = (client_targets.sum(axis=0) + of_all) / (len(client_targets) + 1)
     if not rows.classes:
         return replace(rows, model=MEAN, prediction=means[:, 0])
     probability = means[:, 1] if rows.task == "binary" else means
