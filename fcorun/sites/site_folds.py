@@ -112,9 +112,10 @@ class SiteFolds:
         for cells in (counts, counts.sum(axis=1, keepdims=True) - counts):
             few = np.argwhere((cells > 0) & (cells < least))
             if len(few):
-                raise UserError(f"client '{self.site_data.clients[few[0][0]]}' has fewer than {least} events in a fold, "
-                                "or in all others, the least that policy.min_cell of this site allows: plan fewer folds, "
-                                "or leave the client out")  # fmt: skip
+                name = self.site_data.clients[few[0][0]]
+                raise UserError(f"client '{name}' has fewer than {least} events in a fold, or in all others, the least "
+                                "that policy.min_cell of this site allows: plan fewer folds, or leave the client out"
+                                )  # fmt: skip
 
     def _check(self) -> None:
         """Raise UserError where a fold, or the rows that it leaves, are fewer than the policy allows.

@@ -101,7 +101,7 @@ def test_a_full_disk_is_called_that(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
-    with fails("has no space for", "No space left on device", "FCORUN_CACHE=FOLDER"):
+    with fails("GiB of rows cannot be written to", "No space left on device", "FCORUN_CACHE=FOLDER"):
         Table(**write_parquet(frame().assign(f0=3)), resident=False).load()
 
 
