@@ -220,7 +220,7 @@ def test_partitions_that_do_not_fit_are_refused(tmp_path):
     with fails("data.partition=sorted", "clients already"):
         price_table(save(tmp_path, "t.csv"), partition="sorted").load()
     path = save(tmp_path, "n.csv", frame().drop(columns="site"))
-    with fails("data.clients=7", "6 rows"):
+    with fails("data.clients=7", "6 training rows"):
         price_table(path, client=None, clients=7).load()
     with fails("data.validation=", "no named clients", "data.client"):
         price_table(path, client=None, clients=2, validation=["a"]).load()
