@@ -128,9 +128,9 @@ class MaskedSite:
         if sorted(sites) != sorted(addressees):
             raise UserError("the server's keys are not those of the sites that it asks: begin the run anew")
         public_values = {_KEY: public_key_of(self.key), _NUMBER: self._number}
-        if list(sites.values()).count(public_values) != 1 or len({entry[_KEY] for entry in sites.values()}) < len(
-            sites
-        ):
+        has_one_entry = list(sites.values()).count(public_values) == 1
+        has_distinct_keys = len({entry[_KEY] for entry in sites.values()}) == len(sites)
+        if not has_one_entry or not has_distinct_keys:
             raise UserError("the server's keys lack the one of this site, or repeat one: begin the run anew")
         if not FEWEST_SITES <= len(sites) <= MOST_SITES:
             raise UserError(f"the server asks {len(sites)} sites, and secure sums need {FEWEST_SITES} to {MOST_SITES}: "
