@@ -248,9 +248,7 @@ class Table(Dataset):
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
         gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
-        cells = None
-        if kinds is not None and not isinstance(kinds, Encoding):
-            cells = self._read_training_cells(x_train, encoding, training_gaps, number[training])
+        cells = self._read_training_cells(x_train, kinds, encoding, training_gaps, number[training])
         if rows.client is not None and not isinstance(kinds, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(x_train, encoding, frame, number[training], trained_names)
@@ -265,14 +263,10 @@ class Table(Dataset):
             x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)
         )
         row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
-        columns = {
-            "group": rows.group,
-            "fold": rows.fold,
-            "row": row,
-            "repeated_columns": rows.repeated_columns,
-            **weight_and_offset,
-        }
-        all_rows = Rows(x, y, number, **columns)
+        repeated = rows.repeated_columns
+        all_rows = Rows(
+            x, y, number, row=row, group=rows.group, fold=rows.fold, repeated_columns=repeated, **weight_and_offset
+        )
         return FederatedData(
             train=all_rows.take(training),
             validation=all_rows.take(validation),
@@ -293,14 +287,24 @@ class Table(Dataset):
             clients=tuple(trained_names),
             held_out_clients=tuple(client_names[m] for m in others),
             warnings=self._warnings(rows, classes, warnings, client_rows),
-            keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
+            keep=() if repeated is None else tuple(self.keep or ()),
         ).validate()
 
     def _read_training_cells(
-        self, x: np.ndarray, encoding: Encoding | None, gaps: Mapping[str, np.ndarray], client: np.ndarray
+        self,
+        x: np.ndarray,
+        kinds: dict[str, ColumnKind] | Encoding | None,
+        encoding: Encoding | None,
+        gaps: Mapping[str, np.ndarray],
+        client: np.ndarray,
     ) -> TrainingCells | None:
-        """Return the cells from which a part of the training rows learns fills and levels; None without any."""
-        if encoding is None or not (gaps or any(column.kind == "levels" for column in encoding.columns)):
+        """Return the cells from which a part of the training rows learns fills and levels; None where it learns none.
+
+        An encoding that was given (``kinds``) is applied as it is: nothing is learned from the rows.
+        """
+        if encoding is None or kinds is None or isinstance(kinds, Encoding):
+            return None
+        if not (gaps or any(column.kind == "levels" for column in encoding.columns)):
             return None
         return TrainingCells.from_features(x, encoding, gaps, client, self.missing)
 
