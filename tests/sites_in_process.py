@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import build_engine
-from fcorun.problem.problem import curvature_bounds
+from fcorun.problem.curvature import curvature_bounds
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.batch import SiteBatch

@@ -11,8 +11,9 @@ import numpy as np
 from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, Features, FederatedData
 from fcorun.errors import UserError
+from fcorun.rows.generated_rows import GeneratedRows, materialize_clients
 from fcorun.rows.host_matrix import ClientBuffer, allocate, balance_clients
-from fcorun.rows.rows import GeneratedRows, Rows, materialize_clients
+from fcorun.rows.rows import Rows
 from fcorun.system.random_streams import random_stream
 
 # (split, rows per client, buffer of each client) -> targets of all clients; x is written into the buffers

@@ -259,9 +259,11 @@ class Table(Dataset):
                 training_gaps, y[training], offsets, task=self.target_task, classes=classes, client_names=trained_names
             )
         warnings += missing.warnings
-        x, standardized = standardize(
-            x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)
-        )
+        standardized = None
+        if self.standardize != "none":
+            x, standardized = standardize(
+                x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)
+            )
         row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
         repeated = rows.repeated_columns
         all_rows = Rows(

@@ -13,8 +13,9 @@ from fcorun.algorithms.base import Algorithm, Traits, tree_bytes
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.clients import CohortFunction, SizeClass, chunk_width, chunked, in_size_classes, split_by_size
 from fcorun.engine.schedule import Schedule
+from fcorun.problem.decomposition import can_decompose, decompose_losses
 from fcorun.problem.operation_counts import PyTree
-from fcorun.problem.problem import Batch, Problem, Quadratic, can_decompose, decompose_losses
+from fcorun.problem.problem import Batch, Problem, Quadratic
 from fcorun.problem.row_span import restrict_to_row_span
 from fcorun.rows.rows import Rows
 from fcorun.system.machine import compute_policy, empty_aligned

@@ -36,8 +36,9 @@ from fcorun.experiment.undetermined_levels import warn_undetermined_levels
 from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.objectives.least_squares import LeastSquares
+from fcorun.problem.curvature import bound_pooled_smoothness, curvature_bounds
 from fcorun.problem.duality_gap import has_duality_gap, has_one_output
-from fcorun.problem.problem import Problem, bound_pooled_smoothness, curvature_bounds
+from fcorun.problem.problem import Problem
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.site_rows import SiteRows
 from fcorun.system.files import cached_by_key, interruptible_at_once

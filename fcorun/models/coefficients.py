@@ -16,7 +16,7 @@ from fcorun.records.formats import READ_ERRORS, nifti_bytes, read_json, read_mas
 from fcorun.records.record import Record
 from fcorun.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.tables.labels import label_features
-from fcorun.tables.scaling import Scaling, to_original_units
+from fcorun.tables.scaling import Scaling
 
 _AT_SITES = "each client's personal model is at its site, in the record and coefficients_by_client.csv there"
 COLUMNS = ("parameter", "feature", "class", "value", "value_original")
@@ -65,11 +65,11 @@ class Coefficients:
         """
         if not self.has_source_units:
             return None
-        bias = 0.0 if self.bias is None else self.bias
-        weights, original_bias = to_original_units(self.weights, bias, self.scaling, self.scale)
-        if self.bias is None and self.scaling is None:
-            return weights, None
-        return weights, original_bias
+        weights = np.asarray(self.weights, float)
+        bias = None if self.bias is None else np.asarray(self.bias, float)
+        if self.scaling is not None:
+            weights, bias = self.scaling.to_original_units(weights, 0.0 if bias is None else bias)
+        return weights * self.scale, bias
 
     @cached_property
     def labels(self) -> list[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import PERSONAL, SHARED, Record
-from fcorun.tables.scaling import ClientScalings, Scaling, to_original_units
+from fcorun.tables.scaling import ClientScalings, Scaling
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
@@ -46,7 +46,10 @@ class _SavedModel:
 
     def in_raw_units(self, weights: np.ndarray, bias: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights (d, outputs) and the bias (outputs,) that act on raw features."""
-        return to_original_units(weights, bias, self.scaling, self.data.get("scale", 1.0))
+        weights, bias = np.asarray(weights, float), np.asarray(bias, float)
+        if self.scaling is not None:
+            weights, bias = self.scaling.to_original_units(weights, bias)
+        return weights * self.data.get("scale", 1.0), np.broadcast_to(bias, weights.shape[-1:]).copy()
 
     @property
     def classes(self) -> np.ndarray:

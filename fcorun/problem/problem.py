@@ -1,15 +1,13 @@
-"""The problem min F(w) + psi(w) as functions of a vector w, and the curvature of its losses."""
+"""The problem min F(w) + psi(w) as functions of a vector w and of a batch of rows, or of a quadratic loss."""
 
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective, matmul
@@ -17,9 +15,7 @@ from fcorun.problem.operation_counts import ONE_PROX, Counts, mark, mark_derivat
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
-# Random keys of JAX as their bits, uint32 (2,), which travel through programs as ordinary arrays.
-
-KeyBits = jax.Array | tuple[int, int]
+KeyBits = jax.Array | tuple[int, int]  # of a random key, uint32 (2,): they travel as ordinary arrays
 
 
 def wrap_key(bits: KeyBits) -> jax.Array:
@@ -102,10 +98,8 @@ class Vector(dict):
         return jnp.sqrt(self.dot(self))
 
 
-# Quadratic losses, decomposed once for each client, and bounds on the curvature of losses.
+# Losses of rows: a quadratic, or a batch of examples.
 
-_MAX_NUMBERS = 2**28  # in all bases together
-_MAX_EIGENVALUES = 3000  # of the matrix for the curvature of F
 SPAN_COORDINATES = "inside"  # the parameter of a quadratic in its own coordinates
 
 
@@ -172,140 +166,6 @@ class Quadratic(NamedTuple):
         return mark(outside * pull + self.from_coordinates(move), ONE_PROX)
 
 
-def decompose_losses(
-    objective: Objective, data: FederatedData, shapes: dict[str, tuple[int, ...]], dtype
-) -> Quadratic | None:
-    """Return the mean loss of each client on this host, stacked along a leading axis M.
-
-    Returns None if the losses are not quadratic, or if the decomposition is too large.
-    """
-    size = sum(int(np.prod(shape)) for shape in shapes.values())
-    if not can_decompose(objective, data, size):
-        return None
-    quadratic: Callable[..., Any] = objective.quadratic  # type: ignore[attr-defined]
-    largest_rank = int(_ranks(objective, data, size).max())
-    clients = data.train.most_clients_of_a_host
-    bases = np.zeros((clients, largest_rank, size), dtype)
-    curvatures = np.zeros((clients, largest_rank), dtype)
-    linear = np.zeros((clients, largest_rank), dtype)
-    constants = np.zeros(clients, dtype)
-    for m, rows in enumerate(data.train.local_client_slices):
-        basis, curvature, slope, constant = quadratic(
-            scaled_features(data, rows), _targets_without_offset(data, rows), **_row_weights(data, rows)
-        )
-        rank = len(curvature)
-        bases[m, :rank] = basis
-        curvatures[m, :rank] = curvature
-        linear[m, :rank] = slope
-        constants[m] = constant
-    parameters, start = {}, 0
-    for name, shape in shapes.items():
-        stop = start + int(np.prod(shape))
-        parameters[name] = bases[..., start:stop].reshape(*bases.shape[:2], *shape)
-        start = stop
-    full_passes = np.ones(clients, np.int32)
-    return Quadratic(Vector(parameters), curvatures, linear, constants, full_passes)  # type: ignore[arg-type]
-
-
-def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
-    """Return True if losses of ``size`` parameters are quadratic, and small enough to be decomposed."""
-    if not hasattr(objective, "quadratic"):
-        return False
-    ranks = _ranks(objective, data, size)
-    return len(ranks) * int(ranks.max()) * size <= _MAX_NUMBERS
-
-
-def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
-    return np.full(len(data.train.sizes), size) if objective.ridge else np.minimum(data.train.sizes, size)
-
-
-def scaled_features(data: FederatedData, rows: slice) -> np.ndarray:
-    """Return rows of the training examples as features in float64."""
-    return data.train.x[rows].astype(np.float64) * data.features.scale
-
-
-def curvature_bounds(objective: Objective, data: FederatedData, full_batch: bool = True) -> tuple[float, float]:
-    """Return bounds (l, L) on the curvature of any client's loss.
-
-    Without ``full_batch`` the bounds also hold for any minibatch of a client. Raises AttributeError for an objective
-    without bounds.
-    """
-    outputs = len(data.classes) if len(data.classes) > 2 else 1
-    if not full_batch:
-        return _bound_row_curvature(objective, data, outputs)
-    bounds = _bound_client_curvatures(objective, data, outputs)
-    return min(low for low, _ in bounds), max(high for _, high in bounds)
-
-
-def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_weighting: str) -> float:
-    """Return an upper bound on the curvature of F, the mean of the clients' losses.
-
-    The bound is never more than the mean of the bounds of the clients. If clients weigh as their rows do, a loss is
-    that of a row alone, and the data are small enough, the bound is that of one client with all rows.
-    """
-    outputs = len(data.classes) if len(data.classes) > 2 else 1
-    is_small = data.train.x.size <= _MAX_NUMBERS / 8 and min(data.train.x.shape) <= _MAX_EIGENVALUES
-    if client_weighting == "examples" and is_small and not objective.has_client_losses:
-        weight = (
-            {}
-            if data.train.weight is None
-            else {"weight": data.train.weight * (len(data.train.weight) / data.train.weight.sum())}
-        )
-        return objective.curvature(scaled_features(data, slice(None)), outputs, **weight)[1]  # type: ignore[attr-defined]
-    client_weights = data.train.client_weights if client_weighting == "examples" else None
-    bounds = [high for _, high in _bound_client_curvatures(objective, data, outputs)]
-    return float(np.average(bounds, weights=client_weights))
-
-
-def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
-    return [
-        objective.curvature(scaled_features(data, rows), outputs, **_curvature_options(objective, data, rows))  # type: ignore[attr-defined]
-        for rows in map(slice, data.train.offsets[:-1], data.train.offsets[1:])
-    ]
-
-
-def _curvature_options(objective: Objective, data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
-    """Return the weights of a client's rows, and the targets for losses that compare rows, as keyword arguments."""
-    targets = {"y": data.train.y[rows]} if objective.has_client_losses else {}
-    return _row_weights(data, rows) | targets
-
-
-def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
-    """Return bounds for the loss of any row, and so of any minibatch, from the lengths of the rows."""
-    starts = range(0, len(data.train.y), 1000)
-    lengths = np.concatenate([np.linalg.norm(scaled_features(data, slice(i, i + 1000)), axis=1) for i in starts])
-    steepest = lengths.max()
-    lightest: dict[str, np.ndarray] = {}
-    heaviest: dict[str, np.ndarray] = {}
-    if data.train.relative_weight is not None:  # the row of the largest curvature, with or without a feature of ones
-        row = np.argmax(data.train.relative_weight * (lengths**2 + getattr(objective, "intercept", False)))
-        steepest = lengths[row]
-        lightest = {"weight": data.train.relative_weight.min()[None]}
-        heaviest = {"weight": data.train.relative_weight[[row]]}
-
-    def bounds(length: float, weight: dict[str, np.ndarray]) -> tuple[float, float]:
-        return objective.curvature(np.array([[length]]), outputs, **weight)  # type: ignore[attr-defined]
-
-    low = bounds(0.0, lightest)[0]
-    if objective.ridge:
-        low = min(low, bounds(lengths.max(), lightest)[0])
-    return low, bounds(steepest, heaviest)[1]
-
-
-def _targets_without_offset(data: FederatedData, rows: slice) -> np.ndarray:
-    """Return targets in float64 minus their offsets, the values that the linear predictor is to approach."""
-    y = data.train.y[rows].astype(np.float64)
-    return y if data.train.offset is None else y - data.train.offset[rows]
-
-
-def _row_weights(data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
-    """Return the weights of rows in a client's mean loss as a keyword argument; none for equal weights."""
-    return {} if data.train.relative_weight is None else {"weight": data.train.relative_weight[rows]}
-
-
-# The problem min F(w) + psi(w) as functions of a vector w.
-
-
 class Batch(NamedTuple):
     """Examples, targets and weights of a minibatch or of a client's whole data.
 
@@ -344,6 +204,9 @@ def to_coordinates(w: Vector, basis: jax.Array) -> Vector:
     weights, features = w["weights"], basis.shape[1]
     outputs = (weights.size // features,) if weights.size > features else ()
     return Vector({**w, "weights": matmul(basis, weights.reshape(features, *outputs))})
+
+
+# The problem min F(w) + psi(w) as functions of a vector w.
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from fcorun.datasets.base import FederatedData
 from fcorun.objectives.base import Objective, is_linear_model, matmul
-from fcorun.problem.problem import SPAN_COORDINATES, Batch, Problem, Quadratic, Vector, scaled_features, to_coordinates
+from fcorun.problem.curvature import scaled_features
+from fcorun.problem.problem import SPAN_COORDINATES, Batch, Problem, Quadratic, Vector, to_coordinates
 
 _MAX_NUMBERS = 2**27  # in all bases together
 _OUTSIDE = "outside"  # the parameter for the distance from the span

@@ -1,17 +1,20 @@
 """Rows of data with all that belongs to a row, wherever their features are: in memory, on disk, or on another host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.host_matrix import HostMatrix
 
 _BLOCK = 2**14  # rows that are checked together
+_CACHE_BYTES = 2**20  # of a core, for columns that are summed together
+ColumnSums = Float[np.ndarray, "M d"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -294,69 +297,6 @@ class Rows:
         return jnp.asarray(numbers, jnp.int32)[cohort]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class GeneratedRows(Rows):
-    """Clients by the million, whose rows are not stored but generated, in JAX, when a round needs them.
-
-    A client is its number, 0, ..., M - 1. The rows of the first few clients are stored too, for evaluation: x, y,
-    client and ``offsets`` are theirs.
-
-    Attributes:
-        population: the number of clients, M.
-        rows_per_client: the number of rows of each client, n.
-        generate: maps a client's number, a traced int32, to its rows x (n, d) and y (n,). JAX traces the function; it
-            returns the same rows in runs in float64. Numbers from M on are clients of the same law that never train.
-    """
-
-    population: int
-    rows_per_client: int
-    generate: Callable[[Any], tuple[Any, Any]]
-
-    @property
-    def why_not_in_memory(self) -> str:
-        return "are generated when a round needs them: choose a smaller data set"
-
-    def can_be_sharded(self, n_hosts: int) -> bool:
-        return False
-
-    @property
-    def n_clients(self) -> int:
-        return self.population
-
-    @property
-    def n_rows(self) -> int:
-        return self.population * self.rows_per_client
-
-    @property
-    def n_generated_clients(self) -> int:
-        return self.population
-
-    @property
-    def n_initial_states(self) -> int:
-        return 1
-
-    def client_rows(self, x: Any, y: Any, client: Any) -> tuple[Any, Any]:
-        return self.generate(client)
-
-    def rows_in_memory(self, needed: int) -> int:
-        return self.rows_per_client
-
-    def host_index(self, cohort: Any, in_order: bool) -> Any:
-        return cohort
-
-
-def materialize_clients(
-    generate: Callable[[Any], tuple[Any, Any]], first: int, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Generate the rows of the clients ``first``, ..., ``first + count - 1``, one client after the other."""
-    import jax
-    import jax.numpy as jnp
-
-    generate_all = jax.jit(lambda numbers: jax.lax.map(generate, numbers))
-    x, y = generate_all(first + jnp.arange(count, dtype=jnp.int32))
-    return np.asarray(x).reshape(-1, x.shape[-1]), np.asarray(y).ravel()
-
-
 def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Number the clients that have training rows from 0 on, and after them the clients that have none.
 
@@ -396,3 +336,59 @@ def _find_nonfinite(values: Any) -> np.ndarray | None:
             index[0] += first
             return index
     return None
+
+
+# Sums of columns by client. A pooled table and sites whose rows stay apart call the same functions, with the clients in
+# the same order, so that both compute the same numbers to the last bit.
+
+
+def sum_columns_by_client(x: Any, client: Int[np.ndarray, " N"]) -> ColumnSums:
+    """Return the sum of each column over the rows of each client, (M, d), in float64.
+
+    A sum depends on the column's values at the client alone, and neither on other columns nor on other clients.
+
+    Args:
+        x: rows sorted by client, (N, d), which may stay on disk.
+        client: the number of each row's client, from 0 to M - 1; each client has a row.
+    """
+    return _sum_columns(x, client, lambda values, columns: values)
+
+
+def sum_squares_by_client(x: Any, client: Int[np.ndarray, " N"], mean: Float[np.ndarray, " d"]) -> ColumnSums:
+    """Return the sums of squared deviations from ``mean``, (M, d), as ``sum_columns_by_client`` returns sums."""
+    return _sum_columns(x, client, lambda values, columns: (values - mean[columns, None]) ** 2)
+
+
+def _sum_columns(
+    x: Any, client: Int[np.ndarray, " N"], transform: Callable[[np.ndarray, slice], np.ndarray]
+) -> ColumnSums:
+    """Return the sums of the transformed columns over the rows of each client, (M, d)."""
+    n_clients = int(client[-1]) + 1 if len(client) else 0
+    sums = np.zeros((n_clients, x.shape[1]))
+    with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
+        for rows, owners in _blocks(x, client):
+            first = np.flatnonzero(np.diff(owners, prepend=-1))
+            for columns in _column_slices(rows.shape):
+                # contiguous columns are added pairwise, whatever their number
+                values = np.ascontiguousarray(rows[:, columns].T, np.float64)
+                sums[owners[first], columns] += np.add.reduceat(transform(values, columns), first, axis=1).T
+    return sums
+
+
+def _blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield blocks of rows sorted by client, and the clients of these rows; rows on disk in the order of the file."""
+    if not isinstance(x, DiskMatrix):
+        if len(x):
+            yield x, client
+        return
+    order = x.file_order()
+    for block in x.slices():
+        rows = np.sort(order[block])
+        yield x[rows].read(), client[rows]
+
+
+def _column_slices(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield slices of columns whose values in float64 fit into the cache of a core."""
+    n_rows, n_columns = shape
+    step = max(1, _CACHE_BYTES // (8 * n_rows))
+    yield from (slice(start, start + step) for start in range(0, n_columns, step))

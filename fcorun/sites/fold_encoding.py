@@ -21,7 +21,7 @@ from fcorun.sites.table_data import encode_table
 from fcorun.sites.table_description import find_bins, median_edges
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.column_sums import count_values, sum_in_order, sum_values
+from fcorun.tables.column_statistics import count_values, sum_in_order, sum_values
 from fcorun.tables.encoding import Column, Encoding, MissingPolicy
 from fcorun.tables.scaling import Scaling
 from fcorun.tables.training_cells import ColumnFit, TrainingCells, fit_levels, read_cells

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.problem.problem import bound_pooled_smoothness, curvature_bounds
+from fcorun.problem.curvature import bound_pooled_smoothness, curvature_bounds
 from fcorun.sites.messages import Message
 
 _DIGITS = 2

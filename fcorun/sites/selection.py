@@ -32,7 +32,7 @@ from fcorun.sites.messages import Message
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import use_precision
-from fcorun.tables.column_sums import sum_in_order
+from fcorun.tables.column_statistics import sum_in_order
 from fcorun.tables.scaling import Scaling
 
 _NUMBERS_FILE = "requests.json"  # of the fits

@@ -47,7 +47,7 @@ from fcorun.sites.table_description import Description, describe_table
 from fcorun.sites.table_options import OwnTableError, SiteOptions, for_owner_alone
 from fcorun.sites.table_rows import SiteTable
 from fcorun.system.machine import use_precision
-from fcorun.tables.column_sums import sum_in_order
+from fcorun.tables.column_statistics import sum_in_order
 
 _COUNTS = "counts"  # of requests
 _KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores", "residuals")  # the last ones, which later ones need

@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.subset import restandardize_rows, take_subset
 from fcorun.errors import UserError
+from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.folds import assign_clients_to_folds, assign_folds, check_groups_within_clients
 from fcorun.sites.fold_cells import check_fold_cells
@@ -21,7 +22,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_options import OwnTableError
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.column_sums import sum_by_client, sum_in_order, sum_squares_by_client
+from fcorun.tables.column_statistics import sum_in_order
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
 
@@ -183,7 +184,7 @@ class SiteFolds:
         client = np.unique(client, return_inverse=True)[1]
         mean = request.arrays.get("around")
         if mean is None:
-            sums = sum_by_client(x, client)
+            sums = sum_columns_by_client(x, client)
         else:
             _check_vector(mean, x.shape[1])
             sums = sum_squares_by_client(x, client, mean)

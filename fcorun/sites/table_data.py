@@ -7,13 +7,12 @@ import numpy as np
 
 from fcorun.datasets.base import Features, FederatedData
 from fcorun.errors import UserError
-from fcorun.rows.rows import Rows, renumber_clients
+from fcorun.rows.rows import Rows, renumber_clients, sum_columns_by_client, sum_squares_by_client
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_checks import check_agreement
 from fcorun.sites.table_options import OTHER, for_owner_alone
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.column_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import to_level_names
 from fcorun.tables.scaling import ClientScalings, standardize_per_client
 
@@ -96,7 +95,7 @@ def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> Messa
     """
     x, client = encoded.x[encoded.training], encoded.training_client
     if mean is None:
-        return Message("sums", arrays={"sums": sum_by_client(x, client)})
+        return Message("sums", arrays={"sums": sum_columns_by_client(x, client)})
     if mean.shape != x.shape[1:] or mean.dtype != np.float64 or not np.isfinite(mean).all():
         raise UserError("the mean that the server sent has other features than the agreement: send it again")
     return Message("sums", arrays={"sums": sum_squares_by_client(x, client, mean)})

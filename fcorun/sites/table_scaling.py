@@ -9,7 +9,7 @@ from fcorun.errors import UserError
 from fcorun.sites.connections import ALL_SITES
 from fcorun.sites.messages import Message
 from fcorun.sites.table_agreement import Agreement
-from fcorun.tables.column_sums import sum_in_order
+from fcorun.tables.column_statistics import sum_in_order
 from fcorun.tables.data_warnings import FAR, measure_distances
 from fcorun.tables.scaling import Scaling
 

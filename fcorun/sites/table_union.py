@@ -13,7 +13,7 @@ from fcorun.sites.table_description import Description, median_edges
 from fcorun.sites.table_options import OTHER
 from fcorun.sites.table_rows import NO_VALUES
 from fcorun.tables.column_kinds import check_level_count
-from fcorun.tables.column_sums import sum_in_order
+from fcorun.tables.column_statistics import sum_in_order
 from fcorun.tables.data_warnings import describe_other_codes
 from fcorun.tables.encoding import Column, Encoding, check_feature_names, make_level_column
 from fcorun.tables.splits import HoldOut, natural_sort_key

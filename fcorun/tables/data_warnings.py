@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fcorun.errors import abbreviate, describe_rows, normalize_name
+from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.system.machine import free_host_memory
-from fcorun.tables.column_sums import sum_by_client, sum_squares_by_client
 from fcorun.tables.columns import is_missing, to_level_names
 from fcorun.tables.encoding import Encoding
 
@@ -370,11 +370,11 @@ def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, cl
         names = encoding.feature_names
         kinds = {column.name: column.kind for column in encoding.columns}
         numbers = {j for j, name in enumerate(names) if kinds.get(name) == "number"}
-    mean = sum_by_client(x, np.zeros(len(x), int))[0] / len(x)
+    mean = sum_columns_by_client(x, np.zeros(len(x), int))[0] / len(x)
     n_rows = np.bincount(client, minlength=len(client_names))
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
         distances, means, other_means = measure_distances(
-            sum_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
+            sum_columns_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
         )
     examples = []
     for j in np.flatnonzero((distances > FAR).any(axis=0)).tolist():

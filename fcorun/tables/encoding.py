@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.errors import UserError, abbreviate, describe_rows, find_spelling, suggest_name, warn_similar_names
 from fcorun.records.formats import read_json
 from fcorun.tables.column_kinds import check_level_count
-from fcorun.tables.column_sums import column_means, column_medians, count_levels
+from fcorun.tables.column_statistics import column_means, column_medians, count_levels
 from fcorun.tables.columns import ColumnKind, coerce_numbers, is_missing, require_numbers, to_level_names
 
 # Columns, the encoding of them all, and the target.

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from fcorun.errors import UserError
 from fcorun.records.formats import read_json
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.column_sums import deviation_from_sums, sum_by_client, sum_in_order, sum_squares_by_client
+from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.tables.column_statistics import deviation_from_sums, sum_in_order
 from fcorun.tables.encoding import ClientRows
 
 
@@ -36,7 +37,7 @@ class Scaling:
     @classmethod
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
         """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
-        mean = sum_in_order(sum_by_client(x, client)) / len(x)
+        mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
         return cls.from_squares(mean, sum_squares_by_client(x, client, mean), len(x))
 
     @classmethod
@@ -68,6 +69,11 @@ class Scaling:
             return x.standardize(self.mean, self.factor)
         return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
 
+    def to_original_units(self, weights: np.ndarray, bias: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (..., d, k) and the bias (..., k) for features x of those for (x - mean) * factor."""
+        weights = weights * self.factor[:, None]
+        return weights, bias - self.mean @ weights
+
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes of scikit-learn's StandardScaler, by which x becomes (x - mean_) / scale_.
 
@@ -84,21 +90,6 @@ class Scaling:
     def to_identity(self) -> dict[str, Any]:
         """Return the values that stand for this scaling in the identity of a run."""
         return {"by": "pooled", "mean": self.mean.tolist(), "scale": self.factor.tolist()}
-
-
-def to_original_units(
-    weights: np.ndarray, bias: np.ndarray | float, scaling: Scaling | None, scale: float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights (..., d, k) and bias (..., k) that act on features x in the units of their source, in float64.
-
-    The given weights and bias act on the features in training: scale x, standardized to (scale x - mean) factor if
-    there is a ``scaling``.
-    """
-    weights, bias = np.asarray(weights, float), np.asarray(bias, float)
-    if scaling is not None:
-        weights = weights * scaling.factor[:, None]
-        bias = bias - scaling.mean @ weights
-    return weights * scale, np.broadcast_to(bias, weights.shape[:-2] + weights.shape[-1:]).copy()
 
 
 @dataclass(frozen=True)
@@ -155,11 +146,11 @@ def standardize(
     client_rows: ClientRows,
     training: Int[np.ndarray, " n"],
     *,
-    by: Literal["none", "pooled", "per_client"],
+    by: Literal["pooled", "per_client"],
     record: str | None,
     path: str,
-) -> tuple[Any, dict[str, Any] | None]:
-    """Standardize the features of a table, and return them, (N, d), with the scaling as a dict; None without one.
+) -> tuple[Any, dict[str, Any]]:
+    """Standardize the features of a table, and return them, (N, d), with the scaling as a dict.
 
     Args:
         x: the features, (N, d), which may stay on disk.
@@ -173,8 +164,6 @@ def standardize(
     Raises:
         UserError: rows stay on disk and are to be standardized by client, or the record has other features.
     """
-    if by == "none":
-        return x, None
     if by == "per_client":
         if isinstance(x, DiskMatrix):
             raise UserError(f"data.standardize=per_client needs rows in memory, and those of {path} stay on "

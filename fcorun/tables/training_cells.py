@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from fcorun.errors import UserError
-from fcorun.tables.column_sums import column_means
+from fcorun.tables.column_statistics import column_means
 from fcorun.tables.encoding import Column, Encoding, MissingPolicy
 
 _GAP = -1  # in place of the number of a level

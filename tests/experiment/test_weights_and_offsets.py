@@ -15,7 +15,8 @@ from fcorun.config import identity_fields
 from fcorun.datasets.table import Table
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.problem.problem import Batch, curvature_bounds
+from fcorun.problem.curvature import curvature_bounds
+from fcorun.problem.problem import Batch
 from fcorun.problem.solver import gather_rows, minimize
 
 GIVEN = ("data=table", "data.target=y", "data.client=site", "data.validation=[held]", "precision=float64", "rounds=6",

@@ -17,7 +17,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Gamma, LeastSquares, Logistic, Objective, OneVsRest, Poisson
 from fcorun.objectives.base import matmul
-from fcorun.problem.problem import Batch, Problem, decompose_losses
+from fcorun.problem.decomposition import decompose_losses
+from fcorun.problem.problem import Batch, Problem
 from fcorun.regularizers import L1
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -10,7 +10,7 @@ from quadratics import SIZES, Quadratics
 from fcorun import run
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
-from fcorun.problem.problem import curvature_bounds
+from fcorun.problem.curvature import curvature_bounds
 
 
 def test_flat_losses_have_no_auto_step(tmp_path):

@@ -15,9 +15,10 @@ from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.mlp import MLP
+from fcorun.problem.decomposition import decompose_losses
 from fcorun.problem.inner_solvers import SOLVERS, StoppingRule, Subproblem
 from fcorun.problem.operation_counts import count_operations
-from fcorun.problem.problem import Batch, Problem, Vector, decompose_losses
+from fcorun.problem.problem import Batch, Problem, Vector
 from fcorun.problem.row_span import restrict_to_row_span, to_span_coordinates
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.rows import Rows

@@ -9,7 +9,8 @@ import pytest
 from fcorun import UserError, compose
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.rows.rows import GeneratedRows, Rows, materialize_clients
+from fcorun.rows.generated_rows import GeneratedRows, materialize_clients
+from fcorun.rows.rows import Rows
 
 SMALL = ["data.clients=12", "data.samples=7", "data.features=10", "data.evaluated=3", "rounds=6", "eval_every=3"]
 

@@ -14,7 +14,7 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.config import build
 from fcorun.experiment.prepare import prepare
-from fcorun.problem.problem import curvature_bounds
+from fcorun.problem.curvature import curvature_bounds
 from fcorun.sites.acceptance import accept, open_durable_site, open_log, open_site
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.delivery import answer_bytes, number_request

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fcorun.rows.disk_matrix import DiskMatrix
-from fcorun.tables.column_sums import deviation_from_sums, sum_by_client, sum_in_order, sum_squares_by_client
+from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.tables.column_statistics import deviation_from_sums, sum_in_order
 from fcorun.tables.scaling import Scaling
 
 
@@ -13,12 +14,12 @@ def test_a_sum_depends_on_its_client_and_column_alone(dtype):
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((700, 5)) * 10.0 ** np.arange(-1, 4)).clip(-100, 100).astype(dtype)
     client = np.sort(rng.integers(0, 6, 700))
-    sums = sum_by_client(x, client)
+    sums = sum_columns_by_client(x, client)
     np.testing.assert_allclose(sums, [x[client == m].sum(axis=0, dtype=np.float64) for m in range(6)], rtol=1e-12)
     for m in range(6):
         alone = x[client == m][:, [3]]
-        np.testing.assert_array_equal(sum_by_client(alone, np.zeros(len(alone), int)), sums[[m]][:, [3]])
-    np.testing.assert_array_equal(sum_by_client(np.asfortranarray(x), client), sums)
+        np.testing.assert_array_equal(sum_columns_by_client(alone, np.zeros(len(alone), int)), sums[[m]][:, [3]])
+    np.testing.assert_array_equal(sum_columns_by_client(np.asfortranarray(x), client), sums)
 
 
 def test_rows_on_disk_have_the_same_sums():
@@ -27,7 +28,7 @@ def test_rows_on_disk_have_the_same_sums():
     np.save("x.npy", x[::-1])
     on_disk = DiskMatrix(np.load("x.npy", mmap_mode="r"), np.arange(300)[::-1])
     mean = x.mean(axis=0)
-    np.testing.assert_allclose(sum_by_client(on_disk, client), sum_by_client(x, client), rtol=1e-12)
+    np.testing.assert_allclose(sum_columns_by_client(on_disk, client), sum_columns_by_client(x, client), rtol=1e-12)
     squares = sum_squares_by_client(x, client, mean)
     np.testing.assert_allclose(sum_squares_by_client(on_disk, client, mean), squares, rtol=1e-12)
     np.testing.assert_allclose(deviation_from_sums(sum_in_order(squares), 300, mean), x.std(axis=0), rtol=1e-12)

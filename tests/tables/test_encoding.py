@@ -12,7 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 from table_files import save
 
 from fcorun.datasets.table import Table
-from fcorun.tables.column_sums import column_means, column_medians, count_levels, count_values
+from fcorun.tables.column_statistics import column_means, column_medians, count_levels, count_values
 from fcorun.tables.encoding import Column, Encoding
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -12,7 +12,7 @@ from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
 from fcorun.metrics import CATALOGUE
 from fcorun.objectives import LeastSquares
-from fcorun.problem.problem import scaled_features
+from fcorun.problem.curvature import scaled_features
 from fcorun.records.record import Record
 from fcorun.reports.pictures.layout import DASHES, add_legend, make_figure
 from fcorun.reports.pictures.style import pt
