@@ -24,7 +24,7 @@ from fcorun.records.record import Record
 from fcorun.reports.page.build import build_page
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.system.files import write_atomically
-from fcorun.tables.columns import names_as_text, to_plain_array
+from fcorun.tables.cells import names_as_text, to_plain_array
 
 if TYPE_CHECKING:
     import numpy as np

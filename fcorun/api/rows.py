@@ -12,7 +12,7 @@ from fcorun.api.messages import COLUMN_ARGUMENTS, PythonNames, describe_type, py
 from fcorun.config import check_folder_name, check_plugin, to_plain_value
 from fcorun.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.errors import UserError, suggest_name
-from fcorun.tables.columns import names_as_text
+from fcorun.tables.cells import names_as_text
 from fcorun.tables.encoding import MissingPolicy
 
 if TYPE_CHECKING:

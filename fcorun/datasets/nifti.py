@@ -26,7 +26,8 @@ from fcorun.datasets.images import (
 )
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
-from fcorun.tables.columns import ParsedRows, parse_numbers
+from fcorun.tables.cells import parse_numbers
+from fcorun.tables.columns import ParsedRows
 from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
 from fcorun.tables.splits import attach_groups_and_splits
 

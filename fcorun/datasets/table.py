@@ -14,8 +14,9 @@ from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.rows.rows import Rows, renumber_clients
 from fcorun.system.files import file_digest
 from fcorun.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
+from fcorun.tables.cells import find_complete_columns
 from fcorun.tables.column_kinds import infer_kind
-from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, find_complete_columns, take_weight_and_offset
+from fcorun.tables.columns import ColumnKind, ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,

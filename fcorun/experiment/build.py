@@ -20,12 +20,7 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.ranking import why_unranked
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, suggest_name
-from fcorun.experiment.bound_regularizer import (
-    attach_graph,
-    bind_regularizer,
-    resolve_factors,
-    warn_of_feature_order,
-)
+from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors, warn_of_feature_order
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.imputation_checks import check_imputed_rows

@@ -13,9 +13,9 @@ from fcorun.models.coefficients import personal_only
 from fcorun.models.estimator import clients_with_personal_models, load_model, read_threshold
 from fcorun.models.survival import survival_probabilities
 from fcorun.records.record import Record
+from fcorun.tables.cells import require_finite_numbers
 from fcorun.tables.columns import is_prediction_column
 from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
-from fcorun.tables.readers import require_finite_numbers
 
 _MAX_NAMES = 10  # names in a sentence
 

@@ -8,13 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.models.relaxed import (
-    PENALIZED_METRICS,
-    NoRefit,
-    UnpenalizedRefits,
-    keep_relaxed_metrics,
-    relax_solution,
-)
+from fcorun.models.relaxed import PENALIZED_METRICS, NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
 from fcorun.selection.path_fit import END_STATES, PathFit
 from fcorun.selection.second_number import SecondNumber
 

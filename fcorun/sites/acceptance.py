@@ -23,7 +23,7 @@ from fcorun.sites.site import Site
 from fcorun.sites.table_options import SiteOptions
 from fcorun.sites.table_rows import SiteTable
 from fcorun.system.files import write_atomically
-from fcorun.tables.columns import coerce_numbers
+from fcorun.tables.cells import coerce_numbers
 from fcorun.tables.data_warnings import warn_suspicious_columns
 from fcorun.tables.splits import SPLITS
 

@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.rows.rows import Rows
 from fcorun.sites.table_options import OTHER, OwnTableError
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.columns import is_missing, to_level_names
+from fcorun.tables.cells import is_missing, to_level_names
 from fcorun.tables.encoding import Column, Encoding
 
 _Cell = tuple[str, str, np.ndarray, str]  # what the rows have, the same for the owner, the mask of the rows, the rule

@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_description import median_edges
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
-from fcorun.tables.columns import coerce_numbers
+from fcorun.tables.cells import coerce_numbers
 from fcorun.tables.encoding import Column
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others

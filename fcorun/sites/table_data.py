@@ -13,7 +13,7 @@ from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_checks import check_agreement
 from fcorun.sites.table_options import OTHER, for_owner_alone
 from fcorun.sites.table_rows import SiteTable
-from fcorun.tables.columns import to_level_names
+from fcorun.tables.cells import to_level_names
 from fcorun.tables.scaling import ClientScalings, standardize_per_client
 
 

@@ -12,8 +12,8 @@ from fcorun.errors import UserError, first_line
 from fcorun.sites.messages import Message
 from fcorun.sites.table_options import HISTOGRAM_BINS
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
+from fcorun.tables.cells import coerce_numbers
 from fcorun.tables.column_statistics import count_values, sum_values
-from fcorun.tables.columns import coerce_numbers
 from fcorun.tables.splits import SPLITS
 
 _KINDS = ("number", "levels", NO_VALUES)

@@ -12,16 +12,9 @@ from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, suggest_name
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.tables.cells import coerce_numbers, find_complete_columns, is_missing, to_level_names
 from fcorun.tables.column_kinds import check_level_count, infer_kind
-from fcorun.tables.columns import (
-    ColumnRoles,
-    ParsedRows,
-    coerce_numbers,
-    find_complete_columns,
-    is_missing,
-    take_weight_and_offset,
-    to_level_names,
-)
+from fcorun.tables.columns import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.tables.encoding import ClientRows
 from fcorun.tables.readers import (
     NAMED_COLUMN_ENDINGS,

@@ -14,7 +14,7 @@ from fcorun.errors import UserError, suggest_name
 from fcorun.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
 from fcorun.system.files import cache_dir, file_digest
 from fcorun.system.machine import free_host_memory
-from fcorun.tables.columns import names_as_text
+from fcorun.tables.cells import names_as_text
 
 HDF5_ENDINGS = (".h5", ".hdf5")
 ON_DISK_WARNING = "stay on disk and are read when they are needed"  # the end of a warning about rows

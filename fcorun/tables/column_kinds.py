@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
-from fcorun.tables.columns import ColumnKind, coerce_numbers, find_offending_cell, has_numpy_numbers, is_missing
+from fcorun.tables.cells import coerce_numbers, find_offending_cell, has_numpy_numbers, is_missing
+from fcorun.tables.columns import ColumnKind
 
 _LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from fcorun.errors import abbreviate, describe_rows, normalize_name
 from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.system.machine import free_host_memory
-from fcorun.tables.columns import is_missing, to_level_names
+from fcorun.tables.cells import is_missing, to_level_names
 from fcorun.tables.encoding import Encoding
 
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes

@@ -11,9 +11,10 @@ import numpy as np
 
 from fcorun.errors import UserError, abbreviate, describe_rows, find_spelling, suggest_name, warn_similar_names
 from fcorun.records.formats import read_json
+from fcorun.tables.cells import coerce_numbers, is_missing, require_numbers, to_level_names
 from fcorun.tables.column_kinds import check_level_count
 from fcorun.tables.column_statistics import column_means, column_medians, count_levels
-from fcorun.tables.columns import ColumnKind, coerce_numbers, is_missing, require_numbers, to_level_names
+from fcorun.tables.columns import ColumnKind
 
 # Columns, the encoding of them all, and the target.
 

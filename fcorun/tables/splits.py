@@ -9,8 +9,9 @@ from jaxtyping import Bool, Int, Shaped
 
 from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.system.random_streams import draw_uniform_per_group, random_stream
+from fcorun.tables.cells import column_as_text
 from fcorun.tables.column_kinds import holds_dates
-from fcorun.tables.columns import ColumnRoles, ParsedRows, column_as_text, suggest_columns
+from fcorun.tables.columns import ColumnRoles, ParsedRows, suggest_columns
 from fcorun.tables.partition import partition_rows
 
 SPLITS = ("train", "validation", "test")

@@ -4,7 +4,8 @@ import numpy as np
 
 from fcorun.errors import UserError, abbreviate
 from fcorun.rows.rows import Rows
-from fcorun.tables.columns import ColumnRoles, ParsedRows, require_numbers, suggest_columns
+from fcorun.tables.cells import require_numbers
+from fcorun.tables.columns import ColumnRoles, ParsedRows, suggest_columns
 
 
 def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.ndarray:

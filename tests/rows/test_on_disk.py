@@ -19,7 +19,7 @@ from fcorun.rows.rows import Rows
 from fcorun.system import files
 from fcorun.tables import array_files, parquet_files
 from fcorun.tables.data_warnings import warn_identifiers
-from fcorun.tables.readers import read_dataframe
+from fcorun.tables.new_rows import read_dataframe
 from fcorun.tables.scaling import Scaling
 
 

@@ -17,8 +17,8 @@ from fcorun.datasets.table import Table
 from fcorun.errors import warn_similar_names
 from fcorun.records.record import load_records
 from fcorun.rows.disk_matrix import DiskMatrix
+from fcorun.tables.cells import exact_float_options, require_numbers
 from fcorun.tables.column_kinds import infer_kind
-from fcorun.tables.columns import exact_float_options, require_numbers
 from fcorun.tables.data_warnings import warn_class_like_target, warn_identifiers, warn_suspicious_columns
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -9,8 +9,9 @@ from helpers import fails, not_none
 from table_files import save
 
 from fcorun.datasets.table import Table
-from fcorun.tables.columns import MISSING_TOKENS, ColumnKind
-from fcorun.tables.readers import read_dataframe
+from fcorun.tables.cells import MISSING_TOKENS
+from fcorun.tables.columns import ColumnKind
+from fcorun.tables.new_rows import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -7,7 +7,7 @@ from helpers import fails, not_none
 from table_files import frame, price_table, save
 
 from fcorun.datasets.table import Table
-from fcorun.tables.columns import names_as_text
+from fcorun.tables.cells import names_as_text
 from fcorun.tables.partition import assign_rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
 
     from fcorun.models.predict import predict
     from fcorun.tables.encoding import read_kinds
-    from fcorun.tables.readers import read_dataframe
+    from fcorun.tables.new_rows import read_dataframe
 
     _import_objective(record, arguments.config_dir, arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")

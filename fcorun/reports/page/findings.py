@@ -6,14 +6,7 @@ from typing import Any
 
 from fcorun.inference.methods import INTERVALS_TEXT
 from fcorun.models.inference_table import INTERCEPT, format_p
-from fcorun.reports.page.elements import (
-    bullet_list,
-    collapsible,
-    embed_picture,
-    html_table,
-    paragraph,
-    warning_list,
-)
+from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
 from fcorun.reports.page.files import parse_float, read_lines
 from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers

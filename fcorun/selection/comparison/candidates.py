@@ -7,13 +7,7 @@ from fcorun.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORIT
 from fcorun.errors import UserError
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.comparison.options import (
-    LOCAL,
-    NEW_CLIENT,
-    SHARED,
-    STANDARDIZED,
-    CompareOptions,
-)
+from fcorun.selection.comparison.options import LOCAL, NEW_CLIENT, SHARED, STANDARDIZED, CompareOptions
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import SelectionPlan, plan_selection
 from fcorun.selection.folds import list_marked_folds

@@ -30,12 +30,7 @@ from fcorun.selection.checks import (
 from fcorun.selection.cross_validation import files
 from fcorun.selection.cross_validation.choice import choose, drop_failed_refits, stack_scores, warn_about_choice
 from fcorun.selection.cross_validation.metric import choose_metric
-from fcorun.selection.cross_validation.nested import (
-    NestedFolds,
-    draw_nested_folds,
-    judge_choices,
-    warn_about_nested,
-)
+from fcorun.selection.cross_validation.nested import NestedFolds, draw_nested_folds, judge_choices, warn_about_nested
 from fcorun.selection.cross_validation.options import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
 from fcorun.selection.cross_validation.out_of_fold import predict_out_of_fold
 from fcorun.selection.cross_validation.refit import apply_choice, refit, warn_unfinished_refit

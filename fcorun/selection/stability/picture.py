@@ -7,13 +7,7 @@ import numpy as np
 
 from fcorun.reports.pictures.layout import curve_style, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
-from fcorun.selection.picture import (
-    PARAMETER_LABELS,
-    format_path_axis,
-    format_title,
-    label_curve_ends,
-    shorten,
-)
+from fcorun.selection.picture import PARAMETER_LABELS, format_path_axis, format_title, label_curve_ends, shorten
 from fcorun.selection.stability.bound_statement import name_halves
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.tables.labels import label_column
