@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from fcorun.config import PluginBase, code_identifier, identity_fields
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError, first_line
 from fcorun.rows.host_matrix import balance_clients
 from fcorun.rows.rows import Rows
@@ -24,43 +24,6 @@ from fcorun.tables.labels import Labels, label_features
 from fcorun.tables.training_cells import TrainingCells
 
 # The positions of features that are voxels of images.
-
-
-@dataclass(frozen=True, eq=False)
-class VoxelGrid:
-    """The voxels in a mask, in nilearn's order, that of ``mask.nonzero()``; each voxel is a feature.
-
-    Attributes:
-        mask: True for voxels that are features, shape (X, Y, Z).
-        affine: the map from the indices of a voxel to millimetres, shape (4, 4).
-    """
-
-    mask: Bool[np.ndarray, "X Y Z"]
-    affine: Float[np.ndarray, "4 4"]
-
-    @property
-    def n_voxels(self) -> int:
-        """Return the number of voxels in the mask, d."""
-        return int(self.mask.sum())
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Return each voxel's name, made of its indices in the image: voxel 12 30 22."""
-        return tuple(f"voxel {i} {j} {k}" for i, j, k in np.argwhere(self.mask).tolist())
-
-    def to_image(self, values: np.ndarray) -> np.ndarray:
-        """Return values (d,) as an image (X, Y, Z), or values (d, k) as k images (X, Y, Z, k); 0 outside the mask."""
-        out = np.zeros((*self.mask.shape, *values.shape[1:]), np.float32)
-        out[self.mask] = values
-        return out
-
-    def neighbours(self) -> Int[np.ndarray, "d 6"]:
-        """Return the numbers of the voxels that share a face with each voxel; d for neighbours outside the mask."""
-        numbers = np.full(np.add(self.mask.shape, 2), self.n_voxels)  # padded by one voxel on every side
-        numbers[1:-1, 1:-1, 1:-1][self.mask] = np.arange(self.n_voxels)
-        positions = np.argwhere(self.mask) + 1
-        steps = np.concatenate([np.eye(3, dtype=int), -np.eye(3, dtype=int)])
-        return np.stack([numbers[tuple((positions + step).T)] for step in steps], axis=1)
 
 
 # The data of all clients, and the base class of data sets.
@@ -189,6 +152,31 @@ class FederatedData:
         if not self.clients:
             return np.where(client < 0, "", client.astype(str))
         return np.array([*self.clients, *self.held_out_clients, ""])[client]
+
+    def describe_features(self) -> dict[str, Any]:
+        """Return what a prediction for new rows takes from the section on the data in summary.json."""
+        summary: dict[str, Any] = {
+            "features": int(self.train.x.shape[1]),
+            "feature_names": list(self.features.names),
+            "task": self.task,
+            "classes": [str(label) for label in self.classes],
+        }
+        if self.classes:
+            summary["class_type"] = type(self.classes[0]).__name__
+        if self.features.scale != 1:
+            summary["scale"] = self.features.scale
+        if self.features.first_index is not None:
+            summary["first_index"] = self.features.first_index
+        standardized = self.features.standardized
+        if standardized:
+            summary["standardized"] = {"by": standardized["by"]}
+            if standardized["by"] != "per_client":  # that of each client is in scaling.npz
+                summary["standardized"] = {key: np.asarray(value).tolist() for key, value in standardized.items()}
+        if self.features.value_range is not None:
+            summary["limits"] = self.features.value_range.astype(float).tolist()
+            if self.clients:
+                summary["client_names"] = list(self.clients)
+        return summary
 
     def validate(self) -> "FederatedData":
         """Return these data. Raises UserError for data that no algorithm could use.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.base import VoxelGrid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.system import files

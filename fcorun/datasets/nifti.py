@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Index, PathOption
-from fcorun.datasets.base import Dataset, FederatedData, VoxelGrid
+from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.images import (
     RUN_DEPENDENCE,
     check_same_grid,
@@ -25,6 +25,7 @@ from fcorun.datasets.images import (
     unreadable_error,
 )
 from fcorun.datasets.table import Table
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.tables.cells import parse_numbers
 from fcorun.tables.columns import ParsedRows

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.base import FederatedData, VoxelGrid
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.records.formats import READ_ERRORS, nifti_bytes, read_json, read_mask, read_summary

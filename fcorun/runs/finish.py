@@ -1,22 +1,15 @@
 """The end of a run: final warnings, scores of held-out rows, the summary, and the files that complete the record."""
 
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cache, partial
-from importlib.metadata import version
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.communication.base import Identity
 from fcorun.config import IDENTITY_SECTIONS
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, first_line
@@ -54,8 +47,6 @@ from fcorun.models.score_functions import Arrays
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.records.record import (
-    AT_SITES,
-    AWAY_FILE,
     BASELINE_HAZARD_FILE,
     MAX_PREDICTED_ROWS,
     PERSONAL,
@@ -65,41 +56,15 @@ from fcorun.records.record import (
 )
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, gather_predictions
-from fcorun.sources.catalogue import read_source
+from fcorun.sources.catalogue import describe_source
 from fcorun.system.files import check_interrupted
 from fcorun.system.helper_process import begin_call
-from fcorun.system.machine import fcorun_version
+from fcorun.system.machine import describe_environment
 from fcorun.tables.encoding import ENCODING_FILE as ENCODING
 from fcorun.tables.missing_by_outcome import MISSING_FILE
 
 if TYPE_CHECKING:
     from fcorun.models.curves import Curves
-
-# The environment of a run: versions, the git commit of fcorun, and the device.
-
-
-@cache
-def describe_environment() -> dict[str, Any]:
-    """Return versions, the git commit of fcorun if it is known, and the device."""
-    packages = ("jax", "jaxlib", "numpy", "hydra-core")
-    versions = {"python": platform.python_version(), "fcorun": fcorun_version(), **{p: version(p) for p in packages}}
-    device = jax.devices()[0]
-    return {
-        "versions": versions,
-        "git": _commit(Path(__file__).parent.parent),
-        "device": f"{device.platform}: {device.device_kind}",
-        "platform": f"{sys.platform} {platform.machine()}",
-    }
-
-
-def _commit(package: Path) -> str | None:
-    """Return the git commit of fcorun in this folder: of a checkout, or as noted when the package was built."""
-    if (package.parent / ".git").exists():
-        command = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
-        return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
-    note = package / "commit"
-    return note.read_text(encoding="utf-8").strip() if note.exists() else None
-
 
 # Results of a run's model on the rows of its splits: thresholds, scores and predictions, as files of the record.
 
@@ -253,8 +218,13 @@ def finish_run(
             summary["seconds"]["scores"] = time.perf_counter() - start
             _write_held_out(job, held_out)
             pictures = _add_curves(job, held_out.curves, pictures)
-        summary |= _note_absences(job, data)
-        summary |= _note_sites(job, data)
+        if isinstance(data.train, SiteRows):
+            from fcorun.runs.site_notes import note_sites
+
+            notes, site_files = note_sites(job, data, data.train)
+            summary |= notes
+            for name, content in site_files.items():
+                _write_next(job, name, content)
         if data.features.encoding is not None:
             _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
         if data.features.missing:
@@ -367,34 +337,6 @@ def _write_held_out(job: Job, results: SplitResults) -> None:
         job.add_reason(warning)
 
 
-def _note_sites(job: Job, data: FederatedData) -> dict[str, Any]:
-    """Note in the reason what sites keep, and what their messages have. Returns the section of the summary."""
-    if not data.train.stays_at_sites:
-        return {}
-    experiment = job.experiment
-    if not (isinstance(experiment.uplink, Identity) and isinstance(experiment.downlink, Identity)):
-        job.add_reason("bytes_up and bytes_down count the encodings of uplink and downlink, and the messages of sites "
-                       "are longer, since they have the decoded numbers")  # fmt: skip
-    if (data.features.standardized or {}).get("by") == "per_client":
-        job.add_reason("coefficients are per standard deviation of each client, whose means and deviations are at its "
-                       "site alone")  # fmt: skip
-    if not experiment.algo.has_personal_models:
-        return {}
-    job.add_reason("each client's personal model is at its site alone, in the record that the site keeps")
-    return {"personal_models": AT_SITES}
-
-
-def _note_absences(job: Job, data: FederatedData) -> dict[str, Any]:
-    """Note the sites without which the run went on, in the reason and a file. Returns the section of the summary."""
-    if not isinstance(data.train, SiteRows) or not data.train.absences.entries:
-        return {}
-    sentences = data.train.absences.describe()
-    for sentence in sentences:
-        job.add_reason(sentence)
-    _write_next(job, AWAY_FILE, csv_text([asdict(absence) for absence in data.train.absences.entries]))
-    return {"away": sentences}
-
-
 def _add_curves(job: Job, curves: "Curves | None", pictures: Pictures | None) -> Pictures | None:
     """Begin to draw the curves on held-out rows, and return a function that waits for all pictures."""
     if pictures is None or curves is None:
@@ -442,7 +384,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
         "linear": is_linear_model(type(experiment.objective)),
-        "sources": {section: _describe_source(type(getattr(experiment, section))) for section in IDENTITY_SECTIONS},
+        "sources": {section: describe_source(type(getattr(experiment, section))) for section in IDENTITY_SECTIONS},
         "strength": build_problem(experiment, data).regularizer.strength_or_none,
     }
     if isinstance(experiment.algo, Algorithm):
@@ -488,45 +430,9 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
         summary["test_examples"] = data.test.n_rows
     if not experiment.data.units:
         summary["units"] = False
-    summary |= {"fingerprint": experiment.fingerprint, **describe_features(data)}
+    summary |= {"fingerprint": experiment.fingerprint, **data.describe_features()}
     if outcome := summarize_outcome(data):
         summary |= {"outcome": outcome, "gaps": data.features.gaps, "labels": dict(data.features.labels)}
     if few_levels := find_few_levels(data):
         summary["few_levels"] = few_levels
     return summary
-
-
-def describe_features(data: FederatedData) -> dict[str, Any]:
-    """Return what a prediction for new rows takes from the section on the data in summary.json."""
-    summary: dict[str, Any] = {
-        "features": int(data.train.x.shape[1]),
-        "feature_names": list(data.features.names),
-        "task": data.task,
-        "classes": [str(label) for label in data.classes],
-    }
-    if data.classes:
-        summary["class_type"] = type(data.classes[0]).__name__
-    if data.features.scale != 1:
-        summary["scale"] = data.features.scale
-    if data.features.first_index is not None:
-        summary["first_index"] = data.features.first_index
-    standardized = data.features.standardized
-    if standardized:
-        summary["standardized"] = {"by": standardized["by"]}
-        if standardized["by"] != "per_client":  # that of each client is in scaling.npz
-            summary["standardized"] = {key: np.asarray(value).tolist() for key, value in standardized.items()}
-    if data.features.value_range is not None:
-        summary["limits"] = data.features.value_range.astype(float).tolist()
-        if data.clients:
-            summary["client_names"] = list(data.clients)
-    return summary
-
-
-@cache  # the runs of a sweep have the same plug-ins
-def _describe_source(plugin: type) -> dict[str, Any]:
-    """Return the source of a plug-in with its BibTeX entries, so that readers need not import the plug-in's class."""
-    try:
-        source = read_source(plugin)
-    except UserError as error:
-        return {"text": "", "entries": [], "trouble": str(error)}
-    return {"text": source.text, "entries": [entry.text for entry in source.entries]}

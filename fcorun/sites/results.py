@@ -28,7 +28,6 @@ from fcorun.records.record import (
     SHARED,
     TRAIN,
 )
-from fcorun.runs.finish import describe_features
 from fcorun.system.files import read_regular_file, remove_path, write_atomically
 from fcorun.tables.encoding import ENCODING_FILE
 
@@ -72,7 +71,7 @@ def check_result(contents: Mapping[str, bytes], data: FederatedData, threshold: 
     """
     assert data.features.encoding is not None
     summary = json.loads(contents[_SUMMARY])
-    agreed = describe_features(data)
+    agreed = data.describe_features()
     sent = {name: value for name, value in summary["data"].items() if name in _FOR_PREDICTIONS}
     same_encoding = json.loads(contents[ENCODING_FILE]) == _plain(data.features.encoding.to_dict())
     if sent != _plain(agreed) or not same_encoding or not _has_threshold(summary, threshold):

@@ -73,6 +73,16 @@ def read_source(plugin: type) -> Source:
         raise UserError(f"{plugin.__name__}.{error}") from error
 
 
+@cache  # the runs of a sweep have the same plug-ins
+def describe_source(plugin: type) -> dict[str, Any]:
+    """Return the source of a plug-in with its BibTeX entries, so that readers need not import the plug-in's class."""
+    try:
+        source = read_source(plugin)
+    except UserError as error:
+        return {"text": "", "entries": [], "trouble": str(error)}
+    return {"text": source.text, "entries": [entry.text for entry in source.entries]}
+
+
 def _class_text(plugin: type, name: str) -> str:
     """Return a text that a class itself defines; "" if it defines none, or if the name is an option of the plug-in."""
     options = dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ()

@@ -38,7 +38,7 @@ SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pict
 # of this process, in a thread during the first rounds: what completes the record of a run
 RECORD_MODULES = (
     "fcorun.runs.finish",
-    "fcorun.runs.finish:describe_environment",
+    "fcorun.system.machine:describe_environment",
     "pybtex.bibtex.utils",
     "pybtex.database.input.bibtex",
 )

@@ -1,4 +1,4 @@
-"""The machine: cores, free memory, how JAX is configured on it, a helper process, and hosts that compute together.
+"""The machine: versions of libraries, cores, free memory, how JAX is configured on it, and the hosts that join it.
 
 JAX, NumPy and psutil are imported in the functions that use them, so that data sets can be loaded before JAX, and the
 help is printed at once.
@@ -8,9 +8,13 @@ import contextlib
 import ipaddress
 import math
 import os
+import platform
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,27 +47,7 @@ def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-@dataclass
-class DoubleBuffer:
-    """Two arrays used in turn: one is computed with while the next rows are read into the other.
-
-    The computation on an array must have ended before the second next call. Reusing the two arrays is faster than
-    allocating a new one for each read.
-    """
-
-    arrays: "list[np.ndarray | None]" = field(default_factory=lambda: [None, None])
-
-    def next_array(self, shape: tuple[int, ...], dtype) -> "np.ndarray":
-        """Return an array of this shape with arbitrary content. Every second call returns the same array."""
-        self.arrays.reverse()
-        array = self.arrays[0]
-        if array is None or array.shape != shape or array.dtype != dtype:
-            self.arrays[0] = None  # frees the old array before the new one is allocated
-            array = self.arrays[0] = empty_aligned(shape, dtype)
-        return array
-
-
-# The version of fcorun.
+# The versions of fcorun and its libraries, and the device.
 
 _SOURCE_VERSION = "0.0.0+source"
 
@@ -74,6 +58,31 @@ def fcorun_version() -> str:
         return version("fcorun")
     except PackageNotFoundError:
         return _SOURCE_VERSION
+
+
+@cache
+def describe_environment() -> dict[str, Any]:
+    """Return versions, the git commit of fcorun if it is known, and the device."""
+    import jax
+
+    packages = ("jax", "jaxlib", "numpy", "hydra-core")
+    versions = {"python": platform.python_version(), "fcorun": fcorun_version(), **{p: version(p) for p in packages}}
+    device = jax.devices()[0]
+    return {
+        "versions": versions,
+        "git": read_commit(Path(__file__).parent.parent),
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{sys.platform} {platform.machine()}",
+    }
+
+
+def read_commit(package: Path) -> str | None:
+    """Return the git commit of fcorun in this folder: of a checkout, or as noted when the package was built."""
+    if (package.parent / ".git").exists():
+        command = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
+    note = package / "commit"
+    return note.read_text(encoding="utf-8").strip() if note.exists() else None
 
 
 # The resources of the machine, cores and free memory, and how JAX is configured on it.
@@ -278,7 +287,6 @@ def set_up_jax(devices: int = 1) -> None:
 
 SECRET_VARIABLE = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
 _MIN_SECRET_BYTES = 16
-_UNKNOWN_LEADER = "several tasks were started together, and the address of the first one is not known"
 
 
 @dataclass(frozen=True)
@@ -360,7 +368,12 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
         return None
     is_incomplete = None in (options.address, options.count, options.rank)
     if is_incomplete and (_count_tasks() > 1 or _is_indexed_pod()):
-        options = _detect_cluster(options)
+        from fcorun.system.cluster import detect_cluster
+
+        address, count, rank, gpus = detect_cluster(
+            options.address, options.count, options.rank, options.gpus, options.timeout
+        )
+        options = replace(options, address=address, count=count, rank=rank, gpus=gpus)
     address, count, rank = options.address, options.count, options.rank
     given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
     if not given:
@@ -395,33 +408,6 @@ def _is_indexed_pod() -> bool:
     """Return whether this is a pod of an indexed Kubernetes job, and the Kubernetes client is installed."""
     is_indexed = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
     return is_indexed and find_spec("kubernetes") is not None
-
-
-def _detect_cluster(options: HostOptions) -> HostOptions:
-    """Return the options with missing ones filled in from the cluster. Raises UserError if one stays unknown.
-
-    Without ``hosts.gpus``, a process of Slurm or Open MPI has the GPU of its number on its machine.
-    """
-    from jax._src.clusters import ClusterEnv  # used by jax.distributed, and not public
-
-    try:
-        address, count, rank, gpus = ClusterEnv.auto_detect_unset_distributed_params(
-            coordinator_address=options.address,
-            num_processes=options.count,
-            process_id=options.rank,
-            local_device_ids=options.gpus,
-            cluster_detection_method=None,
-            initialization_timeout=int(options.timeout),
-        )
-    except Exception as error:
-        raise UserError(f"{_UNKNOWN_LEADER} ({error}): give hosts.address, hosts.count and hosts.rank, or "
-                        "hosts.count=1 for each alone") from error  # fmt: skip
-    if count == 1:
-        return replace(options, address=None, count=None, rank=None)
-    if None in (address, count, rank):
-        raise UserError(f"{_UNKNOWN_LEADER}: give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for "
-                        "each alone")  # fmt: skip
-    return replace(options, address=address, count=count, rank=rank, gpus=None if gpus is None else list(gpus))
 
 
 # The ``Hosts`` of this process, at most one. This is a fact of the process, as JAX's group of processes is, which

@@ -8,9 +8,9 @@ import pytest
 from brain_images import AFFINE, SHAPE, head_mask, save, write_maps, write_series
 from helpers import fails, not_none
 
-from fcorun.datasets.base import VoxelGrid
 from fcorun.datasets.haxby import Haxby
 from fcorun.datasets.nifti import Nifti
+from fcorun.datasets.voxel_grid import VoxelGrid
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -9,8 +9,8 @@ import pytest
 from helpers import not_none, ragged, small
 
 from fcorun.engine import device_rows
-from fcorun.engine.clients import chunk_width, chunked, split_by_size, vmapped
-from fcorun.engine.device_rows import SubsetView, to_device
+from fcorun.engine.clients import chunk_width, chunked, vmapped
+from fcorun.engine.device_rows import SubsetView, split_by_size, to_device
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.system.machine import compute_policy, empty_aligned

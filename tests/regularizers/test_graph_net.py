@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 from fcorun import UserError
-from fcorun.datasets.base import VoxelGrid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.regularizers import GraphNet
 
 pytestmark = pytest.mark.usefixtures("x64")

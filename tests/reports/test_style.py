@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from fcorun.cli.commands import main
 from fcorun.config import FigureStyle
-from fcorun.datasets.base import VoxelGrid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.metrics import CATALOGUE
 from fcorun.models.coefficients import Coefficients
 from fcorun.records.record import load_records

@@ -2,17 +2,17 @@
 
 import subprocess
 
-from fcorun.runs.finish import _commit
+from fcorun.system.machine import read_commit
 
 
 def test_the_commit_is_that_of_the_checkout_or_the_one_that_was_built(tmp_path):
     package = tmp_path / "site" / "fcorun"
     package.mkdir(parents=True)
-    assert _commit(package) is None
+    assert read_commit(package) is None
     (package / "commit").write_text("abc123\n")  # as hatch_build.py leaves it in a wheel
-    assert _commit(package) == "abc123"
+    assert read_commit(package) == "abc123"
     subprocess.run(["git", "init", "-q", str(package.parent)], check=True)
-    assert _commit(package) is None  # of a checkout that has none yet, whatever lies there
+    assert read_commit(package) is None  # of a checkout that has none yet, whatever lies there
     who = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
     subprocess.run(["git", "-C", str(package.parent), *who, "commit", "-qm", "m", "--allow-empty"], check=True)
-    assert len(_commit(package) or "") == 40
+    assert len(read_commit(package) or "") == 40

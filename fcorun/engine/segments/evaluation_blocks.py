@@ -8,8 +8,8 @@ import numpy as np
 
 from fcorun.engine.device_rows import device_dtype, row_extras
 from fcorun.engine.evaluate import Evaluation
+from fcorun.engine.segments.row_fetching import DoubleBuffer
 from fcorun.rows.rows import Rows
-from fcorun.system.machine import DoubleBuffer
 
 BLOCK_BYTES = 2**26  # bytes of a block
 # x (n, d), y (n,), and the rows' weight and offset

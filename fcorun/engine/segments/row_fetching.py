@@ -1,6 +1,6 @@
 """Rows of a segment that are read from disk, in the order of the draws, and renumbered."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,27 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras, target_dtype
 from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.client_assignment import host_positions, index_within_host
-from fcorun.system.machine import DoubleBuffer
+from fcorun.system.machine import empty_aligned
+
+
+@dataclass
+class DoubleBuffer:
+    """Two arrays used in turn: one is computed with while the next rows are read into the other.
+
+    The computation on an array must have ended before the second next call. Reusing the two arrays is faster than
+    allocating a new one for each read.
+    """
+
+    arrays: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
+
+    def next_array(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """Return an array of this shape with arbitrary content. Every second call returns the same array."""
+        self.arrays.reverse()
+        array = self.arrays[0]
+        if array is None or array.shape != shape or array.dtype != dtype:
+            self.arrays[0] = None  # frees the old array before the new one is allocated
+            array = self.arrays[0] = empty_aligned(shape, dtype)
+        return array
 
 
 def bytes_per_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: bool) -> int:

@@ -18,11 +18,11 @@ from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments.client_assignment import assign_clients_to_devices
 from fcorun.engine.segments.client_states import RemoteStates
 from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks
-from fcorun.engine.segments.row_fetching import bytes_per_round, fetch_rows
+from fcorun.engine.segments.row_fetching import DoubleBuffer, bytes_per_round, fetch_rows
 from fcorun.rows.rows import Rows
 from fcorun.system.files import check_interrupted
 from fcorun.system.hosts import silence_stdout
-from fcorun.system.machine import DoubleBuffer, current_hosts
+from fcorun.system.machine import current_hosts
 
 # Segments: consecutive rounds that one program computes, with the rows and states that they need.
 #

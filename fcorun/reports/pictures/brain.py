@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.datasets.base import VoxelGrid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.models.coefficients import Coefficients
 from fcorun.reports.pictures.layout import make_figure
 from fcorun.reports.pictures.style import FONT_SIZE, pt
