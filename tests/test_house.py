@@ -85,7 +85,6 @@ def test_a_run_enters_few_files(tmp_path):
     assert 30 < len(files) <= 60, sorted(files)
 
 
-@pytest.mark.slow
 def test_a_function_tells_one_thing():
     lengths = {f"{place}: {f.name}": (f.end_lineno or 0) - f.lineno + 1 for place, f in functions()}
     assert {function: n for function, n in lengths.items() if n > 80} == {}

@@ -1,6 +1,6 @@
 """A user's table, whose rows belong to clients or are assigned to clients by a partition."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -222,11 +222,7 @@ class Table(Dataset):
             rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
         )
         y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")
-        across_warnings = []
-        if rows.group is not None and rows.client is not None:
-            across_warnings = warn_groups_across_clients(
-                rows.group, client_index, client_names, str(self.group), self.group_across == "keep"
-            )
+        across_warnings = self._check_groups_across_clients(rows, client_index, client_names)
         is_validation, is_test = self._draw_held_out(rows, y, classes, client_names, client_index)
         client_rows = ClientRows(client_names, client_index, ~(is_validation | is_test))
 
@@ -292,6 +288,15 @@ class Table(Dataset):
             warnings=self._warnings(rows, classes, warnings, client_rows),
             keep=() if repeated is None else tuple(self.keep or ()),
         ).validate()
+
+    def _check_groups_across_clients(
+        self, rows: ParsedRows, client_index: np.ndarray, client_names: Sequence[str]
+    ) -> list[str]:
+        """Return a warning about groups with rows of several clients. Raises UserError if they are not to be kept."""
+        if rows.group is None or rows.client is None:
+            return []
+        is_kept = self.group_across == "keep"
+        return warn_groups_across_clients(rows.group, client_index, client_names, str(self.group), is_kept)
 
     def _read_training_cells(
         self,

@@ -202,12 +202,6 @@ def finish_run(
     summary |= sections
     if relaxed is not None:
         summary |= {"relaxed": relaxed.summary, "certificate": None}
-    arrays = {"solution": solution}
-    if models is not None:
-        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.train.sizes)))}
-    standardized = data.features.standardized or {}
-    if standardized.get("by") == "per_client" and not data.train.stays_at_sites:  # too large for summary.json
-        arrays["scaling"] = {name: values for name, values in standardized.items() if name != "by"}
     try:
         for name, content in {"metrics.csv": csv_text(job.rows), **files}.items():
             _write_next(job, name, content)
@@ -229,7 +223,7 @@ def finish_run(
             _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
         if data.features.missing:
             _write_next(job, MISSING_FILE, csv_text(data.features.missing))
-        for name, values in arrays.items():
+        for name, values in _collect_arrays(data, solution, models).items():
             _write_next(job, f"{name}.npz", npz_bytes(values))
         if coefficients is not None:
             for name, content in coefficient_files(coefficients).items():
@@ -239,6 +233,17 @@ def finish_run(
         job.fail(error)
     else:
         job.end_status = status
+
+
+def _collect_arrays(data: FederatedData, solution: Arrays, models: Arrays | None) -> dict[str, Arrays]:
+    """Return the contents of the record's .npz files by name, without the ending."""
+    arrays = {"solution": solution}
+    if models is not None:
+        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.train.sizes)))}
+    standardized = data.features.standardized or {}
+    if standardized.get("by") == "per_client" and not data.train.stays_at_sites:  # too large for summary.json
+        arrays["scaling"] = {name: values for name, values in standardized.items() if name != "by"}
+    return arrays
 
 
 def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
