@@ -37,7 +37,7 @@ from fcorun.configuration.compose import (
 from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import UserError, command_errors
 from fcorun.system.files import interruptible_at_once
-from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
+from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess, call_in_fork
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -164,7 +164,7 @@ def run_composed(overrides: list[str], task: TaskFunction) -> bool:
         return False
     with initialize_hydra():
         try:
-            config = hydra.compose("config", overrides, return_hydra_config=True)
+            config = call_in_fork(lambda: hydra.compose("config", overrides, return_hydra_config=True), "jax")
         except (HydraException, OmegaConfBaseException, YAMLError):
             return False
         if config.hydra.mode == RunMode.MULTIRUN:

@@ -13,6 +13,7 @@ from fcorun.system.machine import use_precision
 # The forward pass of a trained model: predictions of examples, and losses, probabilities and means from these.
 
 _BLOCK_ENTRIES = 2**24  # numbers in a block of examples
+_PADDED_LENGTH = 2**13  # rows whose losses are computed together, at least
 
 Arrays = dict[str, np.ndarray]
 
@@ -75,16 +76,22 @@ def compute_losses(
 
     ``client`` is the number of each example's client, (n,). None: all are of one client.
     """
+    n_rows = len(y)
+    if not objective.has_client_losses:
+        # splits of different lengths are padded to one, for which JAX compiles the operations once
+        padding = -n_rows % _PADDED_LENGTH
+        prediction = np.pad(prediction, [(0, padding), *[(0, 0)] * (prediction.ndim - 1)], mode="edge")
+        y = np.pad(y, (0, padding), mode="edge")
     with jax.enable_x64(True):
         predictions = _put(prediction, float)
         targets = _put(y, None if prediction.ndim > 1 else float)
         if objective.has_client_losses:
-            weight = _put(np.ones(len(y)), float)
+            weight = _put(np.ones(n_rows), float)
             losses = jax.jit(objective.client_losses)(predictions, targets, weight, client)
         else:
             losses = objective.loss(predictions, targets)
         scores = {"loss": losses, **objective.scores(predictions, targets)}
-        return {name: np.asarray(values, float) for name, values in scores.items()}
+        return {name: np.asarray(values, float)[:n_rows] for name, values in scores.items()}
 
 
 def _put(array: np.ndarray, dtype: type | None) -> jax.Array:
