@@ -29,6 +29,7 @@ from fcorun.sites.kits import OUTCOME_FILE, RESULT_FOLDER
 from fcorun.sites.messages import Message, SiteLost
 from fcorun.system.files import write_atomically
 from fcorun.system.helper_process import TABLE_MODULES, import_in_background
+from fcorun.system.machine import collect_garbage_rarely
 
 _SERVER = "server"  # the name of the server in calls
 _MAX_INLINE_BYTES = 2**20  # longer messages travel as arrays, which NVFLARE sends in pieces
@@ -64,6 +65,7 @@ class CollabSite:
     @collab.init
     def begin(self) -> None:
         """Import what reads tables, while the server prepares the first request."""
+        collect_garbage_rarely()
         import_in_background(*TABLE_MODULES)
 
     @collab.publish
@@ -132,6 +134,7 @@ class CollabServer:
     @collab.main
     def execute(self) -> None:
         """Compute the run, and leave its result or the sentence of its failure in the folder of the job."""
+        collect_garbage_rarely()
         _silence_log_of_calls()
         if not _RUN_NAME.fullmatch(self.run):
             raise UserError(f"'{self.run}' cannot name a run: take letters, digits, '.', '-' and '_'")
