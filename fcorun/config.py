@@ -286,7 +286,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
         if name not in fields and not (prefix and name in LABEL_KEYS):
             raise UserError(f"unknown option '{dotted}{name}': {suggest_name(name, fields)}")
     for name in fields:
-        if values.get(name, "???" if name in _required_fields(cls) else None) == "???":
+        if values.get(name, "???" if name in required_fields(cls) else None) == "???":
             raise UserError(f"{dotted}{name} has no value: give {dotted}{name}=...")
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         raise UserError(
@@ -296,7 +296,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
 
 
 @functools.cache
-def _required_fields(cls: type) -> frozenset[str]:
+def required_fields(cls: type) -> frozenset[str]:
     """Return the fields of a dataclass that need a value: without a default, or with one that cannot stay "auto"."""
     hints = type_hints(cls)
     names = set()

@@ -1,6 +1,7 @@
-"""Errors told to the user in one sentence that names the option and the fix; words of sentences; escapes."""
+"""Errors whose text is one sentence for the user, and functions that word and clean such sentences."""
 
 import errno
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-FEW_EVENTS = 5  # fewer say little about a model
+FEW_EVENTS = 5  # events, or rows of a class: scores of fewer say little about a model
 
 _SHOWN = 3  # names or rows that a warning lists
 
@@ -19,7 +20,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "give a folder that can be written to"),
 }
 CLIENT_NOTE_PREFIX = "in client "  # begins a note on an error that names the client and the round
-_PACKAGE_FOLDER = str(Path(__file__).parent)
+_PACKAGE_FOLDER = f"{Path(__file__).parent}{os.sep}"
 _LIBRARY_MARKS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files of libraries
 _NO_VALUE = "the value of a traced number (a rate, a strength, a value of the model or the data) is not known"
 _TRACER_ERRORS = {
@@ -40,8 +41,8 @@ class UserError(Exception):
     """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
 
 
-class UnknownMetric(UserError):
-    """A metric for choosing the best run that no plug-in declares."""
+class MetricError(UserError):
+    """A ``metric`` or an axis ``x`` that is unknown, or that cannot compare runs or be an axis."""
 
 
 class RemoteError(Exception):
@@ -53,7 +54,10 @@ class HostLost(RemoteError):
 
 
 class WriteError(OSError):
-    """A file that could not be written; its name is ``filename``. The text is a sentence with a remedy."""
+    """A file that could not be written.
+
+    Its name is ``filename``. The text is a sentence, with a remedy if one is known.
+    """
 
     def __str__(self) -> str:
         remedy = f"; {_REMEDIES[self.errno]}" if self.errno in _REMEDIES else ""
@@ -62,7 +66,7 @@ class WriteError(OSError):
 
 @contextmanager
 def command_errors() -> Iterator[None]:
-    """Have errors name options as the command does within the context, whatever functions for Python it calls."""
+    """Have errors name options as the command line does within the context, those of functions for Python too."""
     token = _IS_COMMAND.set(True)
     try:
         yield
@@ -71,7 +75,7 @@ def command_errors() -> Iterator[None]:
 
 
 def is_command() -> bool:
-    """Return whether the command is running, and no Python program that would name its options otherwise."""
+    """Return whether errors are to name options as the command line does, not as a Python program does."""
     return _IS_COMMAND.get()
 
 
@@ -79,7 +83,8 @@ def describe_error(error: BaseException) -> str:
     """Return an error as one line.
 
     The line holds the error's kind (unless the error is already a sentence), its first line, the line of a user's own
-    file where it was raised, and the client and round, as far as they are known.
+    file where it was raised, and the client and round, as far as they are known. Errors of JAX about traced values are
+    replaced by an explanation.
     """
     line = first_line(error)
     if not isinstance(error, (UserError, RemoteError, WriteError)):
@@ -170,7 +175,7 @@ def warn_similar_names(kind: str, names: Iterable) -> list[str]:
 
 
 def normalize_name(name: str) -> str:
-    """Return a name in lower case and without repeated spaces."""
+    """Return a name in lower case, with single spaces and none at its ends."""
     return " ".join(name.split()).casefold()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import Count, fails, small
 
-from fcorun import run
+from fcorun import errors, run
 from fcorun.algorithms import FedAvg
 from fcorun.cli.commands import main
 from fcorun.plugin_code.files import _find_distribution, find_code
@@ -105,6 +105,12 @@ def test_an_installed_module_counts_by_its_version(user):
     assert code is not None
     assert code.distributions == {"The_Name": "1.2"}
     assert set(code.files) == set(FILES)
+
+
+def test_a_folder_beside_fcorun_with_a_similar_name_is_the_users():
+    package = Path(errors.__file__).parent
+    assert not errors.is_user_file(f"{package}/config.py")
+    assert errors.is_user_file(f"{package}_plugins/mine.py")
 
 
 def test_a_file_that_changed_since_it_was_imported_is_refused(user, tmp_path):

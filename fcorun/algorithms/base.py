@@ -45,7 +45,8 @@ class LocalData:
         whole: all data of the client as one batch.
         frozen: True if the server's model is fixed; then the client's copy is fixed too, and nothing is uploaded.
         client_number: the number of the client among all clients, counted from 0.
-        key_bits: the bits of ``key``.
+        key_bits: the bits of the client's key of this round, from which ``key`` is derived.
+        dtype: the floating-point type of weights and draws.
         shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
     """
 
@@ -69,7 +70,7 @@ class LocalData:
 
         The key depends on the seed, the round (on a tree the round of the edge) and the client's name alone.
         """
-        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key itself
+        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key of ``key_bits`` itself
 
     @property
     def client(self) -> jax.Array:
@@ -498,7 +499,8 @@ class Algorithm(Method, ABC):
     def upload_bytes_for(self, problem: Problem, upload: PyTree) -> int:
         """Return the bytes of an upload where they depend on the problem, such as on the structure of psi.
 
-        The engine calls this method, which by default returns ``upload_bytes``. Read no numbers of ``problem``.
+        The engine calls this method, which by default returns ``upload_bytes``. Do not read
+        real numbers of ``problem``: one result serves all runs of a program, which differ in these.
         """
         return self.upload_bytes(upload)
 
@@ -507,7 +509,7 @@ class Algorithm(Method, ABC):
         return tree_bytes(broadcast)
 
     def round_bytes(self, number: int, uploads: tuple[int, ...], broadcasts: tuple[int, ...]) -> tuple:
-        """Return the bytes of a client's uploads and broadcasts in a round, counted from 0, one for each exchange.
+        """Return the bytes of a client's upload, and of its broadcast, in each exchange of round ``number``, from 0.
 
         By default these are the arguments, which ``upload_bytes`` and ``broadcast_bytes`` return, in every round.
         """
@@ -544,7 +546,7 @@ class Baseline(Method, ABC):
 
 # Base class of algorithms with one rate on the clients and one on the server.
 
-MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the longest stable step; our choice
+MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the step of gradient descent; our choice
 
 
 @dataclass(frozen=True, kw_only=True)

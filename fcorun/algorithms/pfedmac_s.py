@@ -15,9 +15,10 @@ class PFedMacS(PFedMac):
 
     Attributes:
         sparsity: the treatment of psi. "prox" takes proximal gradient steps, accelerated with the solver "exact", for
-            any psi. For l1, "logcosh" replaces |u| in psi by rho log cosh(u / rho), and "huber" by u^2 / (2 rho) up to
-            rho and |u| - rho / 2 beyond.
-        rho: the distance from 0 within which the smooth functions differ from |u|.
+            any convex psi. For l1, "logcosh" replaces |u| in psi by rho log cosh(u / rho), and "huber" by
+            u^2 / (2 rho) up to rho and |u| - rho / 2 beyond.
+        rho: the width of the smoothing around 0; the smooth functions are below |u| by at most rho / 2 (huber) or
+            rho log 2 (logcosh).
     """
 
     source = "@li2021pfedmac"

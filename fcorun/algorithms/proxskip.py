@@ -16,7 +16,7 @@ class ProxSkip(Algorithm):
     prox is that of consensus and psi together.
 
     Attributes:
-        step: gamma; "auto" is 1 / L.
+        step: gamma; "auto" is 1 / L, for losses of curvature from l to L.
         probability: the probability p of communication after a step; "auto" is sqrt(l / L), at least 0.01.
     """
 
@@ -49,7 +49,8 @@ class ProxSkip(Algorithm):
 
     def local(self, problem, server, client, data):
         prox_step = self.step / self.probability
-        h = client["h"] + (server - client["x"]) / prox_step  # with the prox of the last round
+        # the update of h by the last communication, whose prox the client receives only now
+        h = client["h"] + (server - client["x"]) / prox_step
 
         def step(x):
             return x - self.step * (problem.gradient(x, data.whole) - h)

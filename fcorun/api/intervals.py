@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fcorun.api.messages import check_folder
+from fcorun.errors import UserError
 from fcorun.models.inference_table import COLUMNS, InferenceTable
 from fcorun.system.files import write_atomically
 
@@ -19,7 +20,8 @@ class Intervals:
 
     Attributes:
         table: the intervals.
-        description: what was computed, and how far the record's solution is from the certified one.
+        description: what ``fcorun infer`` prints above its table: the method, the rows, the distance of the record
+            from the certified solution, sources and tests, one sentence a line.
         warnings: what a reader of the intervals must know.
         style: the style of the picture.
     """
@@ -31,7 +33,7 @@ class Intervals:
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """The intervals by feature, as in inference.csv."""
+        """The intervals by feature, as in inference.csv, all numbers as floats."""
         import pandas as pd
 
         frame = pd.DataFrame(self.table.to_rows(), columns=list(COLUMNS))
@@ -47,10 +49,12 @@ class Intervals:
             return draw_forest(self.table)
 
     def save(self, folder: str | Path) -> None:
-        """Write inference.csv, .txt, .png and .pdf into a folder."""
+        """Write inference.csv, .txt, .png and .pdf into a folder. Raises UserError for a folder that is no path."""
         from fcorun.reports.pictures.forest import make_files
 
-        check_folder(folder, "folder")
+        check_folder(folder)
+        if folder is None:
+            raise UserError("folder is None: give a path, a text or a pathlib.Path")
         Path(folder).mkdir(parents=True, exist_ok=True)
         sentences = [self.description, *(f"warning: {sentence}" for sentence in self.warnings)]
         for name, content in make_files(self.table, sentences, self.style).items():

@@ -45,22 +45,41 @@ class Sweep:
 
     @cached_property
     def table(self) -> "pd.DataFrame":
-        """The table of the runs: numbers that differ, statuses, and metrics averaged over the last rounds."""
+        """The table of the runs.
+
+        The columns are the keys that vary, the status, each metric at the end, at its best and averaged over the last
+        rounds, seconds and other counters.
+        """
         return build_table(self.records).frame
 
     @property
     def best(self) -> RunRecord:
-        """The record of the best run by ``metric``. Raises UserError if no run is done."""
+        """The record of the best single run by ``metric``, over all runs that are done.
+
+        Of several seeds the best run is the luckiest: ``report`` compares averages over seeds. Raises UserError if no
+        run is done with a finite value of the metric, or if runs are on different problems, which do not compare.
+        """
         runs = build_table(self.records)
         metric = runs.resolve_metric(self.metric)
+        is_done = runs.frame["status"].to_numpy() == "done"
         values = runs.metrics.sign(metric) * runs.tail_values(metric)
-        values[runs.frame["status"].to_numpy() != "done"] = np.nan
+        values[~(is_done & np.isfinite(values))] = np.nan
         if np.isnan(values).all():
-            raise UserError(f"{self.folder}: no run is done, so that none is the best: see table")
+            raise UserError(f"{self.folder}: no run is done with a finite {metric}, so that none is the best: see "
+                            "table")  # fmt: skip
+        done_runs = runs.frame[is_done]
+        differing = [key for key in runs.problem_keys(metric) if done_runs[key].nunique(dropna=False) > 1]
+        if differing:
+            raise UserError(f"{self.folder}: runs that differ in {' and '.join(differing)} do not compare by {metric}: "
+                            "choose from table, or sweep one problem at a time")  # fmt: skip
         return self.records[int(np.nanargmin(values))]
 
     def report(self, file: str | Path | None = None) -> Path:
-        """Write one page about the sweep, and return its path: by default report.html in the sweep's folder."""
+        """Write one page, and return its path: by default report.html in the sweep's folder.
+
+        The page is about all records below the folder, also those of earlier sweeps. ``table`` and ``best`` are about
+        the runs of this sweep alone.
+        """
         check_folder(file, "file")
         path = Path(file) if file is not None else self.folder / REPORT_FILE
         records = load_records(self.folder)

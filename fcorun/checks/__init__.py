@@ -1,1 +1,1 @@
-"""Checks of plug-ins: the laws of each kind, for the plug-ins of fcorun and of users."""
+"""Checks of plug-ins: the properties of each kind, for the plug-ins of fcorun and of users."""

@@ -1,4 +1,4 @@
-"""Checks of a plug-in: laws, and the sentences on their violations."""
+"""Checks of a plug-in: properties, and the sentences on their violations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,23 +12,24 @@ Subject = TypeVar("Subject")
 
 
 class Violation(Exception):
-    """A violated law, with the expected and the actual value."""
+    """A violated property, with the expected and the actual value."""
 
 
 def never_skip(subject: Any) -> str:
-    """Return no reason: the law applies to every subject."""
+    """Return no reason: the property applies to every subject."""
     return ""
 
 
 @dataclass(frozen=True)
 class Check(Generic[Subject]):
-    """A law of a kind of plug-in.
+    """A property that each plug-in of a kind must have.
 
     Attributes:
-        name: the law in a few words.
-        run: a function that tests the law on a subject, and returns a remark for the user or None. Raises Violation, or
-            any exception of the plug-in.
-        skip_reason: a function that returns why the law does not apply to a subject, or an empty text if it applies.
+        name: the property in a few words.
+        run: a function that tests the property on a subject, and returns a remark for the user or None. Raises
+            Violation, or any exception of the plug-in.
+        skip_reason: a function that returns why the property does not apply to a subject, or an empty text if it
+            applies.
     """
 
     name: str
@@ -42,8 +43,8 @@ class CheckResult:
 
     Attributes:
         name: the name of the check.
-        status: whether the law holds; "not applicable" to the subject.
-        message: the violation, the reason why the check does not apply, or a remark on a law that holds.
+        status: whether the property holds; "not applicable" to the subject.
+        message: the violation, the reason why the check does not apply, or a remark on a property that holds.
     """
 
     name: str
@@ -68,7 +69,7 @@ def run_checks(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[C
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise Violation with the message unless the law holds."""
+    """Raise Violation with the message unless the property holds."""
     if not holds:
         raise Violation(message)
 

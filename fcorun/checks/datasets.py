@@ -1,4 +1,4 @@
-"""The laws of a data set: the same rows each time and on each of several hosts, and a matching fingerprint."""
+"""The properties of a data set: the same rows each time and on each of several hosts, and a matching fingerprint."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
                 yield f"{split}.{column}", np.asarray(values)
 
 
-# ---------------------------------------------------------------- the laws
+# ---------------------------------------------------------------- the properties
 
 
 def check_valid(case: DatasetCase) -> None:

@@ -20,7 +20,8 @@ def compare_devices(
 ) -> list[tuple[float, float]]:
     """Return, for each number of devices, the largest relative differences from one device.
 
-    The first difference is that of results, the second that of the numbers of gradients and proxes.
+    The first difference is that of results, the second that of the numbers of evaluated gradients and proximal
+    operators.
     """
     with use_precision(config["precision"]):
         expected_results, expected_counts = _run_on_devices(config, 1, runs, seeds)
@@ -35,9 +36,9 @@ def compare_devices(
 
 
 def _relative_difference(actual: Any, expected: Any) -> float:
-    """Return the largest difference of two pytrees, relative to the largest number of each leaf, or to 1e-3.
+    """Return the largest difference of two pytrees, relative to the largest number of each leaf.
 
-    It is NaN where one of two numbers is NaN.
+    The difference is relative to 1e-3 where that is larger, and NaN where only one of two numbers is NaN.
     """
     differences = [0.0]
     for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
@@ -49,7 +50,7 @@ def _relative_difference(actual: Any, expected: Any) -> float:
 
 
 def _run_on_devices(config: Config, n_devices: int, runs: int, seeds: Sequence[int]) -> Any:
-    """Return the results and the counts of two rounds of ``runs`` runs with different rates or strengths."""
+    """Return the results and the counts of two rounds of ``runs`` runs, whose numbers are multiplied by 1, 0.9, ..."""
     engine = engine_of(config)
     experiment = prepare(config)
     values = resolve_auto(experiment, load_data(experiment))[0].numbers()

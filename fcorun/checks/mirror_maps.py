@@ -1,4 +1,4 @@
-"""The laws of a mirror map: to_dual, to_primal, and retrieve with each supported regularizer.
+"""The properties of a mirror map: to_dual, to_primal, and retrieve with each supported regularizer.
 
 Call the checks within ``jax.enable_x64(True)``: numbers are in float64.
 """
@@ -16,7 +16,7 @@ from fcorun.mirror_maps.base import MirrorMap
 from fcorun.regularizers.base import Constraint, Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
-SIZE = 10  # of the parameters of the laws
+SIZE = 10  # the number of the parameters that the checks draw
 
 
 @dataclass
@@ -46,7 +46,7 @@ def domain_points(mirror: MirrorMap, shape: tuple[int, ...] = (SIZE,)) -> jax.Ar
     return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
 
 
-# ---------------------------------------------------------------- the laws of a map
+# ---------------------------------------------------------------- the properties of a map
 
 
 def check_to_primal(mirror: MirrorMap) -> None:
@@ -75,7 +75,7 @@ def check_retrieve_without_psi(mirror: MirrorMap) -> None:
         )
 
 
-# ---------------------------------------------------------------- the laws of a pair
+# ---------------------------------------------------------------- the properties of a pair
 
 
 def check_retrieve_minimizes(case: PairCase) -> None:

@@ -1,4 +1,4 @@
-"""The laws of an objective: losses, gradients, conjugates and bounds on the curvature.
+"""The properties of an objective: losses, gradients, conjugates and bounds on the curvature.
 
 Call the checks within ``jax.enable_x64(True)``: numbers are in float64.
 """
@@ -61,11 +61,11 @@ class ObjectiveCase:
         return y
 
 
-# ---------------------------------------------------------------- the laws
+# ---------------------------------------------------------------- the properties
 
 
 def check_gradient(case: ObjectiveCase) -> None:
-    """Require the gradient of the loss, by finite differences."""
+    """Require that ``gradient`` is the gradient of ``loss``, by finite differences."""
     problem, (w, batch) = case.problem, case.example()
     gradient = jax.jit(problem.gradient)(w, batch)
     loss = jax.jit(problem.loss)
@@ -123,7 +123,7 @@ def check_convexity(case: ObjectiveCase) -> None:
     left, middle, right = (objective.loss(prediction, batch.y) for prediction in (p, (p + q) / 2, q))
     require_at_most("the loss in the middle of two predictions", middle, (left + right) / 2, 1e-12)
     require(bool((middle < (left + right) / 2).any()), "the loss should be curved somewhere, and is a straight line "
-                                                       "between two predictions of each of nine rows")  # fmt: skip
+                                                       f"between two predictions of each of {ROWS} rows")  # fmt: skip
     if objective.convex:
         ends = (problem.loss(u, batch) + problem.loss(v, batch)) / 2
         require_at_most("the loss in the middle of two points", problem.loss(0.5 * (u + v), batch), ends)
@@ -233,6 +233,9 @@ def check_client_curvature(case: ObjectiveCase) -> None:
         require_at_most("the curvature of a client's loss", values, high, 1e-12)
 
 
+# Why a check does not apply to a case, or "" if it does.
+
+
 def _reason_no_conjugate(case: ObjectiveCase) -> str:
     if not hasattr(case.objective, "conjugate"):
         return "it has no conjugate()"
@@ -261,7 +264,7 @@ def _reason_not_linear(case: ObjectiveCase) -> str:
 
 CHECKS: tuple[Check[ObjectiveCase], ...] = (
     Check("the gradient is that of the loss", check_gradient),
-    Check("a batch is the weighted mean of its rows", check_weighted_mean),
+    Check("the loss of a batch is the weighted mean of its rows' losses", check_weighted_mean),
     Check("rows of weight 0 have no effect", check_padding),
     Check("no loss is negative", check_nonnegative, _reason_not_nonnegative),
     Check("the loss is convex", check_convexity, _reason_not_convex),

@@ -39,7 +39,10 @@ def check_regularizer(name: str, overrides: Sequence[str]) -> Results:
 
 
 def check_mirror_map(name: str, overrides: Sequence[str]) -> Results:
-    """Check ``mirror=NAME`` alone and with each regularizer that it supports. Raises UserError as ``compose``."""
+    """Check ``mirror=NAME`` alone, with each regularizer that it supports, and in a run.
+
+    Raises UserError for overrides that cannot be composed.
+    """
     mirror = build_plugin("mirror", small("reg=none", f"mirror={name}", *overrides)["mirror"])
     yield f"mirror={name}", run_checks(mirror_maps.CHECKS, mirror)
     for other in find_choices("reg"):
@@ -54,15 +57,23 @@ def check_mirror_map(name: str, overrides: Sequence[str]) -> Results:
 
 
 def check_objective(name: str, overrides: Sequence[str]) -> Results:
-    """Check ``objective=NAME`` with each of its tasks. Raises UserError as ``compose``."""
+    """Check ``objective=NAME`` with each of its tasks, alone and in a run.
+
+    Raises UserError for overrides that cannot be composed, and for an objective whose tasks are all unknown.
+    """
+    is_checked = False
     for task in objectives.CLASSES:
-        table = ("data=table", "data.path=rows.npz", f"data.task={task}")
+        table = ("data=table", "data.path=rows.npz", f"data.task={task}")  # the file is never read
         objective = build_plugin("objective", compose_cached(f"objective={name}", *table, *overrides)["objective"])
         if task in objective.tasks:
+            is_checked = True
             case = objectives.ObjectiveCase(objective, task)
             yield f"objective={name} data.task={task}", run_checks(objectives.CHECKS, case)
             run = rounds.objective_rounds(name, tuple(overrides), case)
             yield f"objective={name} data.task={task} in a run", run_checks(rounds.CHECKS, run)
+    if not is_checked:
+        raise UserError(f"objective={name} has none of the tasks that are checked: let its class have tasks among "
+                        f"{', '.join(objectives.CLASSES)}")  # fmt: skip
 
 
 def check_dataset(name: str, overrides: Sequence[str]) -> Results:
@@ -116,11 +127,16 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Results]] = {
 def check(overrides: Sequence[str]) -> Results:
     """Check each plug-in that overrides choose, with the ``KEY=VALUE`` overrides of its section.
 
-    Raises UserError for an override of any other section.
+    Raises UserError for an override of any other section, for a text without "=", and for two choices of a section.
     """
     usage = f"give {', '.join(f'{section}=NAME' for section in PLUGINS)}, and values of its keys"
     pairs = [text.partition("=")[::2] for text in overrides]
-    chosen = {section: name for section, name in pairs if section in PLUGINS}
+    chosen: dict[str, str] = {}
+    for section, name in pairs:
+        if section in chosen:
+            raise UserError(f"{section}={name} comes after {section}={chosen[section]}: check one {section} at a time")
+        if section in PLUGINS:
+            chosen[section] = name
     for text in overrides:
         if re.split("[.=]", text.lstrip("+"))[0] not in chosen or "=" not in text:
             raise UserError(f"'{text}' is of no plug-in that is to be checked: {usage}")

@@ -101,7 +101,7 @@ def _random() -> np.random.Generator:
     return np.random.default_rng(5)
 
 
-# ---------------------------------------------------------------- the laws
+# ---------------------------------------------------------------- the properties
 
 
 def check_value(case: RegularizerCase) -> None:

@@ -349,7 +349,7 @@ def run_points(
     """
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, keys_outside_identity
-    from fcorun.errors import UnknownMetric
+    from fcorun.errors import MetricError
     from fcorun.reports.page.write import write_report
     from fcorun.runs.sweep import run_sweep
     from fcorun.runs.sweep_points import SweepOptions, tail_value
@@ -365,7 +365,7 @@ def run_points(
     if options.executor != "inline":
         require_single_host(f"hydra.launcher.executor={options.executor}", hosts)
     for point in points:
-        if isinstance(point.error, UnknownMetric):  # the same error for all points: raised once, before any is written
+        if isinstance(point.error, MetricError):  # the same error for all points: raised once, before any is written
             raise point.error
     join_other_hosts(hosts, arguments, options.dry_run)
     folder = Path(str(config.hydra.sweep.dir))

@@ -17,7 +17,7 @@ from fcorun.system.machine import close_hosts, current_hosts
 
 
 def main() -> None:
-    """Run the command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
+    """Run the command ``fcorun``. Exit with 2 for bad input, 1 for a failure, 130 when interrupted."""
     code: Any = 0
     warnings.formatwarning = format_warning
     try:
@@ -30,7 +30,8 @@ def main() -> None:
         raise
     except BaseException:
         code = 1
-        if current_hosts():  # their close_hosts ends this process before Python prints the traceback
+        if current_hosts():
+            # close_hosts below then ends this process by os._exit, before Python would print the traceback
             import traceback
 
             traceback.print_exc()
@@ -87,7 +88,7 @@ def _run_command(command_line: list[str]) -> None:
 
 
 def _print_help() -> None:
-    """Print the help, as far as its reader is there (``| head``)."""
+    """Print the help, without an error if the reader of the pipe has gone away (``| head``)."""
     try:
         print(help_text(), end="", flush=True)
     except BrokenPipeError:
@@ -97,7 +98,8 @@ def _print_help() -> None:
 def _print_completions(line: str) -> tuple[str | None, bool]:
     """Print the completions of a command line.
 
-    Return the folder of its --config-dir, if that exists, and whether Hydra has no further completions.
+    Return the folder of its --config-dir, if that exists, and whether these are all completions, so that Hydra need
+    not add any.
     """
     from fcorun.cli.completion import completions
 

@@ -1,4 +1,4 @@
-"""Composition of files and overrides to a plain configuration. With the command, the only code that uses Hydra."""
+"""Composition of configuration files and overrides by Hydra, and its errors as sentences for the user."""
 
 import hashlib
 import re
@@ -62,7 +62,7 @@ def check_overrides(overrides: Any) -> None:
 def translate_folder(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command line with Hydra's key of the folder in place of ``out=DIR``.
 
-    Raises UserError for two folders, and for none.
+    Without out=DIR the arguments are returned as they are. Raises UserError for two folders, and for an empty out=.
     """
     given = [text for text in arguments if override_key(text) == "out" and "=" in text]
     if not given:
@@ -87,8 +87,8 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     quotes: an IPv6 address, which Hydra would read as a list, and a network path of Windows (``\\server\share``), of
     whose two leading backslashes Hydra would drop one.
 
-    Raises UserError for a value of a group that is no name, for a strength that is given twice, and for Hydra's option
-    that runs the content of a pickle.
+    Raises UserError for a value of a group that is no name, for a strength that is given twice, for a list of files as
+    ``data.path``, and for Hydra's option that runs the content of a pickle.
     """
     given_keys = {override_key(text) for text in arguments if not text.endswith("=null")}
     if {"reg.strength", "reg.relative"} <= given_keys:
@@ -130,12 +130,44 @@ def _check_group(group: str, text: str, argument: str) -> None:
 
 
 def split_overrides(job: str) -> list[str]:
-    """Return the overrides of a job that is given as one text: split at spaces, except within quotes."""
-    return re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", job)
+    """Return the overrides of a job that is given as one text: split at spaces, unless quoted or after a backslash."""
+    return re.findall(r"""(?:\\.|[^\s'"\\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\\)+""", job)
+
+
+def format_value(value: Any) -> str:
+    r"""Return a value as text of an override, which Hydra and ``split_overrides`` read back as the same value.
+
+    >>> print(format_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
+    {ward\=surgery:0,blood\ pressure:[1.5,"it's"]}
+    """
+    if isinstance(value, Mapping):
+        pairs = [_escape_name(str(name)) + ":" + format_value(item) for name, item in value.items()]
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(format_value(item) for item in value) + "]"
+    if value is None:
+        return "null"
+    if not isinstance(value, str):
+        return str(value)
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", value) and not _NOT_READ_AS_TEXT.fullmatch(value):
+        return value
+    return quote_text(value, '"')
+
+
+def _escape_name(name: str) -> str:
+    """Return a name of a mapping with backslashes before the characters that end it, since Hydra takes no quotes."""
+    return re.sub(r"([\\()\[\]{}:=,\s])", r"\\\1", name)
+
+
+def quote_text(text: str, quote: str) -> str:
+    """Return a text in quotes of Hydra, in which backslashes count only before a quote."""
+    escaped = re.sub(rf"(\\*){quote}", lambda match: f"{match[1]}{match[1]}\\{quote}", text)
+    trailing = escaped[len(escaped.rstrip("\\")) :]
+    return f"{quote}{escaped}{trailing}{quote}"
 
 
 def quote_for_shell(override: str) -> str:
-    """Return an override with the quotes that its text needs on a shell's command line."""
+    """Return an override in quotes for a shell; for values with quotes, braces or backslashes the form 'KEY="TEXT"'."""
     key, _, value = override.partition("=")
     if set("'\"{}\\") & set(value):  # the value needs more than quotes
         return f"'{key}=\"TEXT\"'"
@@ -336,7 +368,7 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Raise UserError for a section with the name of a choice whose class is another one.
+    """Raise UserError for a section that has the name of a choice, but another class than that choice's file.
 
     Records, tables and pictures call a section by its name.
     """
@@ -367,16 +399,19 @@ def sweep_name(*, _root_: DictConfig) -> str:
     """Return the folder of a sweep below outputs: beside its figure, or else named after its overrides."""
     if _root_.get("figure"):
         return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
-    return "sweeps/" + make_sweep_name(list(_root_.hydra.overrides.task))
+    data = str(_root_.hydra.runtime.choices.data)
+    if "data" in (_root_.hydra.sweeper.get("params") or {}):
+        data = "several"
+    return "sweeps/" + make_sweep_name(data, list(_root_.hydra.overrides.task))
 
 
-def make_sweep_name(task_overrides: list[str]) -> str:
+def make_sweep_name(data: str, task_overrides: list[str]) -> str:
     """Return a name for a sweep: its data, and a digest of its axes' keys and its fixed overrides.
 
-    The name stays the same when values are added to an axis.
+    The name stays the same when values are added to an axis. In place of the choice ``data`` it has "several" if the
+    data are an axis.
     """
     fixed, axes = [], []
-    data = "lasso"
     for override in OverridesParser.create().parse_overrides(list(task_overrides)):
         key = override.get_key_element()
         if key.partition(".")[0] in {"tracker", *keys_outside_identity()}:
@@ -385,15 +420,16 @@ def make_sweep_name(task_overrides: list[str]) -> str:
             axes.append(key)
         else:
             fixed.append(f"{key}={override.value()}")
-        if key == "data":
-            data = "several" if override.is_sweep_override() else str(override.value())
+    if "data" in axes:
+        data = "several"
     return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"
 
 
 class PreparedOnce:
-    """The way from plain values to an experiment, which the last values take once.
+    """A function that prepares the experiment of plain values.
 
-    Hydra asks for the identity of a run, to name its folder, before it starts the run.
+    It keeps the result for the next call with the same values: Hydra asks for the identity of a run, to name its
+    folder, before it starts the run.
 
     Args:
         prepare: makes the experiment of plain values. Raises UserError.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union
 
 import yaml
 
-from fcorun.config import SECTIONS, Settings, locate_user_class, type_hints
+from fcorun.config import SECTIONS, Settings, locate_user_class, required_fields, type_hints
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.errors import UserError
 from fcorun.sources.catalogue import read_source
@@ -20,7 +20,7 @@ from fcorun.sources.catalogue import read_source
 GROUPS = {name: name for name in SECTIONS} | {"hydra/launcher": "hydra.launcher", "hydra/sweeper": "hydra.sweeper"}
 _LABEL_COMMENTS = {
     "name": "the name of the choice in records, tables and folders",
-    "class": "the dotted path of the plug-in's class, a dataclass that Python can import from this folder",
+    "class": "the dotted path of the plug-in's class, a dataclass that Python can import from the current folder",
     "title": "the name in pictures",
     "natural": "numbers that suit these data, from which other keys take their defaults",
 }
@@ -38,7 +38,7 @@ _TYPE_NAMES = {
     Any: "any",
 }
 _PLURAL_TYPE_NAMES = {float: "numbers", int: "whole numbers", str: "texts"}
-_IDENTITY_MARKS = ("outside identity", "default outside identity")  # no part of a type
+_IDENTITY_MARKS = ("outside identity", "default outside identity")  # left out of the text of a type
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def read_root_keys() -> dict[str, KeyDoc]:
     return docs
 
 
-def read_default_choices() -> dict[str, str]:
-    """Return the choice that each group has by default."""
+def read_default_choices() -> dict[str, str | None]:
+    """Return the choice that each group has by default, None for a group without one."""
     config = read_yaml(Path(packaged_config_dir(), "config.yaml"))
     choices = {}
     for item in config["defaults"]:
@@ -132,7 +132,7 @@ def plugin_class(group: str, choice: ChoiceDoc) -> type | None:
 
 
 def source_text(group: str, choice: ChoiceDoc) -> str:
-    """Return the source that a choice's class cites; "" if the choice has no class."""
+    """Return the source that a choice's class cites; "" without a class, "not known: REASON" if it cannot be read."""
     try:
         cls = plugin_class(group, choice)
         return read_source(cls).text if cls else ""
@@ -155,17 +155,23 @@ def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, Key
         return docs
     documented = docs | read_root_keys()
     docs = dict(docs)
-    for field in fields(locate_user_class(class_path, "")):
+    cls = locate_user_class(class_path, "")
+    for field in fields(cls):
         key = f"{section}.{field.name}"
         if not field.init or field.default is MISSING or key in documented:
             continue
-        value = yaml.safe_dump(field.default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+        value = "???"
+        if field.name not in required_fields(cls):
+            value = yaml.safe_dump(field.default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
         docs[key] = KeyDoc(_COMMON_COMMENTS.get(key, ""), value, _type_text(hints.get(field.name), ""))
     return docs
 
 
 def _read_lines(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each key of a file with its prefix, the comment on its line, and the text of its value."""
+    """Yield each key that has a value or a comment: its dotted name, the comment on its line, the text of its value.
+
+    Keys within a mapping follow their own one.
+    """
     text = path.read_text(encoding="utf-8")
     root: Any = yaml.compose(text)
     if isinstance(root, yaml.MappingNode):

@@ -101,26 +101,31 @@ def find_choices(group: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a configuration file, {} of an empty one. Raises UserError that names the file."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
         raise UserError(describe_yaml_error(error, str(path))) from error
     except (ReaderError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no text that YAML can read ({error.reason}): remove control characters, and save "
                         "it as UTF-8") from error  # fmt: skip
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no mapping of keys to values: write a line KEY: VALUE for each key")
+    return values
 
 
 def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:
-    """Return one sentence for an error of YAML, with the file, ``name`` or the one that the error names, and line."""
+    """Return one sentence for an error of YAML: the file (``name``, or that of the error), the line and the problem."""
     mark = error.problem_mark or error.context_mark
     location = f"{name or (mark.name if mark else 'YAML')}" + (f", line {mark.line + 1}" if mark else "")
     return f"{location}: {error.problem or error.context}"
 
 
 def user_class_paths() -> set[str]:
-    """Return the dotted paths of the classes that files of the user's own folder name."""
+    """Return the dotted paths of classes in the files of the user's own folder (the values of ``class``)."""
     folder = user_config_dir()
     class_paths: set[str] = set()
     for path in sorted(folder.rglob("*.yaml")) if folder else []:

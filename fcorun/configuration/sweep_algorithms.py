@@ -6,9 +6,11 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import HydraException
 
-from fcorun.configuration.compose import compose_config, normalize_overrides, split_overrides
+from fcorun.configuration.compose import compose_config, describe_hydra_error, normalize_overrides, split_overrides
 from fcorun.configuration.search_path import find_choices, read_yaml
+from fcorun.errors import UserError
 
 
 def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
@@ -16,15 +18,14 @@ def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
 
     Raises UserError for overrides that cannot be composed.
     """
-    parse = OverridesParser.create().parse_overrides
-    parsed = parse(normalize_overrides(overrides))
+    parsed = _parse(normalize_overrides(overrides))
     relevant = [o for o in parsed if re.match("(algo|algo.name|experiment|hydra.*)$", o.key_or_group)]
     config = compose_config([str(o.input_line) for o in relevant if not o.is_sweep_override()])
     sweeper: Any = config.hydra.sweeper
     given_keys = {o.key_or_group for o in relevant}
     params = sweeper.get("params") or {}
-    axes = parse([f"{key}={value}" for key, value in params.items() if key not in given_keys])
-    further_jobs = [parse(split_overrides(job)) for job in sweeper.get("also") or ()]
+    axes = _parse([f"{key}={value}" for key, value in params.items() if key not in given_keys])
+    further_jobs = [_parse(split_overrides(job)) for job in sweeper.get("also") or ()]
     jobs = [[*relevant, *job] for job in further_jobs]
     if has_product(params, further_jobs, parsed):
         jobs.insert(0, [*relevant, *axes])
@@ -34,11 +35,19 @@ def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _parse(overrides: Sequence[str]) -> list[Override]:
+    """Return the overrides that texts stand for. Raises UserError for a text that is no override."""
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise UserError(describe_hydra_error(error)) from error
+
+
 def has_product(params: Any, further_jobs: Sequence[Sequence[Override]], given: Sequence[Override]) -> bool:
     """Return whether a sweep has runs besides those that ``hydra.sweeper.also`` lists: the product of its axes.
 
-    It has none if an experiment lists all its runs. An algorithm of the command line, ``given``, then adds runs where
-    all listed ones choose their own. Without an experiment, lists of the command line are a product.
+    It has none if an experiment lists all its runs, unless the command line (``given``) adds an algorithm and all
+    listed runs choose their own. Without an experiment, lists of the command line are a product.
 
     Args:
         params: the axes of the experiment, ``hydra.sweeper.params``.
@@ -63,6 +72,7 @@ def _algorithms_of_job(job: Iterable[Override]) -> list[str]:
 
 
 def _values(override: Override) -> list[str]:
+    """Return the values of an override as texts; those of glob(...) are the choices that match."""
     value = override.value()
     if isinstance(value, Glob):
         return value.filter(list(find_choices("algo")))

@@ -31,10 +31,11 @@ class Femnist(Dataset):
 
     TFF (fed_emnist_digitsonly_{train,test}.h5: 3,383 writers, 341,873 + 40,832 images of 10 classes;
     fed_emnist_{train,test}.h5: 3,400 writers, 671,585 + 77,483 images of 62 classes) is downloaded if there are no
-    files. LEAF's FEMNIST (train/*.json and test/*.json in ``root`` or its data/; by its paper 3,550 writers, 805,263
-    images) is another selection of the same scans, with other numbers and another fingerprint. Both store 1.0 for the
-    background and number the classes 0-9, A-Z, a-z. The background is 0 here, as in the code of FedDualAvg's paper.
-    Pixels stay bytes until they are in a batch. The test images of a writer are the validation split.
+    files, and takes precedence over LEAF's. LEAF's FEMNIST (train/*.json and test/*.json in ``root`` or its data/; by
+    its paper 3,550 writers, 805,263 images) is another selection of the same scans, with other numbers and another
+    fingerprint. Both store 1.0 for the background and number the classes 0-9, A-Z, a-z. The background is 0 here, as in
+    the code of FedDualAvg's paper. Pixels stay bytes until they are in a batch. The test images of a writer are the
+    validation split.
 
     Attributes:
         root: the folder of the files, to which missing files are downloaded.
@@ -55,7 +56,10 @@ class Femnist(Dataset):
             )
 
     def load(self) -> FederatedData:
-        """Return images x 784 bytes with the scale 1/255, sorted by the writer's name; y indexes ``classes``."""
+        """Return the images as rows of 784 bytes, with the scale 1/255, sorted by the writer's name.
+
+        Targets are indices of ``classes``.
+        """
         return self.load_shard(0, 1)
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
@@ -90,7 +94,10 @@ class Femnist(Dataset):
         self._files()
 
     def sources(self) -> Any:
-        """Return the format of the files, and digests of the training and of the test files."""
+        """Return the format of the files, and digests of the training and of the test files.
+
+        Raises UserError without any.
+        """
         train, test = self._files(download=False)
         return [file_format(train), sorted(map(sample_digest, train)), sorted(map(sample_digest, test))]
 

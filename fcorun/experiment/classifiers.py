@@ -53,8 +53,9 @@ class ThresholdRule:
         """Return the threshold that the rule chooses on some rows, and a warning, "" for none.
 
         A row is flagged if its probability is at least the threshold, but for a threshold of 0.5, which it must exceed,
-        as in the accuracy of a run. If no threshold satisfies the rule, the result is 0.5. ``rows`` is what the warning
-        calls the rows.
+        as in the accuracy of a run. A number is returned as it is, with a warning if it flags no row. If the rows are
+        of one class only, or no threshold satisfies the rule, the result is 0.5. ``rows`` is what the warning calls the
+        rows.
         """
         begin = f"threshold={self.text}"
         if self.kind == "number":
@@ -100,7 +101,7 @@ def count_flagged(
 def check_threshold(
     experiment: PreparedExperiment, data: FederatedData, threshold: float | str, *, out_of_fold: bool = False
 ) -> None:
-    """Refuse a value of ``threshold`` other than 0.5 that these data, or this objective, cannot follow.
+    """Refuse a value of ``threshold`` other than 0.5 that does not apply to these data or this objective.
 
     A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
     """
@@ -156,9 +157,10 @@ def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData
 
 
 def warn_constant_scores(scores: Sequence[Mapping[str, Any]], classes: Sequence[Any]) -> tuple[str, ...]:
-    """Return a warning if the accuracy in rows of scores.csv is the share of the larger one of two classes.
+    """Return a tuple with a warning if the accuracy in scores.csv is the share of the larger class, else an empty one.
 
-    For rows at sites, of which scores are known and not the targets. The rows are those of validation, else of test.
+    For two classes and rows at sites, of which scores are known and not the targets. The rows are those of validation,
+    else of test.
     """
     by_set = {row["set"]: row for row in reversed(scores)}  # the first row of a set has the scores of all clients
     row = by_set.get("validation") or by_set.get("test") or {}
@@ -175,9 +177,9 @@ def warn_constant_scores(scores: Sequence[Mapping[str, Any]], classes: Sequence[
 def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
     """Return a warning if the classes are separated perfectly, so that the size of coefficients means nothing.
 
-    Classes are separated if all training rows are classified right, or if a single feature separates two classes, but
-    for rows with one value of both. With a penalty the coefficients are finite, and the warning is given only if all
-    rows are right and there are fewer features than rows.
+    Classes are separated if all training rows are classified right, or if a single feature separates two classes,
+    except for rows at a value that both classes have (quasi-complete). With a penalty the coefficients are finite, and
+    the warning is given only if all rows are right and there are fewer features than rows.
     """
     objective = experiment.objective
     if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
@@ -191,8 +193,10 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     if all_right:
         findings.append("every training row is classified right")
     if feature:
-        but = f", but for {n_tied} of {len(data.train)} rows with one value that both classes have" if n_tied else ""
-        findings.append(f"feature '{feature}' alone separates '{data.classes[0]}' from '{data.classes[1]}'{but}")
+        finding = f"feature '{feature}' alone separates '{data.classes[0]}' from '{data.classes[1]}'"
+        if n_tied:
+            finding += f", except for {n_tied} of {len(data.train)} rows at the one value that both classes share"
+        findings.append(finding)
     if not findings:
         return ""
     if penalised:

@@ -21,7 +21,7 @@ from fcorun.config import (
     field_marks,
     type_hints,
 )
-from fcorun.errors import UnknownMetric, UserError, suggest_name
+from fcorun.errors import MetricError, UserError, suggest_name
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
 from fcorun.experiment.imputation_checks import check_imputations
 from fcorun.experiment.relax_checks import check_relax
@@ -155,16 +155,16 @@ def check_metric(metric: str | None, experiment: PreparedExperiment) -> None:
     """Refuse a metric by which runs cannot be compared.
 
     Such metrics are unknown to the catalogue and the objective, are better in no direction, belong to the test rows,
-    or are the gap to a reference optimum that the experiment does not compute. Raises UnknownMetric.
+    or are the gap to a reference optimum that the experiment does not compute. Raises MetricError.
     """
     if metric is None:
         return
     if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
-        raise UnknownMetric(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
+        raise MetricError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
     if metric not in experiment.metrics.comparable:
-        raise UnknownMetric(f"metric={metric} is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
+        raise MetricError(f"metric={metric} is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
     if metric in REFERENCE_METRICS and not experiment.settings.reference:
-        raise UnknownMetric(f"metric={metric} {REFERENCE_METRICS[metric]}: give reference=true as well")
+        raise MetricError(f"metric={metric} {REFERENCE_METRICS[metric]}: give reference=true as well")
 
 
 def check_declared_metrics(experiment: PreparedExperiment) -> None:
@@ -178,7 +178,7 @@ def check_declared_metrics(experiment: PreparedExperiment) -> None:
 
 
 def check_axis(x: str, experiment: PreparedExperiment) -> None:
-    """Refuse an axis of curves that is neither a counter nor a monotone metric. Raises UnknownMetric.
+    """Refuse an axis of curves that is neither a counter nor a monotone metric. Raises MetricError.
 
     A baseline measures no monotone metric: curves of other algorithms are drawn against that, and its level line.
     """
@@ -186,9 +186,9 @@ def check_axis(x: str, experiment: PreparedExperiment) -> None:
         return
     choices = [*get_args(CurveAxis), *experiment.metrics.axes]
     if x not in experiment.metrics:
-        raise UnknownMetric(f"x={x} is not a choice: {suggest_name(x, choices)}")
+        raise MetricError(f"x={x} is not a choice: {suggest_name(x, choices)}")
     if not experiment.metrics[x].monotone:
-        raise UnknownMetric(f"x={x} is a metric that may fall again, so that no curve can be drawn against it: choose "
+        raise MetricError(f"x={x} is a metric that may fall again, so that no curve can be drawn against it: choose "
                             f"{', '.join(choices)}")  # fmt: skip
 
 

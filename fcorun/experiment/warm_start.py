@@ -21,7 +21,8 @@ class WarmStart:
     """The record whose solution a run starts from.
 
     Attributes:
-        digest: the digest of the solution's numbers.
+        record: the record.
+        digest: the first 16 hex digits of the SHA-256 of the parameters' names and numbers.
     """
 
     record: Record
@@ -30,8 +31,8 @@ class WarmStart:
     def solution_for(self, problem: Problem, data: FederatedData) -> dict[str, np.ndarray]:
         """Return the record's parameters.
 
-        Raises UserError if they do not fit the problem, or if the record's data had other features, labels or
-        standardization than these data.
+        Raises UserError if they are not finite, do not fit the problem or the domain of the mirror map, or if the
+        record's data had other features, labels or standardization than these data.
         """
         solution, folder = self.record.solution, self.record.folder
         if not all(np.isfinite(value).all() for value in solution.values()):
@@ -88,16 +89,24 @@ def _same_standardization(first: dict, second: dict) -> bool:
     return bool((np.abs(shift) <= 1e-9).all()) and np.allclose(scaling.factor, other.factor, rtol=1e-9, atol=0)
 
 
+def _check_summary(data: dict) -> None:
+    """Raise KeyError, TypeError or ValueError if a summary lacks what is compared with the data of a run."""
+    _ = data["classes"], data["feature_names"]
+    standardized = data.get("standardized")
+    if standardized and standardized["by"] == "pooled":
+        Scaling.from_dict(standardized)
+
+
 def load_warm_start(folder: str) -> WarmStart:
     """Load the warm start from a record. Raises UserError if the folder holds no record of a run that is done."""
     record = Record(Path(folder))
     status = record.status.get("status", "no status.json")
     if status != "done":
-        raise UserError(f"start={folder} is no finished record ({status}): "
+        raise UserError(f"start={folder} holds no run that is done ({status}): "
                         "give the folder of a run that is done, with its status.json")  # fmt: skip
     try:
         numbers = b"".join(name.encode() + value.tobytes() for name, value in sorted(record.solution.items()))
-        _ = record.summary["data"]["classes"]
+        _check_summary(record.summary["data"])
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(f"start={folder} has lost its solution.npz or summary.json, or they are damaged: give another "
                         "record") from error  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.figures.comparison import TIE_TOLERANCE, UNCLEAR, SeedValues, compare_bounds
+from fcorun.figures.comparison import UNCLEAR, SeedValues, compare_bounds
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fco
 from fcorun.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
@@ -19,6 +19,8 @@ from fcorun.reports.seed_bands import seed_band
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
 NOT_COMPARABLE = "not comparable"
+# Two points of a grid tie in a metric if it differs by at most this share of the larger: a choice of fcorun.
+TIE_TOLERANCE = 1e-3
 MetricRows = Sequence[dict[str, float]]
 
 

@@ -7,19 +7,18 @@ import numpy as np
 from fcorun.reports.seed_bands import ROUNDING_TOLERANCE
 
 UNCLEAR = "not distinguishable"
-# With one seed, two metrics tie if they differ by less than this share of the larger: a choice of fcorun.
-TIE_TOLERANCE = 1e-3
 SeedValues = dict[Any, float]  # by seed; the key None is for a value that does not depend on the seed
 
 
 def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds") -> tuple[str, str]:
     """Return whether ``ours`` are above (``sign`` 1) or below (-1) ``theirs``, and the test by which they are compared.
 
-    The answer is "yes", "no", "not distinguishable" or "not measured". If both depend on the seed, values of the same
-    seed are compared: "yes" if ours are above in every common seed, "no" if in none. With one common seed out of
-    several the answer is "not distinguishable". A value that does not depend on the seed, a number or the key None, is
-    compared with each value of the other. Equal numbers are not distinguishable. ``kind`` names the seeds in the test,
-    such as "seeds of data".
+    The answer is "yes" if ours are on that side of theirs in every comparison, "no" if ours are on the other side in
+    every one, else "not distinguishable"; or "not measured". Numbers that are equal up to rounding are not
+    distinguishable. If both depend on the seed, values of the same seed are compared. With fewer than two common seeds
+    out of several the answer is "not distinguishable". A value that does not depend on the seed, under the key None, is
+    compared with each value of the other, and so are two single values, whatever their seeds. ``kind`` names the seeds
+    in the test, such as "seeds of data".
     """
     n_seeds = max(len(ours), len(theirs))
     if None in ours or None in theirs or n_seeds < 2:
@@ -27,12 +26,14 @@ def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds"
         test = f"in each of {n_seeds} {kind}" if n_seeds > 1 else "one number against another"
     else:
         pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+        if ours and theirs and not pairs:
+            return UNCLEAR, f"no common {kind}"
         if set(ours) == set(theirs):
             seeds = f"{n_seeds} {kind}"
         else:
             seeds = f"the {len(pairs)} common {kind if len(pairs) != 1 else kind.replace('seeds', 'seed')}"
         test = f"the same sign in each of {seeds}"
-        if len(pairs) < 2 and ours and theirs:
+        if len(pairs) == 1:
             return UNCLEAR, f"{test}: too few"
     if not pairs or np.isnan(pairs).any():
         return "not measured", ""

@@ -34,6 +34,11 @@ class FigureInputs:
     further_seeds: Counter = field(default_factory=Counter)
 
     @property
+    def records(self) -> list[Record]:
+        """The records of the grid, and of the runs with further seeds that are done; each once."""
+        return list(dict.fromkeys([*self.grid_records, *self.tuned_records]))
+
+    @property
     def lost_seeds(self) -> Counter:
         """The number of seeds of each algorithm that diverged or failed, and are in no band and no median."""
         return self.diverged + self.failed

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.figures.claims import find_seed
-from fcorun.figures.comparison import TIE_TOLERANCE, UNCLEAR, compare
+from fcorun.figures.claims import TIE_TOLERANCE, find_seed
+from fcorun.figures.comparison import UNCLEAR, compare
 from fcorun.figures.figure_inputs import FigureInputs
 
 RATE_KEYS = ("client_lr", "server_lr")

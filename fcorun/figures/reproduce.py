@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fcorun.config import LABEL_KEYS, SECTIONS, field_marks, keys_outside_identity
-from fcorun.configuration.compose import override_key
+from fcorun.configuration.compose import format_value, override_key, quote_text
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError
@@ -54,7 +54,7 @@ class FigureResult:
         rows: the rows of claims.csv.
         warnings: a sentence each, about lost seeds and runs that had not converged.
         complete: whether all runs of the grid came to an end, and no run with a further seed failed.
-        records: the records of all runs.
+        records: the records of the grid, and of the runs with further seeds that are done; each once.
         wants_page: whether the configuration asks for report.html.
     """
 
@@ -76,16 +76,16 @@ def reproduce(
 
     ``sweep`` makes the records, in runs/ and seeds/ beside the figure, or beside the figure that it shares them with;
     existing records are used again. Set ``fast`` for the smaller version, in NAME-fast. ``overrides`` apply to every
-    run. Overrides that change the runs, or the metric that compares them, make another figure, in NAME-HASH, whose
-    picture says so. Notes on claims are about the unchanged figure, and are left out of all others.
+    run. Overrides that change the runs, or the metric or the tail_rounds that compare them, make another figure, in
+    NAME-HASH, whose picture says so. Notes on claims are about the unchanged figure, and are left out of all others.
 
     Raises:
         UserError: the figure does not exist, or its runs cannot be made.
     """
-    figure, _ = load_figure(name, _select_plain(overrides))
+    figure, _ = load_figure(name, _select_shared(overrides))
     fast_overrides = figure.fast if fast else []
     all_overrides = [*fast_overrides, *overrides]
-    figure, config = load_figure(name, _select_plain(all_overrides))
+    figure, config = load_figure(name, _select_shared(all_overrides))
     experiment = prepare(config)
     choice = f"experiment={name}"
     algorithms = [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])]
@@ -140,13 +140,13 @@ def reproduce(
         rows=rows,
         warnings=_warn_lost_seeds(inputs),
         complete=not inputs.failed and not inputs.unfinished_points,
-        records=[*inputs.grid_records, *inputs.tuned_records],
+        records=inputs.records,
         wants_page=config["report"],
     )
 
 
-def _select_plain(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of the data and of their evaluation and drawing, without axes of a sweep."""
+def _select_shared(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of the data, the objective, the metric and the drawing, without axes of a sweep."""
     prefixes = ("metric=", "x=", "style=", "report=", "data=", "data.", "objective=", "objective.")
     return [text for text in overrides if text.startswith(prefixes) and ("," not in text or "[" in text)]
 
@@ -165,14 +165,14 @@ def _run_figure(
     jobs: list[tuple[str, str]] = []
     further_seeds = Counter()
     for row in best:
-        jobs_of_point = _list_seed_jobs(figure, grid, [(row, [grid_records[i] for i in row["rows"]])])
+        jobs_of_point = _list_seed_jobs(figure, grid, row, [grid_records[i] for i in row["rows"]])
         further_seeds[tuple(row["rows"])] = len(jobs_of_point)
         jobs += jobs_of_point
     seed_records: list[Record] = []
     if jobs:
         set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
         fixed = [text for text in overrides if not f"{override_key(text)}.".startswith(set_by_jobs)]
-        listed = ",".join(f"'{job}'" for _, job in jobs)
+        listed = ",".join(quote_text(job, "'") for _, job in jobs)
         further = [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"]
         seed_table = _run_sweep(sweep, folder / "seeds", further)
         seed_records = [Record(folder / "seeds" / name) for name in seed_table.frame["folder"]]
@@ -216,31 +216,34 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
 
 
 def _list_seed_jobs(
-    figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Sequence[Record]]]
+    figure: Figure, grid: RunTable, row: dict[str, Any], records: Sequence[Record]
 ) -> list[tuple[str, str]]:
     """Return the algorithm and the overrides of each job that runs a best point with a seed that it does not have.
 
-    ``best`` has the row of each best point in the table of the grid, and its records, one for each seed of the grid.
+    Args:
+        figure: the figure, which has the seeds.
+        grid: the table of the grid.
+        row: the row of the best point in the table of best points.
+        records: the records of the best point, one for each seed of the grid.
     """
+    record = records[0]
+    if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
+        return []  # a baseline draws nothing
+    algo = record.config["algo"]
+    values = {key: row[key] for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS}
+    for section in ("algo", *(key for key in grid.varied_keys if key in SECTIONS)):  # all keys of these choices
+        plugin = record.config[section]
+        values |= {f"{section}.{key}": value for key, value in plugin.items() if key not in LABEL_KEYS}
+    point = _choose_algorithm(algo)
+    for key, value in values.items():
+        is_missing = value is None or value != value  # None or NaN
+        if not is_missing:
+            prefix = "++" if "." in key else ""  # the file of a choice may not have the key
+            point.append(f"{prefix}{key}={format_value(value)}")
+    run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
     jobs = []
-    for row, records in best:
-        record = records[0]
-        if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
-            continue  # a baseline draws nothing
-        algo = record.config["algo"]
-        values = {key: row[key] for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS}
-        for section in ("algo", *(key for key in grid.varied_keys if key in SECTIONS)):  # all keys of these choices
-            plugin = record.config[section]
-            values |= {f"{section}.{key}": value for key, value in plugin.items() if key not in LABEL_KEYS}
-        point = _choose_algorithm(algo)
-        for key, value in values.items():
-            is_missing = value is None or value != value  # None or NaN
-            if not is_missing:
-                prefix = "++" if "." in key else ""  # the file of a choice may not have the key
-                text = str(value).replace(" ", "") if isinstance(value, list) else value
-                point.append(f"{prefix}{key}={text}")
-        run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
-        for seed in (seed for seed in dict.fromkeys(figure.seeds) if seed not in run_seeds):
+    for seed in dict.fromkeys(figure.seeds):
+        if seed not in run_seeds:
             jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
     return jobs
 
@@ -253,7 +256,7 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     if algo["name"] in classes or algo["class"] not in classes.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in classes.items() if path == algo["class"])
-    title = [f'++algo.title="{algo["title"]}"'] if "title" in algo else []
+    title = [f"++algo.title={format_value(algo['title'])}"] if "title" in algo else []
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 

@@ -81,7 +81,8 @@ class Figure:
         verdicts: a check of the records beside the claims, in fcorun.figures.papers: bounds (module theory),
             fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models),
             few_rounds (the cheapest method for each gap).
-        panels: the metrics to draw, one in each panel.
+        panels: the metrics to draw, one in each panel. The pictures bytes_race and few_rounds need two, the first of
+            them the gap; the picture identification needs [pattern_errors, suboptimality].
         x: the x axis of curves, a counter or a monotone metric; each of several axes makes a column of panels.
         only: the algorithms to draw; an empty list: all.
         runs: another figure whose sweep this figure is drawn from; None: a sweep of its own.
@@ -139,6 +140,11 @@ class Figure:
             claims.append(claim)
         if self.draw == "bars" and not self.panels:
             raise UserError("figure.draw=bars needs figure.panels: the metrics to draw")
+        if self.draw in ("bytes_race", "few_rounds") and len(self.panels) != 2:
+            raise UserError(f"figure.draw={self.draw} needs two figure.panels: the gap and another metric, such as "
+                            "[suboptimality,support_f1]")  # fmt: skip
+        if self.draw == "identification" and self.panels != ["pattern_errors", "suboptimality"]:
+            raise UserError("figure.draw=identification needs figure.panels=[pattern_errors,suboptimality]")
         for algo, rates in (self.printed or {}).items():
             if len(rates) != 2:
                 raise UserError(f"figure.printed.{algo}={rates} must be [client_lr, server_lr]")

@@ -7,7 +7,8 @@ page 167), levels a softmax model, whose posterior distribution is taken as norm
 takes from rows are sums over rows: X'X, X'y and y'y, or the gradient and the Hessian of the softmax losses.
 
 Coefficients have a normal prior distribution with mean 0, which counts as a tenth of a row: it decides about what no
-row tells, such as the coefficient of a level that has gaps only.
+row tells, such as the coefficient of a level in whose rows the column is always missing. The prior of the intercept is
+flat.
 """
 
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ def draw_numbers(
     missing: Float[np.ndarray, "k p"],
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " k"]:
-    """Draw missing numbers by a linear model of the observed ``values``.
+    """Draw missing numbers by a linear model that is fit to the observed ``values``.
 
     ``design`` and ``missing`` have the regressors of rows with and without a value, the first of which is 1.
     """

@@ -7,10 +7,10 @@ import numpy as np
 
 from fcorun.inference.l1_quadratics import minimize_l1_quadratics
 
-N_STRENGTHS = 25
-SMALLEST_STRENGTH = 1e-3  # of the nodewise lasso, relative to the largest useful one
-EXTRA_NOISE = 0.25  # the share of the standard error that a smaller bias may cost
-_EXTRA_BIAS = 0.5  # of features whose bias factor exceeds the bound at all strengths
+_N_STRENGTHS = 25  # of the nodewise lasso, from the largest useful one to the smallest, in equal ratios
+_SMALLEST_STRENGTH = 1e-3  # of the nodewise lasso, relative to the largest useful one
+_EXTRA_NOISE = 0.25  # the share of the standard error that a smaller bias may cost
+_EXTRA_BIAS = 0.5  # by this share the bound exceeds the smallest bias factor, for features above it at all strengths
 _TOLERANCE = 1e-4  # of nodewise solutions; bias factors are those of the rows as computed
 _MAX_SWEEPS = 100
 _REGULAR = 1e-8  # the smallest eigenvalue, of a Hessian with ones on its diagonal, that is inverted
@@ -33,15 +33,18 @@ class ApproximateInverse:
 def approximate_inverse(hessian: np.ndarray, effective_rows: float, has_intercept: bool) -> ApproximateInverse:
     """Return the approximate inverse of the Hessian of F. Call under enable_x64.
 
-    Row j is (1, -gamma) / tau^2 with gamma = argmin gamma' H gamma / 2 - H_j gamma + strength |gamma|_1 over the other
-    features (van de Geer, Buehlmann, Ritov and Dezeure, Ann. Stat. 2014), in units in which the diagonal of H is 1. The
-    strength of each feature follows the rule of Zhang and Zhang (J. R. Stat. Soc. B 2014): of all strengths
-    whose standard error is at most a quarter above that at the largest strength with bias factor sqrt(2 log p), the one
-    with the smallest bias factor. Strength 0, the inverse, is among the strengths if H is regular. An intercept, the
-    last parameter, has no penalty.
+    Row j is (1, -gamma) / tau_j^2 with gamma = argmin gamma' H gamma / 2 - H_j gamma + strength |gamma|_1 over the
+    other features and tau_j^2 = (1, -gamma) H e_j (van de Geer, Buehlmann, Ritov and Dezeure, Ann. Stat. 2014), in
+    units in which the diagonal of H is 1. The strength of each feature follows the rule of Zhang and Zhang (J. R. Stat.
+    Soc. B 2014): of all strengths whose standard error is at most a quarter above that at the largest strength with a
+    bias factor of at most sqrt(2 log p), the one with the smallest bias factor. If no strength has such a bias factor,
+    the bound is 1.5 times the smallest bias factor. Strength 0, the inverse, is among the strengths if H is regular. An
+    intercept, the last parameter, has no penalty.
 
     Args:
-        effective_rows: the number of rows, of weighted rows one divided by the sum of squared weights.
+        hessian: the Hessian H (p, p).
+        effective_rows: the number of rows; with weights that sum to one, 1 / (sum of squared weights).
+        has_intercept: whether the last parameter is an intercept.
     """
     if not has_intercept:
         return _invert_features(hessian, effective_rows)
@@ -91,7 +94,7 @@ def _iterate_strengths(correlation: np.ndarray) -> Iterator[np.ndarray]:
     yield eye
     if largest == 0:
         return
-    for strength in np.geomspace(largest, largest * SMALLEST_STRENGTH, N_STRENGTHS)[1:]:
+    for strength in np.geomspace(largest, largest * _SMALLEST_STRENGTH, _N_STRENGTHS)[1:]:
         penalty = np.where(eye > 0, np.inf, strength)
         gamma = minimize_l1_quadratics(
             correlation, correlation, penalty, gamma, tolerance=_TOLERANCE, max_sweeps=_MAX_SWEEPS
@@ -119,21 +122,21 @@ class _Choice:
 
     def affords(self, rows: np.ndarray) -> np.ndarray:
         """Return whether each of these rows (p, p) costs at most a quarter of the reference's standard error, (p,)."""
-        return self._factors(rows)[1] <= (1 + EXTRA_NOISE) * self._reference()
+        return self._factors(rows)[1] <= (1 + _EXTRA_NOISE) * self._reference()
 
     @property
     def is_settled(self) -> bool:
         """Return whether smaller strengths, which are noisier, are too noisy for all features."""
-        return bool((self.noise[-1] > (1 + EXTRA_NOISE) * self._reference()).all())
+        return bool((self.noise[-1] > (1 + _EXTRA_NOISE) * self._reference()).all())
 
     def best(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the chosen row of each feature (p, p), and its bias factor (p,)."""
         bias, noise = np.stack(self.bias), np.stack(self.noise)
-        relaxed = np.maximum(self.bound, (1 + _EXTRA_BIAS) * bias.min(axis=0))
-        bounds = np.where(bias.min(axis=0) > self.bound, relaxed, self.bound)
+        smallest = bias.min(axis=0)
+        bounds = np.where(smallest > self.bound, (1 + _EXTRA_BIAS) * smallest, self.bound)
         first = (bias <= bounds).argmax(axis=0)
         features = np.arange(len(first))
-        affordable = noise <= (1 + EXTRA_NOISE) * noise[first, features]
+        affordable = noise <= (1 + _EXTRA_NOISE) * noise[first, features]
         chosen = np.where(affordable, bias, np.inf).argmin(axis=0)
         return np.stack([self.candidates[i][j] for j, i in enumerate(chosen)]), bias[chosen, features]
 

@@ -83,6 +83,7 @@ class Diagonal(MirrorMap):
 
     weights: list[Positive] | None = None
 
+    # argmin_w h(w) + t psi(w) - <z, w>, by the class of psi, which is refused with factors of features
     retrieve_functions = {
         **dict.fromkeys((Box, LInfBall, Nonneg), _project),
         **dict.fromkeys((L1Box, L1Nonneg), _l1_clipped),

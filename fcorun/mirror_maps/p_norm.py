@@ -17,8 +17,8 @@ from fcorun.regularizers.l1_box import L1Nonneg
 class PNorm(MirrorMap):
     """h(w) = ||w||_p^2 / 2 with 1 < p <= 2, over all entries of a parameter; the conjugate is ||z||_q^2 / 2.
 
-    The default of p is 2 ln d / (2 ln d - 1) for d entries, which makes h strongly convex in the l1 norm up to a factor
-    ln d.
+    The default of p is 2 ln d / (2 ln d - 1) for d entries, for which h is strongly convex in the l1 norm with a
+    constant of order 1 / ln d.
     """
 
     source = "@gentile2003"

@@ -55,7 +55,7 @@ def _warn_of_clusters(inference: Inference) -> str:
 
 
 def _warn_of_ceiling(inference: Inference) -> str:
-    """Return a warning if a loss is not the deviance, because exp is continued by a parabola."""
+    """Return a warning if a loss is no longer half the deviance, because exp is continued by a parabola."""
     objective, rows = inference.problem.objective, inference.rows
     if rows is None or not isinstance(objective, LogLink) or objective.ceiling is None:
         return ""
@@ -87,9 +87,9 @@ def _warn_of_events(inference: Inference) -> str:
 def _warn_of_sparse_indicators(inference: Inference) -> str:
     """Return a warning that names the features whose intervals are withheld."""
     names, withheld = inference.problem.feature_names, []
-    for parameter in inference.parameters.numbers[inference.parameters.numbers < len(names)]:
-        if reason := inference.explain_withheld(parameter):
-            withheld.append(f"{names[parameter]} ({reason})")
+    for feature in inference.parameters.numbers[inference.parameters.numbers < len(names)]:
+        if reason := inference.explain_withheld(feature):
+            withheld.append(f"{names[feature]} ({reason})")
     if not withheld:
         return ""
     if inference.indicators.has_two_classes:
@@ -126,7 +126,8 @@ def _warn_of_curvature(inference: Inference) -> str:
     n_features = inference.problem.n_features
     has_interval = [k < n_features and not inference.explain_withheld(k) for k in parameters.numbers]
     errors = np.where(has_interval, errors, 0.0)
-    if np.isnan(errors[has_interval]).any() and not np.nanmax(errors) > LARGE_LINEARIZATION_ERROR:
+    largest_known = np.nanmax(errors, initial=0.0)  # 0 if each error is NaN
+    if np.isnan(errors[has_interval]).any() and largest_known <= LARGE_LINEARIZATION_ERROR:
         return ("how far the penalty shrinks coefficients could not be checked, since sums at the estimates are "
                 "withheld or not finite: the intervals may cover less than their level")  # fmt: skip
     worst = int(np.nanargmax(errors))
@@ -153,7 +154,7 @@ def _warn_of_few_imputations(inference: Inference) -> str:
 
 
 def _warn_of_filled_gaps(inference: Inference) -> str:
-    """Return a warning if a column has one value in place of many gaps."""
+    """Return a warning if many missing values of a column were filled with a single value."""
     shares = inference.filled_gaps
     described = [f"'{name}' ({share:.0%} of the rows)" for name, share in shares.items() if share >= LARGE_GAP_SHARE]
     if not described:

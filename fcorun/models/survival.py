@@ -13,22 +13,26 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, abbreviate
 from fcorun.models.score_functions import Arrays, Groups, compute_predictions, safe_divide
 from fcorun.objectives.base import Objective
-from fcorun.records.formats import csv_text, read_text
+from fcorun.records.formats import columns_csv, csv_text, read_text
 from fcorun.records.record import BASELINE_HAZARD_FILE, Record
+
+_BASELINE_COLUMNS = ("client", "time", "events", "at_risk", "cumulative_hazard")
 
 
 def score_survival(
     times: Float[np.ndarray, " n"], p: Float[np.ndarray, " n"], client: Int[np.ndarray, " n"], groups: Groups
 ) -> dict[str, np.ndarray]:
-    """Return Harrell's C index, for pairs of rows of one client and, of one group, for all.
+    """Return Harrell's C index of each group.
 
+    ``c_index`` is over pairs of rows of the same client. ``c_index_all_pairs``, if there is one group only, is over all
+    pairs.
     The hazards of two clients have different baselines, so that the model ranks the rows of one client only.
     """
     scores = {}
-    names = {"c_index": client}
+    stratum_by_score = {"c_index": client}
     if groups.count == 1:
-        names["c_index_all_pairs"] = np.zeros(len(times), int)
-    for name, stratum in names.items():
+        stratum_by_score["c_index_all_pairs"] = np.zeros(len(times), int)
+    for name, stratum in stratum_by_score.items():
         concordant, pairs = count_concordant_pairs(times, p, stratum)
         scores[name] = safe_divide(groups.total(concordant), groups.total(pairs))
     return scores
@@ -37,17 +41,17 @@ def score_survival(
 def count_concordant_pairs(
     times: Float[np.ndarray, " n"], p: Float[np.ndarray, " n"], stratum: Int[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Return for each event how many rows of its stratum outlive it with a smaller p, and how many outlive it.
+    """Return for each row the number of concordant pairs and of all pairs in which it is the event, 0 if censored.
 
-    A row with the same p counts one half. A row that is censored at the time of an event outlives the event. Takes
-    O(n log^2 n).
+    A pair is an event and a row of its stratum that outlives the event. It is concordant if that row has the smaller p;
+    the same p counts one half. A row that is censored at the time of an event outlives the event. Takes O(n log^2 n).
     """
     n = len(times)
-    survives = times < 0  # at equal times, censored rows come after events
-    order = np.lexsort((p, survives, np.abs(times), stratum))
-    p, survives, time, stratum = p[order], survives[order], np.abs(times)[order], stratum[order]
+    is_censored = times < 0  # at equal times, censored rows come after events
+    order = np.lexsort((p, is_censored, np.abs(times), stratum))
+    p, is_censored, time, stratum = p[order], is_censored[order], np.abs(times)[order], stratum[order]
     begins_stratum = np.append(True, stratum[1:] != stratum[:-1])[:n]
-    changes = (time[1:] != time[:-1]) | (survives[1:] != survives[:-1])
+    changes = (time[1:] != time[:-1]) | (is_censored[1:] != is_censored[:-1])
     begins_time = begins_stratum | np.append(True, changes)[:n]
     end_of_time = _next_start(begins_time)
     pairs = _next_start(begins_stratum) - end_of_time
@@ -59,7 +63,7 @@ def count_concordant_pairs(
     key = rank * (n + 1)
     by_rank = np.sort(key + np.arange(n))
     equal = np.searchsorted(by_rank, key + n) - np.searchsorted(by_rank, key + end_of_time)
-    is_event = ~survives
+    is_event = ~is_censored
     concordant, counted = np.zeros(n), np.zeros(n, np.int64)
     concordant[order] = np.where(is_event, smaller + equal / 2, 0)
     counted[order] = np.where(is_event, pairs, 0)
@@ -95,6 +99,8 @@ def baseline_hazard(
     have no part.
     """
     times, p, weight = times[weight > 0], p[weight > 0], weight[weight > 0]
+    if not len(times):
+        return []
     time, position = np.unique(np.abs(times), return_inverse=True)
     events = np.bincount(position, np.where(times > 0, weight, 0))
     at_risk = np.cumsum(np.bincount(position, weight)[::-1])[::-1]
@@ -110,7 +116,10 @@ def baseline_hazard(
 
 
 def baseline_hazards(objective: Objective, data: FederatedData, solution: Arrays) -> str:
-    """Return the content of baseline_hazard.csv: the baseline hazard of each client, by its training rows."""
+    """Return the content of baseline_hazard.csv: the baseline hazard of each client, by its training rows.
+
+    A client without a training row of positive weight has no row.
+    """
     train = data.train
     p = compute_predictions(objective, solution, train.x, data.features.scale)
     if train.offset is not None:
@@ -120,7 +129,7 @@ def baseline_hazards(objective: Objective, data: FederatedData, solution: Arrays
     for name, start, stop in zip(data.client_names, train.offsets[:-1], train.offsets[1:], strict=True):
         client = slice(start, stop)
         rows += [{"client": name} | row for row in baseline_hazard(train.y[client], p[client], weight[client])]
-    return csv_text(rows)
+    return csv_text(rows) if rows else columns_csv(dict.fromkeys(_BASELINE_COLUMNS, ()))
 
 
 def survival_probabilities(
@@ -149,7 +158,7 @@ def survival_probabilities(
         rows = clients == name
         probabilities[rows] = np.exp(-(hazard[number - 1] if number else 0.0) * np.exp(p[rows]))
     warnings = []
-    known = f"the record has the baseline hazards of {abbreviate(list(baselines))}"
+    known = f"the record has the baseline hazards of {abbreviate(list(baselines)) if baselines else 'no client'}"
     if None in unknown:
         warnings.append(f"no probability of survival for rows without a client: {known}")
     if names := [str(name) for name in unknown if name is not None]:
@@ -173,5 +182,5 @@ def _read_baselines(record: Record) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         for row in csv.DictReader(io.StringIO(read_text(file), newline="")):
             baselines.setdefault(row["client"], []).append((float(row["time"]), float(row["cumulative_hazard"])))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(f"{file} is damaged: run it again with force=true") from error
+        raise UserError(f"{file} is damaged: repeat the run with force=true") from error
     return {name: (np.array(rows)[:, 0], np.array(rows)[:, 1]) for name, rows in baselines.items()}

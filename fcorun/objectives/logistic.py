@@ -36,4 +36,5 @@ class Logistic(LinearModel):
         return jax.nn.softmax(prediction, axis=1)
 
     def conjugate(self, u, y):
+        """Return the conjugate of the loss of two classes; that of more classes is not defined here."""
         return logistic_conjugate(u, y)

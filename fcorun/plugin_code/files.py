@@ -77,7 +77,7 @@ class _ModuleLocation:
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 
-    The code of a class of a notebook is a text of its own, see ``NotebookCode``. Raises UserError for code
+    The code of a class that a notebook defines is one generated file, see ``NotebookCode``. Raises UserError for code
     that cannot be kept, and for a file that has changed since Python imported it.
     """
     notebook_classes = [parent for parent in cls.__mro__ if is_in_notebook(parent)]
@@ -195,9 +195,9 @@ def _search_module(
 @cache
 def _find_distribution(root: Path, relative_path: str) -> tuple[str, str] | None:
     """Return the name and version of the distribution in ``root`` that lists a file; None for the user's own file."""
-    top_name = relative_path.partition("/")[0].removesuffix(".py").lower()
+    top_name = relative_path.partition("/")[0].removesuffix(".py")
     metadata_folders = sorted(
-        root.glob("*.dist-info"), key=lambda folder: not folder.name.lower().startswith(f"{top_name}-")
+        root.glob("*.dist-info"), key=lambda folder: not folder.name.lower().startswith(f"{top_name.lower()}-")
     )  # the distribution named like its package comes first
     for folder in metadata_folders:
         try:
@@ -208,7 +208,8 @@ def _find_distribution(root: Path, relative_path: str) -> tuple[str, str] | None
             name, _, number = folder.name.removesuffix(".dist-info").rpartition("-")
             return name, number
     if root.name == "dist-packages":  # packages of a Linux distribution list no files
-        return top_name, max((version(name) for name in packages_distributions().get(top_name, ())), default="")
+        names = packages_distributions().get(top_name, ())
+        return ", ".join(sorted(set(names))) or top_name, ", ".join(sorted({version(name) for name in names}))
     return None
 
 

@@ -223,7 +223,7 @@ class Problem:
         share: the sum of the weights in F of the clients in the round's cohort, 1 for all clients.
         n_clients: the number of clients, M, for algorithms that collect the messages of single clients.
         curvature: (l, L), bounds on the curvature of each client's loss, computed only for algorithms that need them.
-        key_bits: the bits of ``key``, or None.
+        key_bits: the bits of the round's key, from which ``key`` is derived, or None.
         accessed: a set to which "server_key" is added when ``key`` is read, or None.
     """
 
@@ -248,7 +248,7 @@ class Problem:
             self.accessed.add("server_key")
         if self.key_bits is None:
             raise UserError("problem.key is the random key of init, server, edge and root: in local, read data.key")
-        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key itself
+        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key of ``key_bits`` itself
 
     @property
     def regularized(self) -> tuple[str, ...]:

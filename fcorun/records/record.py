@@ -72,8 +72,8 @@ TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
 SELECTION_FILE = "selection.json"  # the result of a selection
 STABILITY_FILE = "stability.json"  # the result of a stability selection
 BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events
-AT_SITES = "at their sites"  # where personal models of a study over sites are
-AWAY_FILE = "away_sites.csv"  # what sites missed that the run went on without
+AT_SITES = "at their sites"  # the value of summary["personal_models"] for a study over sites
+AWAY_FILE = "away_sites.csv"  # the requests that absent sites did not answer
 REFIT_FOLDER = "refit"  # the folder in a selection that holds the run with the selected strength
 PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
 PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
@@ -182,7 +182,7 @@ class Record:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Final, best and tail-averaged metrics, times, versions."""
+        """Final, best and tail-averaged metrics, times, versions. Raises FileNotFoundError without summary.json."""
         summary = formats.read_summary(self.folder)
         if not summary:
             raise FileNotFoundError(f"{self.folder} holds no summary.json that can be read")
@@ -288,7 +288,10 @@ def is_refit_of_adaptive_lasso(record: Record) -> bool:
 
 
 def load_records(*roots: str | Path) -> list[Record]:
-    """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
+    """Load the records in and under these folders, in the order of their paths.
+
+    Raises UserError for a folder that does not exist.
+    """
     for root in roots:
         if not isinstance(root, (str, os.PathLike)):
             raise UserError(f"a folder is of type {type(root).__name__}: give each folder as a path of its own")
@@ -320,7 +323,8 @@ class RunFolder:
     def inspect(self, force: bool = False) -> str:
         """Return the state of the folder: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
 
-        Raises UserError if the folder holds another run and ``force`` is not set, or files that a run would replace.
+        Raises UserError if the folder holds another run and ``force`` is not set, or if it has no status.json but
+        other files of a record.
         """
         record = Record(self.path)
         # The status is read between two looks for files: a process that begins a run meanwhile writes status.json
@@ -430,7 +434,7 @@ class RunFolder:
         self.write_file(PLUGIN_INDEX, formats.json_text(index))
 
     def mark_running(self, label: str, progress: str = "", **more: Any) -> None:
-        """Write to status.json that this process is computing the run, and its ``progress`` so far."""
+        """Write to status.json that this process is computing the run, and as its ``reason`` the progress so far."""
         self.write_status("running", label, progress, **process_info(), **more)
 
     def write_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:

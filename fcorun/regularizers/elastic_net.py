@@ -12,7 +12,7 @@ from fcorun.regularizers.base import Regularizer, divide_by_factor, largest_scal
 class ElasticNet(Regularizer):
     """psi(w) = strength * (l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||_2^2), the form of scikit-learn's ElasticNet.
 
-    Factors multiply both parts, as glmnet's penalty.factor does.
+    The ``factors`` of features multiply both parts, as glmnet's penalty.factor does.
     """
 
     source = "@zou2005"
@@ -43,7 +43,7 @@ class ElasticNet(Regularizer):
     def dual_scale(self, v):
         largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
         of_l1 = largest_scale(self.strength * self.l1_ratio, largest)
-        # squares make the conjugate finite but for features without a factor
+        # the quadratic term makes the conjugate finite, except for features with factor 0
         return jnp.where(self._curvature > 0, jnp.where(jnp.isinf(largest), 0.0, 1.0), of_l1)
 
     def conjugate(self, v):
@@ -54,5 +54,5 @@ class ElasticNet(Regularizer):
 
     @property
     def _curvature(self):
-        """The second derivative of the squares, without factors."""
+        """The second derivative of the quadratic term of a feature with factor 1."""
         return jnp.asarray(self.strength * (1 - self.l1_ratio))

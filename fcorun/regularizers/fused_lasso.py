@@ -33,25 +33,26 @@ class FusedLasso(Regularizer):
     across_clients = {"strength": "mean", "strength_tv": "mean"}
 
     @property
-    def tv_strength(self):
-        """The strength of the total variation, with None resolved."""
+    def resolved_strength_tv(self):
+        """Return the strength of the total variation: ``strength`` if ``strength_tv`` is None."""
         return self.strength if self.strength_tv is None else self.strength_tv
 
     def value(self, w):
-        return self.strength * jnp.abs(w).sum() + self.tv_strength * jnp.abs(jnp.diff(w, axis=0)).sum()
+        return self.strength * jnp.abs(w).sum() + self.resolved_strength_tv * jnp.abs(jnp.diff(w, axis=0)).sum()
 
     def prox(self, z, t):
-        weight = t * self.tv_strength
+        weight = t * self.resolved_strength_tv
         return soft_threshold(jnp.where(weight > 0, chain_prox(z, weight, weight), z), t * self.strength)
 
     def subgradient(self, w):
-        return self.strength * jnp.sign(w) + self.tv_strength * tv_subgradient(w)
+        return self.strength * jnp.sign(w) + self.resolved_strength_tv * tv_subgradient(w)
 
     def strength_max(self, gradient):
         if self.strength_tv is not None:
             return jnp.abs(chain_prox(gradient, self.strength_tv, self.strength_tv)).max()
 
-        def bisect(_, interval):  # the larger the common strength, the smaller the residual of the total variation
+        # the larger the common strength, the smaller the largest entry of the prox of the total variation
+        def bisect(_, interval):
             low, high = interval
             middle = (low + high) / 2
             is_enough = jnp.abs(chain_prox(gradient, middle, middle)).max() <= middle

@@ -1,4 +1,4 @@
-"""The l1 norm on a box that contains 0, and on the positive orthant."""
+"""The l1 norm on a box that contains 0, and on the nonnegative orthant."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class L1Box(Constraint):
         return self.project(soft_threshold(z, t * self.strength))
 
     def strength_max(self, gradient):
-        # inf for a side of 0 on which no w is feasible: then gradients towards that side need no penalty
+        # where a bound is 0, no w lies beyond it, so that the gradient in that direction needs no penalty
         blocked_above = 0.0 if self.upper is None else jnp.where(self.upper > 0, 0.0, jnp.inf)
         blocked_below = 0.0 if self.lower is None else jnp.where(self.lower < 0, 0.0, jnp.inf)
         return jnp.maximum(jnp.maximum(-gradient - blocked_above, gradient - blocked_below).max(), 0)

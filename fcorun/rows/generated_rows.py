@@ -1,4 +1,4 @@
-"""Rows that are not stored but generated, of clients by the million."""
+"""Rows of many clients, up to millions, that are not stored but generated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fcorun.rows.rows import Rows
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GeneratedRows(Rows):
-    """Clients by the million, whose rows are not stored but generated, in JAX, when a round needs them.
+    """Rows of many clients, up to millions, that are not stored but generated in JAX when a round needs them.
 
     A client is its number, 0, ..., M - 1. The rows of the first few clients are stored too, for evaluation: x, y,
     client and ``offsets`` are theirs.
@@ -20,7 +20,8 @@ class GeneratedRows(Rows):
         population: the number of clients, M.
         rows_per_client: the number of rows of each client, n.
         generate: maps a client's number, a traced int32, to its rows x (n, d) and y (n,). JAX traces the function; it
-            returns the same rows in runs in float64. Numbers from M on are clients of the same law that never train.
+            returns the same rows, up to rounding in float32, in runs in float64. Numbers from M on are clients of the
+            same distribution that never train.
     """
 
     population: int

@@ -27,8 +27,7 @@ class Rows:
     Attributes:
         x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
             ``DiskMatrix``; or those of a host's clients, a ``HostMatrix``.
-        y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise. In this class y may
-            have columns, (N, k).
+        y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
         client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
         weight: the weight of each row in means of losses, not negative; None: 1.
         offset: the term that is added to each row's prediction; None: 0.
@@ -69,7 +68,7 @@ class Rows:
     def offsets(self) -> np.ndarray:
         """Return the bounds of the clients' rows, (M + 1,): client m has the rows ``offsets[m]:offsets[m + 1]``.
 
-        Only for rows sorted by client, of which every client up to the last has one.
+        Only for rows sorted by client, of which every client up to the last has a row.
         """
         assert self.client is not None
         n_clients = int(self.client[-1]) + 1 if len(self) else 0
@@ -208,9 +207,10 @@ class Rows:
         return 1 < n_hosts <= self.n_clients
 
     def shard(self, bounds: np.ndarray, host: int, in_memory: bool) -> "Rows":
-        """Return these rows with the features ``bounds[host]:bounds[host + 1]`` alone, copied so that x can be freed.
+        """Return these rows with the features of the rows ``bounds[host]:bounds[host + 1]`` alone.
 
-        Features on disk stay there unless ``in_memory``.
+        The features are copied so that x can be freed. All other columns are kept for all rows. Features on disk stay
+        there unless ``in_memory``.
         """
         return replace(self, x=HostMatrix.take(self.x, bounds, host, in_memory))
 
@@ -270,11 +270,14 @@ class Rows:
 
     @property
     def n_initial_states(self) -> int:
-        """Return the number of initial states of clients: one for each, or one for all if states are stored later."""
+        """Return the number of initial states of clients: one for each client, or one for all.
+
+        It is one for all where they begin with the same state and it is stored when a client first takes part.
+        """
         return self.n_clients
 
     def client_rows(self, x: Any, y: Any, client: Any) -> tuple[Any, Any]:
-        """Return the features and targets among which the indices of a client's rows count: x and y, all on the device.
+        """Return the features and targets that the row indices of a client refer to: here x and y, all on the device.
 
         JAX traces this method; ``client`` is the client's number, a traced int32.
         """
@@ -339,13 +342,15 @@ def _find_nonfinite(values: Any) -> np.ndarray | None:
 
 
 # Sums of columns by client. A pooled table and sites whose rows stay apart call the same functions, with the clients in
-# the same order, so that both compute the same numbers to the last bit.
+# the same order, so that both compute the same numbers to the last bit; of rows on disk, up to rounding, since they are
+# added block by block.
 
 
 def sum_columns_by_client(x: Any, client: Int[np.ndarray, " N"]) -> ColumnSums:
     """Return the sum of each column over the rows of each client, (M, d), in float64.
 
-    A sum depends on the column's values at the client alone, and neither on other columns nor on other clients.
+    A sum depends on the column's values at the client alone, and neither on other columns nor on other clients; of rows
+    on disk, up to rounding, since they are added block by block.
 
     Args:
         x: rows sorted by client, (N, d), which may stay on disk.

@@ -57,7 +57,8 @@ class StudyResult:
 
     @property
     def cost(self) -> dict[str, int]:
-        """The runs, rounds, bytes_up and bytes_down of all fits together; sites may send one upload for all runs."""
+        """The runs, rounds, bytes_up and bytes_down of all fits together; if sites send one upload for all runs, it
+        counts once."""
         fits = self.computed_fits.values()
         n_tables = max(self.experiment.settings.imputations, 1)
         cost = {"runs": len(fits) * len(self.study.path.runs.values) * n_tables}
@@ -99,8 +100,9 @@ def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: in
     for state, advice in advice_by_state.items():
         runs = find_runs(fits, state)
         if runs.any():
-            at_choice = "" if index is None else f", {runs[:, index].sum()} of {len(runs)} at the choice"
-            warnings.append(f"{state}: {runs.sum()} of {runs.size} runs{at_choice}: {advice}")
+            at_choice = "" if index is None else f", {runs[:, index].sum()} of {len(runs)} at the chosen value"
+            description = "objective still falling" if state == "falling" else state
+            warnings.append(f"{description}: {runs.sum()} of {runs.size} runs{at_choice}: {advice}")
     return warnings
 
 

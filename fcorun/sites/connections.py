@@ -47,18 +47,26 @@ class Connections(Protocol):
     ) -> dict[str, Message]:
         """Send a request to the sites ``of``, by default all, and return their answers by site, in sorted order.
 
-        With the rule ``away``, sites without an answer are left out. A late answer of theirs is ignored, also when the
-        same command is repeated.
+        With the rule ``away``, sites without an answer are left out if enough others have answered; else SiteLost is
+        raised. A late answer of a site that was left out is ignored, also when the same command is repeated.
+
+        Args:
+            message_name: one of ``MESSAGES``.
+            arrays: the arrays of numbers of the request, by name.
+            about: the small values of the request, by name.
+            of: the names of the sites that are asked; None: all sites.
+            away: the rule by which sites may be away; None: every site has to answer.
+
         Raises SiteRefusal if a site refuses, and SiteLost if a site does not answer in time; both name the site.
         """
         ...
 
 
-class WrappedConnections:
-    """Connections that pass requests on to others, and have their sites and numbers of requests.
+class ConnectionsWrapper:
+    """The base of connections that pass requests on to other connections, whose sites and request numbers they have.
 
     Attributes:
-        connections: the others.
+        connections: the other connections.
     """
 
     connections: Connections

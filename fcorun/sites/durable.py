@@ -16,12 +16,12 @@ from fcorun.sites.messages import LAST_REQUEST, Envelope, Message, OwnerError
 from fcorun.system.files import write_atomically
 
 _FILE, _LOCK, _REFUSALS = "last_answer.npz", "lock", "refusals"
-MAX_REFUSALS = 20  # of a site for a plan: each refusal tells something of the rows
+MAX_REFUSALS = 20  # of a site for a plan: each refusal reveals something about the rows
 _HEADER, _ANSWER, _STATE = "header", "answer", "state/"
 
 
-def is_answered(folder: Path) -> bool:
-    """Return whether a process answers from the folder of a ``DurableSite``."""
+def is_in_use(folder: Path) -> bool:
+    """Return whether another process answers requests from the folder of a ``DurableSite``."""
     if not (folder / _LOCK).exists():
         return False
     try:
@@ -79,10 +79,10 @@ class DurableSite:
         try:
             self._last = _LastAnswer.read(self.folder / _FILE)
             self._check_rows()
+            self._reload()
         except BaseException:
             self.close()
             raise
-        self._reload()
 
     def close(self) -> None:
         """Let another process answer from the folder."""
@@ -118,7 +118,11 @@ class DurableSite:
         return answer
 
     def _compute(self, request: Message) -> Message:
-        """Return the site's answer. A refusal is counted on the disk before it leaves."""
+        """Return the site's answer.
+
+        Each exception counts as a refusal, even one that is no UserError, such as a MemoryError. The count is on the
+        disk before the refusal leaves.
+        """
         try:
             return self.site.answer(request)
         except Exception:
@@ -162,7 +166,10 @@ class DurableSite:
         return self._last is None or self._last.envelope.run != envelope.run
 
     def _check_order(self, envelope: Envelope) -> None:
-        """Raise UserError for a request that does not follow the last answer."""
+        """Raise UserError for a request before the last answer, or of a run that may not begin.
+
+        Numbers may be skipped, as not every request asks this site.
+        """
         if not self._begins(envelope):
             assert self._last is not None
             if envelope.number < self._last.envelope.number:
@@ -173,7 +180,8 @@ class DurableSite:
         if envelope.number > 0:
             problem = f"the server asks request {envelope.number} of a run that this site has not begun"
             raise OwnerError(f"{problem}: restore {self.folder}, or begin a new run",
-                             f"{problem}: its owner restores the folder of the site, or begin a new run")  # fmt: skip
+                             f"{problem}: its owner restores the folder of the site, or you begin a new run"
+                             )  # fmt: skip
         if self._last is not None and self._last.name != LAST_REQUEST:
             problem = (f"this site has answered request {self._last.envelope.number} of a run that has not ended, and "
                        "the server begins a new run: make a changed plan (another seed), or ")  # fmt: skip
@@ -245,4 +253,4 @@ class _LastAnswer:
         except READ_ERRORS as error:
             raise OwnerError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
                              "begin a new run", "the state of this site is damaged: its owner restores it from a copy, "
-                             "or begin a new run") from error  # fmt: skip
+                             "or you begin a new run") from error  # fmt: skip

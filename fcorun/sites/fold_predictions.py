@@ -64,6 +64,7 @@ class FoldPredictions:
         evaluation the server took a run as ended.
 
         Args:
+            name: the name of the subset, a fold or another one.
             site_data: the site's rows by themselves; those that the fold holds out are the validation rows.
             batch: the site's state of the runs.
             evaluated: the last request to evaluate.
@@ -77,7 +78,7 @@ class FoldPredictions:
                 write_atomically(self._file(name), npz_bytes(outputs))
 
     def _predict(self, site_data: FederatedData, batch: SiteBatch, evaluated: Arrays) -> Arrays:
-        """Return the outputs of each run for the validation rows, (G, V) or (G, V, classes), by kind of model."""
+        """Return the outputs of G runs for V validation rows, (G, V) or (G, V, classes), by SHARED or PERSONAL."""
         experiment, rows, clients = self.plan.experiment, site_data.validation, site_data.client_of_row("validation")
         assert rows is not None
         assert clients is not None
@@ -96,7 +97,7 @@ class FoldPredictions:
                     outputs.setdefault(PERSONAL, []).append(output)
         return {model: np.stack(of_model) for model, of_model in outputs.items()}
 
-    def write(self, folds: SiteFolds, refit: Mapping[str, Mapping[str, float]], first: Message) -> None:
+    def write(self, folds: SiteFolds, refit: Mapping[str, Mapping[str, float]], first_start: Message) -> None:
         """Write predictions.csv, and remove the outputs of single folds.
 
         Nothing is written where outputs are missing, or of models that diverged in some fold.
@@ -104,10 +105,10 @@ class FoldPredictions:
         Args:
             folds: the folds of the site's rows.
             refit: the numbers of the refit, which have the chosen value of the path.
-            first: the request that began the first runs, which has the numbers of the path.
+            first_start: the request that began the first runs, which has the numbers of the path.
         """
         parameter = find_path_parameter(self.plan.experiment)
-        chosen = [run["reg"][parameter] for run in first.about["numbers"]].index(refit["reg"][parameter])
+        chosen = [run["reg"][parameter] for run in first_start.about["numbers"]].index(refit["reg"][parameter])
         rows, outputs = {}, []
         for name, k in self._folds.items():
             held_out = np.flatnonzero(folds.fold == k)

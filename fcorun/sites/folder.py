@@ -32,7 +32,7 @@ from fcorun.sites.delivery import (
     read_refusal,
     refusal_bytes,
 )
-from fcorun.sites.durable import is_answered
+from fcorun.sites.durable import is_in_use
 from fcorun.sites.messages import LAST_REQUEST, Message, SiteLost, SiteRefusal
 from fcorun.system.files import read_regular_file, write_atomically
 
@@ -307,7 +307,7 @@ def refuse_all(folder: Path, name: str, error: UserError, state: Path, log: Audi
         log: the log of everything that the site sends.
     """
     check_site_names([name])
-    if not is_answered(state):
+    if not is_in_use(state):
         write_atomically(folder / f"{name}{_REFUSAL}", refusal_bytes(error, log), durable=True)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.rows.away_sites import AwayRule
-from fcorun.sites.connections import Connections, WrappedConnections
+from fcorun.sites.connections import Connections, ConnectionsWrapper
 from fcorun.sites.delivery import digest_of, number_request
 from fcorun.sites.messages import Message
 from fcorun.system.files import write_atomically
@@ -29,7 +29,7 @@ class NumberedConnections(Connections, Protocol):
 
 
 @dataclass
-class JournaledConnections(WrappedConnections):
+class JournaledConnections(ConnectionsWrapper):
     """Connections that answer from files what they were asked before.
 
     A server whose requests depend on earlier answers alone repeats its computation after a kill, without the sites,

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fcorun.errors import UserError, escape_controls
 from fcorun.rows.away_sites import AwayRule
-from fcorun.sites.connections import ALL_SITES, Connections, WrappedConnections
+from fcorun.sites.connections import ALL_SITES, Connections, ConnectionsWrapper
 from fcorun.sites.masks import (
     fingerprint_of,
     flatten,
@@ -203,7 +203,7 @@ def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 @dataclass
-class MaskedConnections(WrappedConnections):
+class MaskedConnections(ConnectionsWrapper):
     """Connections to sites whose answers are masked. Their sum stands for the answer of one site, ``ALL_SITES``.
 
     Attributes:

@@ -102,7 +102,7 @@ class Message:
         name: one of ``MESSAGES``; an answer has the name of its request, or is a refusal.
         about: small values by name, fit for JSON.
         arrays: arrays of numbers by name.
-        envelope: the place in a run; None within one process.
+        envelope: the place in a run; None before a message is addressed, and in an answer that has been read.
     """
 
     name: str
@@ -112,12 +112,12 @@ class Message:
 
     @property
     def n_bytes(self) -> int:
-        """The length of ``to_bytes``. The header and the names, shapes and dtypes of the arrays determine it."""
+        """Return the length of ``to_bytes``, which follows from the header and the arrays' names, shapes and dtypes."""
         layout = tuple((name, array.shape, array.dtype.str) for name, array in self.arrays.items())
         return _count_bytes(len(self._header), layout)
 
     def to_bytes(self) -> bytes:
-        """Return the message as bytes, which are made once."""
+        """Return the message as bytes, which are made once. Raises UserError for a header that is too large."""
         return self._content
 
     @cached_property
@@ -128,7 +128,12 @@ class Message:
     def _header(self) -> bytes:
         envelope = None if self.envelope is None else self.envelope.to_json()
         values = {"name": self.name, "about": self.about, "envelope": envelope}
-        return _ENCODER.encode(values).encode()
+        header = _ENCODER.encode(values).encode()
+        if len(header) > _MAX_HEADER:
+            raise UserError(f"the names of clients and levels in the message '{self.name}' take {len(header):,} bytes, "
+                            f"more than {_MAX_HEADER:,}: leave columns with many levels out, or join clients"
+                            )  # fmt: skip
+        return header
 
     @classmethod
     def from_bytes(cls, content: bytes, sender: str) -> "Message":
@@ -143,9 +148,14 @@ class Message:
             raise _refuse(sender, error) from error
 
     def deliver(self, sender: str) -> "Message":
-        """Return what ``from_bytes`` returns for ``to_bytes``, with the same checks, but without making the bytes."""
+        """Return what ``from_bytes`` returns for ``to_bytes``, with the same checks, but without making the bytes.
+
+        Raises UserError, which names the sender.
+        """
         try:
             return self._from_parts(self._header, {name: np.array(array) for name, array in self.arrays.items()})
+        except UserError as error:  # the header is too large
+            raise UserError(f"{sender}: {error}") from error
         except Exception as error:
             raise _refuse(sender, error) from error
 
@@ -153,11 +163,11 @@ class Message:
     def _from_parts(cls, header: bytes, arrays: dict[str, np.ndarray]) -> "Message":
         """Return the message of a header and arrays. Raises an error for what is no message."""
         if len(header) > _MAX_HEADER:
-            raise ValueError(f"its header has {len(header):,} bytes, more than {_MAX_HEADER:,}, of names of clients "
-                             "and levels")  # fmt: skip
+            raise ValueError(f"its header has {len(header):,} bytes, more than {_MAX_HEADER:,}")
         values = _DECODER.decode(header.decode())
-        if set(values) != {"name", "about", "envelope"} or not isinstance(values["about"], dict):
-            raise ValueError("its header has other keys than 'name', 'about' and 'envelope'")
+        has_keys = isinstance(values, dict) and set(values) == {"name", "about", "envelope"}
+        if not has_keys or not isinstance(values["about"], dict):
+            raise ValueError("its header is not a mapping of 'name', 'about' (a mapping) and 'envelope'")
         envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
         if values["name"] not in MESSAGES:
             raise ValueError(f"there is no message '{str(values['name'])[:50]}'")

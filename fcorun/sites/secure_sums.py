@@ -31,7 +31,7 @@ STEPS = 2**52  # from 0 to the bound, as many as a number of 64 bits tells apart
 
 
 def step_of(bound: float) -> float:
-    """Return the step of fixed point for numbers up to a bound, a power of two.
+    """Return the step of fixed-point numbers up to a bound; the step is a power of two.
 
     >>> step_of(2.0**16) == 2.0**-36, step_of(65000.0) == 2.0**-36
     (True, True)
@@ -40,12 +40,12 @@ def step_of(bound: float) -> float:
 
 
 def sum_errors(bounds: Mapping[str, float] | None, n_sites: int) -> dict[str, float]:
-    """Return the largest error of a number in the sum over so many sites, half a step each, by message."""
+    """Return the largest error of a number in the sum over ``n_sites`` sites, half a step each, by message."""
     return {name: n_sites * step_of(bound) / 2 for name, bound in (bounds or {}).items()}
 
 
 def choose_bounds(messages: Iterable[str], chosen: Mapping[str, float]) -> dict[str, float]:
-    """Return the bound of each message of a plan that is masked. Raises UserError for bounds of other messages."""
+    """Return the bound of each message of a plan that masks hide. Raises UserError for bounds of other messages."""
     messages = set(messages)
     bounds = {name: bound for name, bound in DEFAULT_BOUNDS.items() if name in messages}
     for name, bound in chosen.items():
@@ -59,15 +59,18 @@ def check_bounds(bounds: Mapping[str, Any]) -> dict[str, float]:
     """Return bounds as floats. Raises UserError for a bound that is no positive number of a moderate size."""
     for name, bound in bounds.items():
         if isinstance(bound, bool) or not isinstance(bound, int | float) or not 2.0**-50 <= bound <= 2.0**200:
-            raise UserError(f"the bound of '{name}' is {bound}: give a positive number, --bound {name}=1e6")
+            raise UserError(f"the bound of '{name}' is {bound}: give a number between 1e-15 and 1e60, "
+                            f"--bound {name}=1e6")  # fmt: skip
     return {name: float(bound) for name, bound in bounds.items()}
 
 
 def read_bounds(texts: Iterable[str]) -> dict[str, float]:
-    """Return bounds from texts NAME=NUMBER. Raises UserError for anything else."""
+    """Return bounds from texts NAME=NUMBER. Raises UserError for anything else, and for a name that is given twice."""
     bounds = {}
     for text in texts:
         name, _, number = text.partition("=")
+        if name in bounds:
+            raise UserError(f"--bound {text}: the bound of '{name}' is given twice; give it once")
         try:
             bounds[name] = float(number)
         except ValueError as error:
@@ -76,7 +79,7 @@ def read_bounds(texts: Iterable[str]) -> dict[str, float]:
 
 
 def check_secure(experiment: PreparedExperiment) -> None:
-    """Raise UserError for an experiment whose sums cannot be secure."""
+    """Raise UserError without the package cryptography, and for an experiment whose sums cannot be secure."""
     if find_spec("cryptography") is None:
         raise UserError("secure sums need cryptography: pip install 'fcorun[sites]'")
     settings = experiment.settings

@@ -1,7 +1,7 @@
-"""Fills and levels learnt by a part of the training rows: a fold or a half has those of an ordinary run on its rows.
+"""Fills and levels learnt from a part of the training rows: those that a fold leaves, or a half.
 
-Features keep their places. A column has a feature for each level of all training rows, and a level that no row of the
-part has is 0 in all rows, so that its coefficient is 0.
+The features are those that all training rows gave; a level that no row of the part has is 0 in all rows, so that its
+coefficient is 0.
 """
 
 from collections.abc import Mapping
@@ -125,7 +125,7 @@ class TrainingCells:
         return fit_levels(column, counts, has_indicator, self.missing)
 
     def _fit_numbers(self, train: Bool[np.ndarray, " N"]) -> dict[str, ColumnFit]:
-        """Return the fit of each column of numbers: the mean or the median, from sums and counts of each client."""
+        """Return the fit of each column of numbers: the median, or else the mean, computed from sums of each client."""
         columns = [column for column in self.columns if column.kind == "number"]
         if not columns:
             return {}

@@ -1,4 +1,4 @@
-"""The laws of an algorithm hold for every algorithm of fcorun."""
+"""Every algorithm of fcorun has the properties of an algorithm."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum, check_rounds_witho
         if check.run not in TESTED_ELSEWHERE and (name in FEDERATED or check.skip_reason is never_skip)
     ],
 )
-def test_every_algorithm_obeys_its_laws(check, case):
+def test_every_algorithm_has_the_properties(check, case):
     check.run(case)
 
 

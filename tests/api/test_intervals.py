@@ -1,10 +1,13 @@
 """record.infer: intervals as a Python program gets them."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from fcorun import L1, Experiment, ExperimentWarning, Newton, UserError, from_arrays
+from fcorun.api.intervals import Intervals
 
 CLIENTS = np.repeat(["a", "b", "c"], 30)
 
@@ -50,3 +53,10 @@ def test_warnings_and_refusals_have_the_names_of_python(record, rows, x):
         record.infer(data=from_arrays(2 * x, x[:, 0], CLIENTS))
     with pytest.raises(UserError, match="data is of type ndarray"):
         record.infer(data=x)
+
+
+@pytest.mark.parametrize("folder", [None, 3])
+def test_intervals_are_saved_into_a_path(folder):
+    table: Any = None
+    with pytest.raises(UserError, match=r"folder is .*: give a path"):
+        Intervals(table, "", []).save(folder)

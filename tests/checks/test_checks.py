@@ -1,4 +1,4 @@
-"""Checks report the plug-ins that violate a law, and no other."""
+"""Checks report the plug-ins that violate a property, and no other."""
 
 import numpy as np
 import pytest
@@ -154,7 +154,7 @@ def case(user_module, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "law", "sentence"),
+    ("name", "check", "sentence"),
     [
         ("Mine", algorithms.check_random_numbers, ""),
         ("FromKey", algorithms.check_random_numbers, ""),
@@ -172,15 +172,15 @@ def case(user_module, tmp_path):
         ("Falling", algorithms.check_declared_metrics, "'cost' is declared monotone and should never fall, and is"),
     ],
 )
-def test_a_violated_law_of_an_algorithm_is_named(case, name, law, sentence):
-    (result,) = run_checks([algorithms.Check("the law", law)], case(algorithms.AlgorithmCase, name))
+def test_a_violated_property_of_an_algorithm_is_named(case, name, check, sentence):
+    (result,) = run_checks([algorithms.Check("the property", check)], case(algorithms.AlgorithmCase, name))
     assert result.status == ("failed" if sentence else "passed"), result
     assert sentence in result.message, result
 
 
 @pytest.mark.slow
 def test_both_sides_of_a_where_are_a_remark(case):
-    check = algorithms.Check("the law", algorithms.check_local_steps)
+    check = algorithms.Check("the property", algorithms.check_local_steps)
     (result,) = run_checks([check], case(algorithms.AlgorithmCase, "Both"))
     assert result.status == "passed"
     assert "on both sides of a where" in result.message
@@ -198,7 +198,7 @@ def test_a_data_set_that_draws_from_numpys_generator_is_named(case, name, arrays
 
 
 @pytest.mark.slow
-def test_violated_laws_of_a_mirror_map_and_an_objective_are_named(case, x64):
+def test_violated_properties_of_a_mirror_map_and_an_objective_are_named(case, x64):
     from mine import Doubled, Skewed  # type: ignore[import-not-found]
 
     failed = failures(run_checks(mirror_maps.CHECKS, Skewed()))

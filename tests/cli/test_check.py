@@ -19,6 +19,15 @@ class Wrong(L1):
         return 2 * super().value(w)
 """
 
+OTHER_TASK = """
+from dataclasses import dataclass
+from fcorun.objectives import LeastSquares
+
+@dataclass(frozen=True, kw_only=True)
+class Other(LeastSquares):
+    tasks = ("ranking",)
+"""
+
 
 @pytest.mark.slow
 def test_each_check_is_a_line(call, user_module, monkeypatch):
@@ -49,8 +58,24 @@ def test_an_override_of_no_plug_in_is_refused(call):
     for override, sentence in {
         "rounds=3": "'rounds=3' is of no plug-in that is to be checked: give algo=NAME, clock=NAME, data=NAME,",
         "algo.client_lr=1": "'algo.client_lr=1' is of no plug-in that is to be checked",
+        "reg": "'reg' is of no plug-in that is to be checked",
         "algo=nowhere": "there is no algo=nowhere",
     }.items():
         code, out, err = call("check", override)
         assert (code, out) == (2, "")
         assert sentence in err
+
+
+def test_two_choices_of_a_section_are_refused(call):
+    code, out, err = call("check", "reg=l1", "reg=l2")
+    assert (code, out) == (2, "")
+    assert "reg=l2 comes after reg=l1: check one reg at a time" in err
+
+
+def test_an_objective_without_a_known_task_is_refused(call, user_module):
+    user_module("mine", OTHER_TASK)
+    Path("conf/objective").mkdir(parents=True)
+    Path("conf/objective/other.yaml").write_text("name: other\nclass: mine.Other\n")
+    code, out, err = call("check", "--config-dir", "conf", "objective=other")
+    assert (code, out) == (2, "")
+    assert "objective=other has none of the tasks that are checked" in err

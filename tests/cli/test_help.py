@@ -141,3 +141,9 @@ def test_a_wrong_key_is_one_sentence_with_the_nearest_names(capsys, key, expecte
     err = capsys.readouterr().err
     assert expected in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["algo=nonsense", "algo.client_lr"], ["algo.client_lr", "algo=nonsense"]])
+def test_a_wrong_choice_beside_a_key_is_the_error_in_either_order(capsys, arguments):
+    assert main(["help", *arguments]) == 2
+    assert "there is no algo=nonsense: " in capsys.readouterr().err

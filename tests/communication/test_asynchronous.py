@@ -41,7 +41,7 @@ class Twice(FedAvg):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
-def test_the_asynchronous_server_obeys_the_laws_of_topologies(check):
+def test_the_asynchronous_server_has_the_properties_of_topologies(check):
     if not check.skip_reason(CASE):
         check.run(CASE)
 

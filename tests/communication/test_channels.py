@@ -40,8 +40,8 @@ def last_snapshot(config):
 
 
 @pytest.mark.parametrize("check", communication.CHANNEL_CHECKS[:2], ids=lambda check: check.name)
-def test_identity_obeys_its_laws(check):
-    """The laws of runs are those of every algorithm, which all run on this channel."""
+def test_identity_has_its_properties(check):
+    """The properties of runs are those of every algorithm, which all run on this channel."""
     check.run(communication.CommunicationCase("uplink", "identity"))
 
 
@@ -66,7 +66,7 @@ def test_identity_traces_the_program_of_no_channel():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.name)
-def test_a_channel_of_a_user_obeys_the_laws(user, check):
+def test_a_channel_of_a_user_has_the_properties(user, check):
     case = communication.CommunicationCase("uplink", "partial")
     if not check.skip_reason(case):  # several devices are in tests/engine/test_devices.py
         check.run(case)

@@ -153,7 +153,7 @@ def test_all_numbers_are_the_identity_to_the_bit():
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.name)
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_every_compressor_obeys_the_laws(name, check):
+def test_every_compressor_has_the_properties(name, check):
     case = communication.CommunicationCase("uplink", name)
     if not check.skip_reason(case):
         check.run(case)

@@ -37,7 +37,7 @@ def sizes_with(*overrides):
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.name)
 @pytest.mark.parametrize("name", DOWNLINKS)
-def test_every_downlink_obeys_the_laws(name, check):
+def test_every_downlink_has_the_properties(name, check):
     case = communication.CommunicationCase("downlink", name)
     if not check.skip_reason(case):
         check.run(case)

@@ -344,11 +344,11 @@ def test_a_torus_of_a_prime_number_of_clients_is_refused():
         graph_links.torus_edges(7)
 
 
-# ---------------------------------------------------------------- the laws of every topology
+# ---------------------------------------------------------------- the properties of every topology
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
-def test_a_graph_obeys_the_laws(check):
+def test_a_graph_has_the_properties(check):
     if not check.skip_reason(GRAPH_CASE):
         check.run(GRAPH_CASE)

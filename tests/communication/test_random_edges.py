@@ -104,7 +104,7 @@ def test_a_run_mixes_by_the_edges_of_each_round_and_counts_them(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
-def test_random_edges_obey_the_laws(check):
+def test_random_edges_have_the_properties(check):
     if not check.skip_reason(CASE):
         check.run(CASE)
 

@@ -278,19 +278,19 @@ def test_an_algorithm_of_edges_without_a_tree_is_refused(tmp_path):
         prepare(ragged(tmp_path, "algo=pfedmac_sh"))
 
 
-# ---------------------------------------------------------------- the laws of every topology
+# ---------------------------------------------------------------- the properties of every topology
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
-def test_a_tree_obeys_the_laws(check):
+def test_a_tree_has_the_properties(check):
     if not check.skip_reason(TREE_CASE):  # several devices are in tests/engine/test_devices.py
         check.run(TREE_CASE)
 
 
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS[:2], ids=lambda check: check.name)
-def test_a_star_obeys_its_laws(check):
-    """The laws of runs are those of every algorithm, which all run on a star."""
+def test_a_star_has_its_properties(check):
+    """The properties of runs are those of every algorithm, which all run on a star."""
     check.run(STAR_CASE)
 
 
@@ -305,7 +305,7 @@ def ring(user_module, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
-def test_a_topology_of_a_user_obeys_the_laws(ring, check):
+def test_a_topology_of_a_user_has_the_properties(ring, check):
     case = communication.CommunicationCase("topology", "ring")
     if not check.skip_reason(case):
         check.run(case)

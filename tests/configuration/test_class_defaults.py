@@ -7,11 +7,14 @@ import pytest
 import yaml
 from fake_records import fake_config, fake_record
 from helpers import SMALL, fails
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import compose, load_records
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
 from fcorun.config import GRID_SECTIONS
+from fcorun.configuration.compose import split_overrides
+from fcorun.configuration.key_docs import format_default, read_choice
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.figures.reproduce import _list_seed_jobs
 from fcorun.figures.spec import Figure
@@ -34,6 +37,14 @@ def heavy(user_module):
     user_module("heavy", SOURCE)
     Path("mine/algo").mkdir(parents=True)
     Path("mine/algo/heavy.yaml").write_text("name: heavy\nclass: heavy.Heavy\nclient_lr: 0.01\nserver_lr: 1.0\n")
+
+
+def test_help_says_that_a_field_without_a_value_must_be_given(user_module):
+    Path("mine/reg").mkdir(parents=True)
+    Path("mine/reg/bare.yaml").write_text("name: bare\nclass: fcorun.regularizers.l1.L1\n")
+    with use_config_dir("mine"):
+        docs = read_choice("reg", "bare").keys
+    assert format_default(docs["reg.strength"].value) == "none, it must be given"
 
 
 @pytest.fixture
@@ -105,7 +116,7 @@ def test_a_figure_runs_further_seeds_with_the_field(command):
     record = fake_record("one", config)
     runs = build_table([record])
     with use_config_dir("mine"):
-        jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], [record])])
+        jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, runs.to_dicts()[0], [record])
     also = ",".join(f"'{job}'" for _, job in jobs)
     assert command("hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]", "hydra.sweep.dir=s", flags=["-m"]) == 0
     rows = [(r.config["seed"], r.config["algo"]["momentum"], r.summary["seconds"]["batched_with"])
@@ -121,12 +132,33 @@ def test_a_figure_runs_further_seeds_with_all_keys_of_a_topology_that_varies():
     ]
     records = [fake_record(name, config) for name, config in zip(("one", "two"), configs, strict=True)]
     runs = build_table(records)
-    best = [(row, [record]) for row, record in zip(runs.to_dicts(), records, strict=True)]
-    listed = _list_seed_jobs(Figure("t", seeds=[0, 1, 1]), runs, best)  # the runs have the seed 0
+    figure = Figure("t", seeds=[0, 1, 1])  # the runs have the seed 0
+    listed = []
+    for row, record in zip(runs.to_dicts(), records, strict=True):
+        listed += _list_seed_jobs(figure, runs, row, [record])
     assert [algo for algo, _ in listed] == ["fedavg", "fedprox"]
     jobs = dict(listed)
     assert "++topology.buffer=4" in jobs["fedprox"].split()
     assert "topology.buffer" not in jobs["fedavg"]
+
+
+def test_a_figure_runs_further_seeds_with_titles_and_factors_of_any_text():
+    own_algo = {"algo__class": "fcorun.algorithms.fedavg.FedAvg", "algo__title": 'Mine, it\'s "new"'}
+    factors = {"blood pressure": 0.5, "ward=surgery": 0.0}
+    regs = [{"name": "l1", "factors": factors}, {"name": "l2", "factors": None}]
+    records = [fake_record(reg["name"], fake_config("own", reg=reg, **own_algo)) for reg in regs]
+    runs = build_table(records)
+    (_, job), *_ = _list_seed_jobs(Figure("t", seeds=[1]), runs, runs.to_dicts()[0], [records[0]])
+    parsed = OverridesParser.create().parse_overrides(split_overrides(job))
+    values = {override.key_or_group: override.value() for override in parsed}
+    assert values["algo.title"] == own_algo["algo__title"]
+    assert values["reg.factors"] == factors
+
+
+def test_a_file_that_holds_a_list_is_refused(capsys):
+    Path("mine/algo/listed.yaml").write_text("- name: listed\n")
+    assert main(["help", "algo", "--config-dir", "mine"]) == 2
+    assert f"{Path('mine/algo/listed.yaml')} holds no mapping of keys to values" in capsys.readouterr().err
 
 
 def test_help_lists_the_field(capsys):

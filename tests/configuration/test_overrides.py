@@ -1,9 +1,24 @@
 """Overrides before Hydra composes them."""
 
+from pathlib import Path
+
 import pytest
 from helpers import fails
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fcorun.configuration.compose import is_user_error, normalize_overrides, translate_folder
+from fcorun.configuration.compose import (
+    PreparedOnce,
+    compose_config,
+    format_value,
+    is_user_error,
+    make_sweep_name,
+    normalize_overrides,
+    quote_text,
+    register_resolvers,
+    split_overrides,
+    translate_folder,
+)
+from fcorun.configuration.search_path import use_config_dir
 from fcorun.errors import UserError
 
 
@@ -37,3 +52,36 @@ def test_an_error_of_a_program_is_no_error_of_a_user_that_was_handled_before_it(
     assert not is_user_error(failure.value)
     failure.value.__cause__ = UserError("give another value")
     assert is_user_error(failure.value)
+
+
+def test_a_sweep_is_named_after_the_data_that_it_runs_on():
+    """Also where an experiment, or the user's own root file, chooses the data."""
+    assert make_sweep_name("lasso_8", ["data=lasso_8", "seed=1,2"]).startswith("lasso_8-")
+    assert make_sweep_name("lasso", ["data=lasso_8,lasso_16"]).startswith("several-")
+    experiments = Path("mine/experiment")
+    experiments.mkdir(parents=True)
+    head = "# @package _global_\n"
+    (experiments / "one.yaml").write_text(head + "defaults: [override /data: lasso_16]\n")
+    (experiments / "two.yaml").write_text(head + "hydra: {sweeper: {params: {data: 'lasso_8,lasso_16'}}}\n")
+    register_resolvers(PreparedOnce(lambda values: pytest.fail("no run is prepared")))
+    with use_config_dir("mine"):
+        for experiment, data in (("one", "lasso_16"), ("two", "several")):
+            folder = compose_config([f"experiment={experiment}"]).hydra.sweep.dir
+            assert folder.startswith(f"outputs/sweeps/{data}-")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("auto", "null", "a b", "it's", 'a "b"', "C:\\x\\", "\\'", "Zürich", 0.5, True, [], {}),
+        *([["a", "b c"], ["it's"]], {"ward=surgery": 0, "blood pressure": [1.5, "a,b"], "x(y)": None}),
+    ],
+    ids=repr,
+)
+def test_a_formatted_value_is_read_back_from_a_list_of_jobs(value):
+    overrides = ["seed=1", f"++reg.key={format_value(value)}", "rounds=2"]
+    listed = quote_text(" ".join(overrides), "'")
+    parser = OverridesParser.create()
+    (job,) = parser.parse_override(f"hydra.sweeper.also=[{listed}]").value()  # type: ignore[misc]
+    assert split_overrides(job) == overrides
+    assert parser.parse_override(overrides[1]).value() == value

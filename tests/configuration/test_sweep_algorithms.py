@@ -47,3 +47,5 @@ def test_the_names_are_those_that_the_sweep_runs(params, also, overrides, names)
 def test_overrides_that_cannot_be_composed_are_refused_in_one_sentence():
     with fails("there is no algo=fedmidd: did you mean 'fedmid'?"):
         sweep_algorithms(["algo=fedmidd"])
+    with fails("algo.client_lr=[0.1: "):
+        sweep_algorithms(["algo.client_lr=[0.1"])

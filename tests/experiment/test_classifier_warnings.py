@@ -42,7 +42,7 @@ def test_perfect_separation(tmp_path, complete):
     x = np.column_stack([X, level])
     sentence = reason(tmp_path, "reg=none", "algo.max_iterations=500", x=x)
     assert sentence.count("perfect separation" if complete else "quasi-complete separation") == 1
-    assert bool(re.search(r"but for \d\d of 60 rows with one value that both classes have", sentence)) != complete
+    assert bool(re.search(r"except for \d\d of 60 rows at the one value that both classes share", sentence)) != complete
     assert ("every training row is classified right" in sentence) == complete
     assert "feature 'x3' alone separates 'False' from 'True'" in sentence
     assert "objective.ridge=0.01 or reg=l1" in sentence

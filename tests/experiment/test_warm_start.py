@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from fcorun import compose, run
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.warm_start import _same_standardization
+from fcorun.experiment.warm_start import _check_summary, _same_standardization
 from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table
 from fcorun.tables.scaling import Scaling
@@ -98,7 +98,7 @@ def test_a_start_is_part_of_what_a_run_is(trained, tmp_path):
     [
         (["algo=fedavg", "start={}", "frozen=true"], ["frozen=true", "algo=fedavg"]),
         (["algo=ditto", "frozen=true"], ["frozen=true", "start="]),
-        (["algo=ditto", "start=nowhere"], ["start=nowhere", "no finished record"]),
+        (["algo=ditto", "start=nowhere"], ["start=nowhere holds no run that is done"]),
         (
             ["algo=feddualavg", "start={}", "mirror=entropy", "algo.client_lr=0.1", "reg=l1_nonneg"],
             ["start=", "mirror"],
@@ -123,6 +123,13 @@ def test_a_damaged_record_is_no_start(name, damage, trained, tmp_path):
     config = ragged(tmp_path, "algo=fedavg", f"start={trained.folder}", sizes=SIZES)
     with fails("start=", "lost its solution.npz or summary.json"):
         _ = prepare(config).identity
+
+
+def test_a_record_whose_summary_lacks_what_is_compared_is_no_start():
+    _check_summary({"classes": [], "feature_names": [], "standardized": {"by": "per_client"}})
+    for lost in ({"classes": []}, {"classes": [], "feature_names": [], "standardized": {"by": "pooled"}}):
+        with pytest.raises(KeyError):
+            _check_summary(lost)
 
 
 @pytest.mark.slow

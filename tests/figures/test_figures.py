@@ -275,7 +275,7 @@ SEEDS = {0: 3.0, 1: 4.0, 2: 5.0}
         ({0: 1.0, 2: 9.0, 7: 1.0}, "not distinguishable", COMMON.format(2, "s")),
         ({0: 1.0, 2: 2.0}, "yes", COMMON.format(2, "s")),
         ({0: 1.0}, "not distinguishable", COMMON.format(1, "") + ": too few"),
-        ({5: 1.0, 6: 2.0}, "not distinguishable", COMMON.format(0, "s") + ": too few"),
+        ({5: 1.0, 6: 2.0}, "not distinguishable", "no common seeds"),
         ({None: 1.0}, "yes", "in each of 3 seeds"),  # a number, or a baseline
         ({}, "not measured", ""),
     ],
@@ -283,6 +283,14 @@ SEEDS = {0: 3.0, 1: 4.0, 2: 5.0}
 def test_only_the_same_seeds_are_compared(theirs, holds, test):
     assert compare(SEEDS, theirs, 1) == (holds, test)
     assert compare(theirs, SEEDS, -1) == (holds, test)
+
+
+def test_single_values_are_compared_whatever_their_seeds():
+    one = "one number against another"
+    assert compare({0: 1.0}, {1: 2.0}, -1) == ("yes", one)
+    assert compare({0: 1.0}, {1: 2.0}, 1) == ("no", one)
+    assert compare({0: 1.0}, {0: 1.0005}, -1) == ("yes", one)
+    assert compare({0: 1.0, 1: 1.0}, {2: 2.0}, 1, "seeds of data") == ("not distinguishable", "no common seeds of data")
 
 
 def test_equal_values_are_not_distinguishable():

@@ -127,6 +127,8 @@ def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
     assert given["seeds"][0] == "rounds=40"  # the jobs set all keys of algo
     assert inputs.unfinished_points == 1
     assert set(inputs.tuned.frame["status"]) == {"done"}
+    names = [record.folder.name for record in inputs.records]
+    assert sorted(names) == ["4-0", "4-1", "4-2", "8-0", "8-1"]  # 8-2 has failed
     runs = claims.collect_measurements(inputs).runs["fedavg"]
     assert [seed for seed, rows in runs if rows] == [0, 0, 1, 2]
     table = reproduce._tabulate_best(inputs).set_index("data.clients")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import small
+from helpers import fails, small
 
 from fcorun import run
 from fcorun.configuration.compose import compose
@@ -36,6 +36,21 @@ def test_constants_of_the_theorems():
     for h in hessians:  # H <= L_norm Q / ||Q||
         assert np.linalg.eigvalsh(constants.L_norm * mean / np.linalg.eigvalsh(mean)[-1] - h)[0] >= -1e-9
     assert constants.L_norm >= constants.L * 0.999
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["objective.intercept=false"], "with an intercept and without a ridge"),
+        (["objective.ridge=0.1"], "with an intercept and without a ridge"),
+        (["data.features=30", "data.samples=5", "data.nonzeros=2"], "need a Hessian that is invertible"),
+    ],
+)
+def test_other_problems_than_plain_least_squares_are_refused(overrides, sentence):
+    config = small("clients_per_round=null", "batch_size=null", "reg=none", "data.clients=3", *overrides)
+    experiment = prepare(config)
+    with fails(sentence):
+        theory.compute_constants(experiment, build.load_data(experiment))
 
 
 def test_bounds_apply_where_the_theorems_say():

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from helpers import composed, fails
 from inferred_records import patients, record_of, table_of
 
 from fcorun.experiment.prepare import prepare
+from fcorun.models import inference_warnings
 from fcorun.models.inference import infer
 from fcorun.models.inference_options import InferenceOptions
 from fcorun.models.inference_table import COLUMNS, INTERCEPT, build_table, describe
@@ -296,3 +298,18 @@ def test_rows_that_stay_at_their_sites_are_refused():
     (record.folder / "config.yaml").write_text(yaml.safe_dump(sites.config))
     with fails("stay at their sites"):
         infer(Record(record.folder), InferenceOptions())
+
+
+def test_linearization_errors_that_are_all_unknown_are_a_warning(monkeypatch):
+    """All are NaN if sums are withheld and the losses have no intercept, as for times to events."""
+    monkeypatch.setattr(inference_warnings, "linearization_errors", lambda *_: np.full(2, np.nan))
+    parameters = SimpleNamespace(map=np.eye(2), numbers=np.arange(2), derivatives=lambda sums: sums)
+    inference: Any = SimpleNamespace(
+        options=InferenceOptions(method="debiased"),
+        parameters=parameters,
+        solution=SimpleNamespace(theta=np.ones(2), sums=None),
+        estimates=None,
+        problem=SimpleNamespace(n_features=2),
+        explain_withheld=lambda parameter: "",
+    )
+    assert "could not be checked" in inference_warnings._warn_of_curvature(inference)

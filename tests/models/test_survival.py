@@ -1,6 +1,9 @@
 """Concordance, baseline hazards and probabilities of survival."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +13,14 @@ from helpers import fails
 import fcorun
 from fcorun.models.predictions import find_few_levels
 from fcorun.models.score_functions import Groups
-from fcorun.models.survival import baseline_hazard, count_concordant_pairs, score_survival
+from fcorun.models.survival import (
+    baseline_hazard,
+    baseline_hazards,
+    count_concordant_pairs,
+    score_survival,
+    survival_probabilities,
+)
+from fcorun.objectives import Cox
 
 
 def test_concordant_pairs_are_those_of_the_definition():
@@ -61,6 +71,22 @@ def patients():
     time = rng.exponential(size=90) * np.exp(-frame["age"])
     frame = frame.assign(time=time.round(2) + 0.01, died=(rng.random(90) < 0.7).astype(int))
     return frame.assign(clinic=np.where(np.arange(90) < 40, "Basel", "Graz"))
+
+
+def test_clients_without_rows_of_positive_weight_have_no_baseline_hazard(patients, tmp_path):
+    assert baseline_hazard(np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)) == []
+    assert baseline_hazard(np.zeros(0), np.zeros(0), np.zeros(0)) == []
+    data = fcorun.from_frame(patients, "time", "clinic", event="died").load()
+    weightless = replace(data, train=replace(data.train, weight=np.zeros(len(data.train))))
+    content = baseline_hazards(Cox(), weightless, {"weights": np.zeros(3)})
+    assert content == "client,time,events,at_risk,cumulative_hazard\n"
+    record: Any = SimpleNamespace(folder=tmp_path, personal=None, summary={})
+    for text in (content, "\n"):
+        (tmp_path / "baseline_hazard.csv").write_text(text)
+        probabilities, warnings = survival_probabilities(record, np.zeros(2), np.array(["Basel", "Graz"]), 0.5)
+        assert np.isnan(probabilities).all()
+        assert warnings == ["no probability of survival for rows of Basel, Graz: the record has the baseline hazards "
+                            "of no client"]  # fmt: skip
 
 
 @pytest.mark.slow

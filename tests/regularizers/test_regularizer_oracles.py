@@ -124,7 +124,7 @@ ORACLES = {
     "linf": lambda reg, z: solve_program(z, norms=[(T * reg.strength, UNIT, np.inf, None)]),
     "tv": lambda reg, z: solve_program(z, norms=[(T * reg.strength, D, 1, None)]),
     "fused_lasso": lambda reg, z: solve_program(
-        z, norms=[(T * reg.strength, UNIT, 1, None), (T * reg.tv_strength, D, 1, None)]
+        z, norms=[(T * reg.strength, UNIT, 1, None), (T * reg.resolved_strength_tv, D, 1, None)]
     ),
     "l1_ball": lambda reg, z: solve_program(z, norms=[(0, UNIT, 1, reg.radius)]),
     "simplex": lambda reg, z: solve_program(z, [(-UNIT, np.zeros(N))], [(np.ones((1, N)), reg.total)]),

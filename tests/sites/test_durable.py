@@ -8,7 +8,7 @@ from toy_site import ToySite, toy_rows
 from fcorun.errors import UserError, WriteError
 from fcorun.sites import durable
 from fcorun.sites.delivery import answer_bytes, number_request, read_refusal
-from fcorun.sites.durable import DurableSite
+from fcorun.sites.durable import DurableSite, is_in_use
 from fcorun.sites.messages import Message
 from fcorun.sites.table_options import OwnTableError
 
@@ -124,6 +124,18 @@ def test_a_cell_that_hinders_a_restart_is_told_to_the_owner_alone(site, monkeypa
 
     monkeypatch.setattr(ToySite, "load_state", fail)
     assert read_refusal(answer_bytes(site, "north", request(0).to_bytes())) == "the table cannot be read"
+
+
+def test_a_site_whose_state_cannot_be_loaded_does_not_keep_the_folder(tmp_path, monkeypatch):
+    def fail(self, arrays):
+        raise MemoryError
+
+    site = ToySite(toy_rows(0))
+    monkeypatch.setattr(ToySite, "load_state", fail)
+    with pytest.raises(MemoryError) as caught:
+        DurableSite(site, tmp_path)
+    assert not is_in_use(tmp_path)  # although the exception still refers to the object
+    assert caught.value.__traceback__ is not None
 
 
 def test_the_server_learns_no_path_of_a_site(site, caplog):

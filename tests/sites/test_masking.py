@@ -23,7 +23,7 @@ from fcorun.sites.masks import fingerprint_of, make_key, public_key_of
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
-from fcorun.sites.secure_sums import step_of
+from fcorun.sites.secure_sums import check_bounds, read_bounds, step_of
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
 from fcorun.sites.study import mask_sites, try_plan
@@ -321,6 +321,16 @@ def test_a_secure_plan_says_what_is_masked_and_is_guarded_by_its_digest(names, t
         plan_of("algo=fedavg", "clients_per_round=2", bounds={})
     with fails("masks no message 'rounds'", "round"):
         plan_of("algo=fedavg", bounds={"rounds": 1.0})
+
+
+def test_a_bound_is_a_number_of_a_moderate_size_and_is_given_once():
+    assert read_bounds(["round=1e5", "sums=2"]) == {"round": 1e5, "sums": 2.0}
+    with fails("--bound round=2: the bound of 'round' is given twice"):
+        read_bounds(["round=1", "round=2"])
+    for bound in (1e300, 0.0):
+        with fails("the bound of 'round' is", "give a number between 1e-15 and 1e60, --bound round=1e6"):
+            check_bounds({"round": bound})
+    assert check_bounds({"round": 1e-15, "sums": 1e60}) == {"round": 1e-15, "sums": 1e60}
 
 
 def test_every_site_needs_rows_of_every_split(names):

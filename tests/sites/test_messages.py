@@ -5,6 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers import fails
 
 from fcorun.errors import UserError
 from fcorun.records.formats import npz_bytes
@@ -98,7 +99,6 @@ def test_a_delivered_message_is_that_of_the_bytes_and_is_counted_like_them(messa
         Message("other"),
         Message("round", {"a": np.ones(2)}),
         Message("round", {"a": float("nan")}),
-        Message("round", {"a": "x" * 2**21}),
         Message("round", {}, {"a": np.array(["text"])}),
         Message("round", {}, {"a": np.array([{}])}),
     ],
@@ -106,6 +106,15 @@ def test_a_delivered_message_is_that_of_the_bytes_and_is_counted_like_them(messa
 def test_what_is_no_message_is_not_delivered(message):
     with pytest.raises(UserError, match="the server sent what is no message of fcorun"):
         message.deliver("the server")
+
+
+def test_too_many_names_are_refused_by_the_sender():
+    message = Message("describe", {"levels": "x" * 2**21})
+    sentence = "the names of clients and levels in the message 'describe' take 2,097,"
+    with fails(sentence, "leave columns with many levels out"):
+        message.to_bytes()
+    with fails(f"site 'north': {sentence}"):
+        message.deliver("site 'north'")
 
 
 def archive_with_header(text: str) -> bytes:
@@ -128,6 +137,7 @@ def archive_with_header(text: str) -> bytes:
         '{"name": "round", "about": {}, "envelope": {"run": "a", "number": 1, "of": [], "more": 0}}',
         "[" * 100_000,
         "5",
+        '["name", "about", "envelope"]',
     ],
 )
 def test_a_header_of_another_form_is_refused(header):

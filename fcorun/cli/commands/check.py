@@ -1,4 +1,4 @@
-"""fcorun check: the laws of plug-ins, tried on a user's own."""
+"""fcorun check: tests a user's own plug-ins by the properties that those of fcorun have."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from fcorun.configuration.search_path import use_config_dir, warn_overridden
 def run(argv: Sequence[str]) -> int:
     """Check plug-ins of your own: an algorithm (algo=NAME), a regularizer (reg=NAME), a mirror map (mirror=NAME), an
     objective (objective=NAME), a data set (data=NAME), a topology (topology=NAME), a channel (uplink=NAME or
-    downlink=NAME) or a clock (clock=NAME), by the laws that fcorun's own obey. It prints a line a check: passed;
-    failed, with what was expected and what came; or not applicable, with the reason."""
+    downlink=NAME) or a clock (clock=NAME), by the properties that those of fcorun have. The command prints a line for
+    each check: passed; failed, with what was expected and what came; or not applicable, with the reason."""
     parser = CommandParser("check", run.__doc__, folders=False)
     help_text = "what to check, as algo=NAME, and values of its keys, as algo.client_lr=0.01"
     parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help=help_text)

@@ -48,6 +48,8 @@ def _explain_all(arguments: Sequence[str]) -> Iterator[str]:
     choice_of_group = {}
     for argument in arguments:
         group, equals, name = _split(argument)
+        if equals and group in _ALL_GROUPS:
+            _check_choice(group, name)
         if equals and group in GROUPS:
             choice_of_group[group] = name
     has_keys = any(_split(argument)[0] not in (*_ALL_GROUPS, *COMMANDS, "out") for argument in arguments)
@@ -61,19 +63,27 @@ def _split(argument: str) -> tuple[str, str, str]:
     return argument.lstrip("+").partition("=")
 
 
+def _check_choice(group: str, name: str) -> None:
+    """Raise UserError if a group has no choice of this name."""
+    choices = find_choices(group)
+    if name not in choices:
+        raise UserError(f"there is no {group}={name}: {suggest_name(name, choices)}")
+
+
 def _explain(argument: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
     group, equals, name = _split(argument)
     if argument == "out" or argument.startswith("out="):
         yield "out=DIR: the folder of the record; with -m of the records of a sweep (path)"
-        yield "  default: a folder in outputs/ whose name ends in the identity of the run"
+        yield (
+            "  default: a folder in outputs/ whose name ends in the identity of the run; with -m one named after its "
+            "data and overrides"
+        )
     elif group in COMMANDS:
         yield f"fcorun {group}: a command; fcorun {group} --help explains it"
         if group == "figure":
             for section, cls in (("figure", Figure), ("figure.claims", Claim)):
                 yield f"{section}, a section of an experiment's file: {getdoc(cls)}"
     elif equals and group in _ALL_GROUPS:
-        if name not in find_choices(group):
-            raise UserError(f"there is no {group}={name}: {suggest_name(name, find_choices(group))}")
         yield from _explain_choice(group, name)
         if group == "experiment":
             yield f"fcorun figure {name} draws it if it has a section figure; fcorun -m experiment={name} runs it"

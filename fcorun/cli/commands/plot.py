@@ -23,8 +23,9 @@ from fcorun.system.files import write_atomically
 
 
 def run(argv: Sequence[str]) -> int:
-    """Draw curves.png and coefficients.png of each record again, and the pictures of a sweep into each folder that has
-    several records. With --out, draw one set of pictures of all records, and write their table."""
+    """Draw the curves, coefficients and brain map (curves.png, coefficients.png, brain.png) of each record again, and
+    the pictures of a sweep into each folder that has several records. Files end as --format says. With --out, draw one
+    set of pictures of all records, and write their table."""
     parser = CommandParser("plot", run.__doc__)
     parser.add_metric_options()
     parser.add_argument("--format", type=_parse_format, choices=FORMATS, default="png", help="format of the pictures")
@@ -63,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parse_format(text: str) -> str:
-    """Return a format of pictures. Raises UserError for pgf, with the reason why it is not supported."""
+    """Return the format of the pictures. Raises UserError for pgf, with the reason why it is not supported."""
     if text == "pgf":
         raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "
                         "separate files. Give pdf, with embedded fonts, or svg")  # fmt: skip

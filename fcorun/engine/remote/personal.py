@@ -47,8 +47,9 @@ class SitePersonalModels:
         """Compute the personal models of the m clients of the site by parameter, (G, m, ...).
 
         Args:
-            broadcast: what clients receive from the server of each run.
-            clients: the stacked states of the site's clients, first of a tuple, as the round's programs keep them.
+            numbers: the numbers of all runs, as ``Federation.stack_numbers`` stacks them.
+            broadcast: the broadcast of the server of each run.
+            clients: a tuple whose first item is the stacked states of the site's clients.
         """
         return vmap_runs(lambda *run: dict(self._models_of_run(*run)), (0, 0, 0), numbers, broadcast, clients)
 
@@ -62,8 +63,12 @@ class SitePersonalModels:
         """Compute the sums over the site's clients of the metrics of their personal models, (G,) each.
 
         Metrics of rows have the weights of the clients' rows in the split, which sum to 1 over all sites. Other metrics
-        have the weight 1 / M. The arguments are those of ``compute_models``, the training rows, and the arrays of the
-        evaluation.
+        have the weight 1 / M.
+
+        Args:
+            numbers, broadcast, clients: as for ``compute_models``.
+            x, y: the training rows of the site.
+            extra: the other arrays of the evaluation.
         """
         evaluation, n_clients = self.federation.evaluation, self.federation.data.n_clients
         extra = extra | {f"client_rows_{split}": table for split, table in self._row_tables.items()}

@@ -6,11 +6,11 @@ import numpy as np
 def assign_clients_to_devices(
     cohort: np.ndarray, host_of_client: np.ndarray, devices_per_host: int, min_width: int = 0
 ) -> np.ndarray:
-    """Return the positions in cohorts (..., S) that each device computes, (..., D, W), -1 for none.
+    """Return the positions in a cohort that each of D devices computes, (..., D, W), padded with -1.
 
-    A device computes clients of its host; ``host_of_client`` (M,) is the host of each client. The width W is at least
-    ``min_width``, that of earlier rounds, and for cohorts of a part of the clients it is rounded up, since every W
-    needs a program of its own.
+    ``cohort`` (..., S) has the numbers of clients. A device computes clients whose rows its host stores;
+    ``host_of_client`` (M,) has the host of each client. W is at least ``min_width``, the largest width so far. For
+    cohorts of fewer than all clients W is rounded up, because each new width compiles another program.
     """
     size, n_hosts = cohort.shape[-1], int(host_of_client.max()) + 1
     host = host_of_client[cohort].reshape(-1, size)
@@ -19,7 +19,7 @@ def assign_clients_to_devices(
     counts = np.stack([(host == number).sum(axis=1) for number in range(n_hosts)], axis=1)
     position_in_host = np.arange(size) - np.take_along_axis(np.cumsum(counts, axis=1) - counts, host, axis=1)
     width_multiple = 1
-    if size < len(host_of_client):  # the counts of random cohorts vary by about this number
+    if size < len(host_of_client):  # the clients of a host in a random cohort vary by about sqrt(size / n_hosts)
         width_multiple = max(1, round((size / n_hosts) ** 0.5 / devices_per_host))
     width = max(min_width, -(-int(counts.max()) // (devices_per_host * width_multiple)) * width_multiple)
     positions = np.full((len(host), n_hosts, width, devices_per_host), -1, np.int32)

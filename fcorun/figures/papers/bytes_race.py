@@ -6,7 +6,6 @@ import numpy as np
 
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers.few_rounds import FLOOR, end_at_floor, median_curve, rows_by_algorithm
-from fcorun.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import COLOURS, choose_unit, make_figure
 from fcorun.reports.pictures.style import pt
 
@@ -59,7 +58,7 @@ def draw_bytes(inputs: FigureInputs) -> Any:
         for ax in panels:
             ax.set(xscale="log", ylim=(limits[:, 0].min(), limits[:, 1].max()))
             ax.tick_params(labelleft=ax is panels[0], labelbottom=row == 1)
-        panels[0].set_ylabel(CATALOGUE[metric].axis_label(inputs.tuned.cutoff))
+        panels[0].set_ylabel(inputs.tuned.axis_label(metric))
     ends = np.array([ax.get_xlim() for ax in axes])
     for ax in axes:
         ax.set_xlim(ends[:, 0].min(), ends[:, 1].max())

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import add_legend, choose_unit, make_figure
 from fcorun.reports.pictures.style import pt
 
@@ -40,7 +39,7 @@ def draw_costs(inputs: FigureInputs) -> Any:
         titles.append(inputs.title(algo))
     for ax, metric in zip(axes, (gap, gap, error), strict=True):
         scale = "linear" if metric == error else "log"
-        ax.set(xscale="log", yscale=scale, xlabel=label, ylabel=CATALOGUE[metric].axis_label(inputs.tuned.cutoff))
+        ax.set(xscale="log", yscale=scale, xlabel=label, ylabel=inputs.tuned.axis_label(metric))
     axes[0].set_xlabel("communication round")
     n_seeds = inputs.tuned.frame.groupby("algo").size().max()
     if n_seeds > 1:

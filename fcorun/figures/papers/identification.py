@@ -1,11 +1,10 @@
-"""Identification of the optimum's zeros: the errors of the pattern and the gap against rounds."""
+"""Identification of the optimum's zeros: entries that are zero in one of solution and optimum, and the gap."""
 
 from typing import Any
 
 import numpy as np
 
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import add_legend, make_figure
 from fcorun.reports.pictures.style import pt
 
@@ -13,9 +12,10 @@ _FLOOR = 1e-13  # smaller gaps are rounding errors
 
 
 def draw_identification(inputs: FigureInputs) -> Any:
-    """Draw the errors of the pattern and the gap against rounds, of the run with the first seed of each algorithm.
+    """Draw two panels against rounds, of the run with the first seed of each algorithm.
 
-    A dot on each curve is the round from which on the pattern is the optimum's to the end of the run.
+    They are the number of entries that are zero in only one of the solution and the optimum, and the gap. A dot on each
+    curve is the round from which on the pattern is the optimum's to the end of the run.
     """
     from matplotlib.lines import Line2D
 
@@ -26,13 +26,13 @@ def draw_identification(inputs: FigureInputs) -> Any:
         width = 1.6 * 0.8**i  # curves that coincide stay visible below each other
         line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(width)}
         rounds = np.array([row["round"] for row in rows])
-        since = rows[-1].get("identified_round", np.nan)
+        identified_round = rows[-1].get("identified_round", np.nan)
         for ax, metric in zip(axes, inputs.figure.panels, strict=True):
             values = np.array([row.get(metric, np.nan) for row in rows], float)
             if metric == "suboptimality":
                 values = np.maximum(values, _FLOOR)
             handle = ax.plot(rounds, values, **line)
-            if not np.isnan(since):
+            if not np.isnan(identified_round):
                 mark = {
                     "color": style.colour,
                     "marker": "o",
@@ -40,14 +40,15 @@ def draw_identification(inputs: FigureInputs) -> Any:
                     "zorder": 5,
                     "clip_on": False,
                 }
-                ax.plot([since], [values[np.flatnonzero(rounds == since)[0]]], **mark)
+                value = values[np.flatnonzero(rounds == identified_round)[0]]
+                ax.plot([identified_round], [value], **mark)
         handles += handle
         titles.append(inputs.title(algo))
     handles.append(Line2D([], [], linestyle="", color="black", marker="o", markersize=pt(4)))
-    titles.append("from here on the zeros of the optimum")
+    titles.append("from here on zero where the optimum is zero")
     for ax, metric in zip(axes, inputs.figure.panels, strict=True):
         ax.set_xscale("symlog", linthresh=10)
-        ax.set(xlim=(0, None), xlabel="communication round", ylabel=CATALOGUE[metric].axis_label(inputs.tuned.cutoff))
+        ax.set(xlim=(0, None), xlabel="communication round", ylabel=inputs.tuned.axis_label(metric))
     errors, gap = axes
     errors.set_yscale("symlog", linthresh=1)
     errors.set(ylim=(0, None))

@@ -1,7 +1,8 @@
 """Bounds of theorems 4.1 to 4.3 of Yuan, Zaheer and Reddi (ICML 2021), with constants computed from the data.
 
-The theorems hold up to absolute constants, which are set to 1, for the average of the iterates. The constants are
-computed for least squares over all clients with the Euclidean mirror map alone: there each has a closed form.
+The theorems hold up to absolute constants, which are set to 1, for the average of the iterates. They are compared with
+the gap of the last iterate. The constants are computed for least squares over all clients with the Euclidean mirror map
+alone: there each has a closed form.
 """
 
 import json
@@ -20,6 +21,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.comparison import UNCLEAR
 from fcorun.figures.rounds_to_target import find_rounds_to_target
+from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver
 from fcorun.problem.solver import gather_rows
 from fcorun.records.record import Record
@@ -30,7 +32,8 @@ _TARGET_GAP = 0.1  # larger client steps should reach this gap first
 
 @dataclass(frozen=True)
 class BoundConstants:
-    """Constants of the bounds; those with ``norm`` in their name use ||w||^2 = w'Qw / ||Q||_2, of Assumption 2.
+    """Constants of the bounds; those with ``norm`` in their name use ||w||^2 = w'Qw / ||Q||_2, of Assumption 2,
+    with Q the Hessian of F.
 
     Attributes:
         B: ||w* - w0||^2 / 2.
@@ -53,14 +56,26 @@ class BoundConstants:
     gradient: float
 
 
+def _check_problem(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Refuse problems other than plain least squares over clients that weigh alike. Raises UserError."""
+    objective, train = experiment.objective, data.train
+    if not isinstance(objective, LeastSquares) or experiment.settings.clients_per_round is not None:
+        raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
+    is_plain = objective.intercept and not objective.ridge and train.weight is None and train.offset is None
+    if not is_plain or data.features.scale != 1:
+        raise UserError("the bounds of the theorems are computed for least squares with an intercept and without a "
+                        "ridge, weights, offsets and scaled features only: leave these out")  # fmt: skip
+    if experiment.settings.client_weighting == "examples" and len(set(train.sizes)) > 1:
+        raise UserError("the bounds of the theorems weigh all clients alike: give client_weighting=uniform")
+
+
 def compute_constants(experiment: PreparedExperiment, data: FederatedData) -> BoundConstants:
     """Compute the constants of a least-squares problem. Raises UserError for any other problem."""
-    if experiment.names["objective"] != "least_squares" or experiment.settings.clients_per_round is not None:
-        raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
+    _check_problem(experiment, data)
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         for iterate in solver.minimize(problem, gather_rows(data, experiment.settings.client_weighting)):  # noqa: B007
-            pass
+            pass  # the last iterate is the optimum
     optimum = np.append(np.ravel(iterate.w["weights"]), float(iterate.w["bias"]))
     start = np.zeros_like(optimum)
     x = np.column_stack([data.train.x.astype(float), np.ones(len(data.train.y))])  # the intercept is a feature of ones
@@ -68,7 +83,11 @@ def compute_constants(experiment: PreparedExperiment, data: FederatedData) -> Bo
     clients = [slice(a, b) for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)]
     q = np.mean([2 * x[rows].T @ x[rows] / len(y[rows]) for rows in clients], axis=0)
     q_norm = np.linalg.eigvalsh(q)[-1]
-    root = np.linalg.inv(np.linalg.cholesky(q))  # root' root = Q^-1
+    try:
+        root = np.linalg.inv(np.linalg.cholesky(q))  # root' root = Q^-1
+    except np.linalg.LinAlgError as error:
+        raise UserError("the bounds of the theorems need a Hessian that is invertible: take more rows than features, "
+                        "and no features that follow from others") from error  # fmt: skip
 
     def squared_dual_norm(g: np.ndarray) -> float:
         """Return ||Q||_2 g'Q^-1 g."""
@@ -118,12 +137,12 @@ def compute_bounds(c: BoundConstants, client_lr: float, server_lr: float, rounds
     if step <= 1 / c.L:  # theorem 4.1, for small local steps
         bounds["theorem 4.1"] = c.B / (step * rounds) + step * c.variance / (c.M * c.K)
     if server_lr == 1 and client_lr <= 1 / (4 * c.L):
-        unbiased = c.B / (client_lr * c.K * rounds) + client_lr * c.variance / c.M
-        bounds["theorem 4.2"] = unbiased + client_lr**2 * c.L * c.K**2 * c.gradient
+        without_drift = c.B / (client_lr * c.K * rounds) + client_lr * c.variance / c.M
+        bounds["theorem 4.2"] = without_drift + client_lr**2 * c.L * c.K**2 * c.gradient
     if server_lr == 1 and client_lr <= 1 / (4 * c.L_norm):
         drift = c.L_norm * (c.K * c.variance_norm + c.K**2 * c.heterogeneity_norm)
-        unbiased = c.B / (client_lr * c.K * rounds) + client_lr * c.variance_norm / c.M
-        bounds["theorem 4.3"] = unbiased + client_lr**2 * drift
+        without_drift = c.B / (client_lr * c.K * rounds) + client_lr * c.variance_norm / c.M
+        bounds["theorem 4.3"] = without_drift + client_lr**2 * drift
     return bounds
 
 
@@ -163,6 +182,7 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
 
 @lru_cache(maxsize=1)
 def _compute_constants_once(fingerprint: str, config: str) -> BoundConstants:
+    """Compute the constants; the ``fingerprint`` is of the data, which may change under the same configuration."""
     experiment = prepare(json.loads(config))
     return compute_constants(experiment, load_data(experiment))
 
@@ -178,7 +198,7 @@ def select_fastest_runs(
     """
     runs: dict[float, list] = {}
     for record in records:
-        rows = record.rows[1:]
+        rows = record.rows[1:]  # not the start, where the bounds are infinite
         if record.status.get("status") == "done" and rows:
             gaps = np.array([row["suboptimality"] for row in rows])
             at_target = np.flatnonzero(gaps <= _TARGET_GAP)

@@ -11,7 +11,7 @@ from fcorun.models.score_intervals.options import ScoreOptions
 from fcorun.models.score_intervals.segments import RowSegments, Units, number_units
 from fcorun.models.score_intervals.weighted_scores import Scorer, prepare_scorer
 
-MIN_UNITS = 10  # of a set or client whose scores have intervals
+MIN_UNITS = 10  # the least number of units of a segment whose scores have intervals
 _MIN_DEFINED = 0.95  # the least share of samples that define the score of an interval
 
 
@@ -50,10 +50,17 @@ def bootstrap(
     options: ScoreOptions,
     rng: np.random.Generator,
 ) -> Bootstrap:
-    """Return the scores of one model, or the differences of two models on the same rows, with their intervals.
+    """Return the scores of one or two models on the same rows, and the intervals of the scores or of their difference.
 
     Rows are sorted by segment. A sample draws as many units of each segment as the segment has. Of two models, both
     have the same samples. Segments with fewer than MIN_UNITS units have no intervals.
+
+    Args:
+        models: the rows with the predictions of one model, or of each of two models.
+        segments: the segments of the rows.
+        resample: what is drawn: "rows", "groups" or "clients".
+        options: the level of the intervals, and the number of samples.
+        rng: the generator of the samples.
     """
     units = Units(number_units(unit_names(models[0], resample), segments), segments)
     scorers = [prepare_scorer(rows, segments, whole_clients=resample == "clients") for rows in models]

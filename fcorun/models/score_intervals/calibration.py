@@ -1,7 +1,7 @@
 """Slope and intercept of calibration of weighted rows, by a damped Newton method without a line search.
 
-The step length log(1 + d) / d, where d is the largest change of a row's log odds, decreases the loss of every step
-(Sun and Tran-Dinh, Math. Program. 178, 2019), so that all samples take the same program.
+The step length log(1 + d) / d, where d bounds the change of any row's log odds, decreases the loss in every step (Sun
+and Tran-Dinh, Math. Program. 178, 2019). No sample then needs its own line search, and array operations fit them all.
 """
 
 import numpy as np
@@ -34,25 +34,29 @@ class Calibration:
         )
 
     def fit(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B C"], Float[np.ndarray, "B C"]]:
-        """Return slopes and intercepts; nan for segments of one class, and slopes if scores separate the classes."""
+        """Return slopes and intercepts, each (B, C), for B samples and C segments.
+
+        They are nan for segments of one class, and slopes also if the scores separate the classes.
+        """
         (_, slope), (intercept, _) = self._fit_both(weights)
         return slope / self._scale, intercept
 
     def _fit_both(self, weights: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
         """Return a and b of the model of the slope, and of the model of the intercept."""
-        least_positive, largest_positive = self._range(weights, self._y)
-        least_negative, largest_negative = self._range(weights, ~self._y)
-        has_both_classes = np.isfinite(least_positive) & np.isfinite(least_negative)
-        overlap = has_both_classes & (least_positive < largest_negative) & (least_negative < largest_positive)
+        lowest_of_positive, highest_of_positive = self._range(weights, self._y)
+        lowest_of_negative, highest_of_negative = self._range(weights, ~self._y)
+        has_both_classes = np.isfinite(lowest_of_positive) & np.isfinite(lowest_of_negative)
+        overlap = has_both_classes & (lowest_of_positive < highest_of_negative)
+        overlap &= lowest_of_negative < highest_of_positive
         of_slope = self._maximize(weights, None, self._z, overlap, self._slope_start)
         return of_slope, self._maximize(weights, self._score, None, has_both_classes, self._intercept_start)
 
     def _range(self, weights: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the least and the largest score of the rows ``where`` is true and whose weight is positive."""
+        """Return the lowest and the highest score of the rows in ``where`` whose weight is positive."""
         counted = (weights > 0) & where
         starts = self._segments.starts
-        least = np.minimum.reduceat(np.where(counted, self._score, np.inf), starts, axis=1)
-        return least, np.maximum.reduceat(np.where(counted, self._score, -np.inf), starts, axis=1)
+        lowest = np.minimum.reduceat(np.where(counted, self._score, np.inf), starts, axis=1)
+        return lowest, np.maximum.reduceat(np.where(counted, self._score, -np.inf), starts, axis=1)
 
     def _maximize(
         self,
@@ -74,7 +78,7 @@ class Calibration:
         n = np.maximum(total(weights), 1.0)
         a, b = (np.broadcast_to(values, mask.shape) for values in start)
         done = ~mask
-        reach = 0.0 if z is None else np.maximum.reduceat(np.abs(z), segments.starts)
+        largest_z = 0.0 if z is None else np.maximum.reduceat(np.abs(z), segments.starts)
         for _ in range(_MAX_STEPS):
             eta = segments.spread(a)
             if offset is not None:
@@ -93,7 +97,7 @@ class Calibration:
                 step_b = (gradient_b - hessian_ab / hessian_aa * gradient_a) / schur
                 step_a = (gradient_a - hessian_ab * step_b) / hessian_aa
             close = gradient_a * step_a + gradient_b * step_b <= _TOLERANCE * n
-            change = np.abs(step_a) + reach * np.abs(step_b)
+            change = np.abs(step_a) + largest_z * np.abs(step_b)
             length = np.where(change > 0, np.log1p(change) / np.where(change > 0, change, 1.0), 1.0)
             length = np.where(done, 0.0, length)
             a, b = a - length * step_a, b - length * step_b

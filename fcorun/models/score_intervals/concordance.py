@@ -22,14 +22,14 @@ class Concordance:
         segments: RowSegments,
     ):
         n = len(times)
-        survives = times < 0  # at equal times, censored rows come after events
-        self._order = np.lexsort((p, survives, np.abs(times), stratum))
+        is_censored = times < 0  # at equal times, censored rows come after events
+        self._order = np.lexsort((p, is_censored, np.abs(times), stratum))
         self._back = np.argsort(self._order)
         self._segments = segments
-        p, survives, time, stratum = (values[self._order] for values in (p, survives, np.abs(times), stratum))
+        p, is_censored, time, stratum = (values[self._order] for values in (p, is_censored, np.abs(times), stratum))
         self._is_event = times > 0
         begins_stratum = np.append(True, stratum[1:] != stratum[:-1])[:n]
-        changes = (time[1:] != time[:-1]) | (survives[1:] != survives[:-1])
+        changes = (time[1:] != time[:-1]) | (is_censored[1:] != is_censored[:-1])
         self._end_of_time = _next_start(begins_stratum | np.append(True, changes)[:n])
         self._end_of_stratum = _next_start(begins_stratum)
         by_p = np.lexsort((p, stratum))

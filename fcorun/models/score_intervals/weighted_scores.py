@@ -1,7 +1,8 @@
 """The scores of weighted rows, for many weightings at once.
 
-The scores are those of ``fcorun.models.score_functions`` on rows that are repeated as often as their weight says.
-``log_loss`` is the mean of -log of the probability of the true class.
+The scores are those of ``fcorun.models.score_functions`` and ``score_survival`` on rows that are repeated as often as
+their weight says, except for ``c_index`` of whole clients, see ``prepare_scorer``. ``log_loss``, which these functions
+do not have, is the mean of -log of the probability of the true class.
 """
 
 from collections.abc import Callable
@@ -14,15 +15,17 @@ from fcorun.models.score_intervals.held_out_rows import HeldOutRows
 from fcorun.models.score_intervals.ranking import Ranking
 from fcorun.models.score_intervals.segments import RowSegments, divide
 
-_ROUNDING = 1e-12  # a smaller share of the squares about the median is rounding, not squares about the mean
+_ROUNDING = 1e-12  # a sum of squares about the mean below this share of that about the median is rounding error
 
 Scorer = Callable[[np.ndarray], dict[str, np.ndarray]]
 
 
 def prepare_scorer(rows: HeldOutRows, segments: RowSegments, whole_clients: bool = False) -> Scorer:
-    """Sort the rows once, and return the function that maps weights (B, n) to scores by name, (B, C) each.
+    """Sort the rows once, and return the function that maps the weights of B samples to their scores.
 
-    With ``whole_clients`` all rows of a client have one weight, and a weight of 2 means two clients with these rows.
+    The weights are (B, n), and the scores are by name, each (B, C) for C segments. With ``whole_clients`` all rows of a
+    client have one weight, and a weight of 2 means two clients with these rows. The C index then counts a client's own
+    pairs as often as the client is drawn.
     """
     if rows.task == "regression":
         return _prepare_regression(rows, segments)
@@ -65,7 +68,7 @@ def _center(values: np.ndarray, segments: RowSegments) -> np.ndarray:
 
 
 def _squares_about_mean(squares: np.ndarray, sums: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Return the sum of squares about the mean, 0 for rounding."""
+    """Return the sum of squares about the mean, 0 where it is rounding error."""
     about_mean = squares - divide(sums**2, n)
     return np.where(about_mean > _ROUNDING * squares, about_mean, 0.0)
 
@@ -138,21 +141,24 @@ def _prepare_multiclass(rows: HeldOutRows, segments: RowSegments) -> Scorer:
 
 
 def _prepare_survival(rows: HeldOutRows, segments: RowSegments, whole_clients: bool) -> Scorer:
-    times, p = rows.target, rows.prediction
+    times = rows.target
+    predictor = rows.prediction
     client = np.unique(rows.client, return_inverse=True)[1]
     if whole_clients:  # a client that is drawn w times counts its own pairs w times, not w^2 times
-        return _prepare_survival_of_clients(times, p, client, segments)
+        return _prepare_survival_of_clients(times, predictor, client, segments)
     strata = {"c_index": client}
     if len(segments) == 1:
         strata["c_index_all_pairs"] = np.zeros(len(times), int)
-    concordances = {name: Concordance(times, p, stratum, segments) for name, stratum in strata.items()}
+    concordances = {name: Concordance(times, predictor, stratum, segments) for name, stratum in strata.items()}
     return lambda weights: {name: concordance.index(weights) for name, concordance in concordances.items()}
 
 
-def _prepare_survival_of_clients(times: np.ndarray, p: np.ndarray, client: np.ndarray, segments: RowSegments) -> Scorer:
+def _prepare_survival_of_clients(
+    times: np.ndarray, predictor: np.ndarray, client: np.ndarray, segments: RowSegments
+) -> Scorer:
     """Return the scorer of samples of whole clients, in which a client counts its own pairs."""
-    concordant, pairs = Concordance(times, p, client, segments).count_pairs()
-    all_pairs = Concordance(times, p, np.zeros(len(times), int), segments)
+    concordant, pairs = Concordance(times, predictor, client, segments).count_pairs()
+    all_pairs = Concordance(times, predictor, np.zeros(len(times), int), segments)
 
     def score(weights: np.ndarray) -> dict[str, np.ndarray]:
         of_clients = divide(segments.total(weights, concordant), segments.total(weights, pairs))

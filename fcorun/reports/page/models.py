@@ -32,9 +32,10 @@ _MAX_CLIENT_ROWS = 200  # of scores by client
 
 
 def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
-    """Return charts and tables of the largest coefficients of each run that has any, given the runs by name.
+    """Return charts, tables and brain pictures of the largest coefficients of each run that has any.
 
-    ``with_intervals`` adds the picture and the sentences of ``fcorun infer``.
+    ``records`` has the name and the record of each run. ``with_intervals`` adds the picture and the sentences of
+    ``fcorun infer``.
     """
     models = [(name, record, read_csv(record.folder / "coefficients.csv")) for name, record in records]
     models = [model for model in models if model[2]]
@@ -72,7 +73,7 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
             blocks.append(bullet_list(read_lines(record.folder / INTERVALS_TEXT)))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
-        blocks.append(paragraph(f"Coefficients of {more} more best runs are in their coefficients.csv."))
+        blocks.append(paragraph(f"Coefficients of {more} further best runs are in their coefficients.csv."))
     return blocks
 
 
@@ -116,7 +117,10 @@ def describe_few_levels(
 
 
 def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
-    """Return the scores of all clients, for a single run by client, and pictures of curves; [] without scores."""
+    """Return the scores over the rows of all clients together, for a single run also by client, and pictures of curves.
+
+    Returns [] without scores.
+    """
     scores = [(name, row) for name, record in records for row in read_csv(record.folder / "scores.csv")]
     overall = [(name, row) for name, row in scores if not row["client"]]
     if not overall:

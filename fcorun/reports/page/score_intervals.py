@@ -13,7 +13,10 @@ _MAX_BYTES = 2**19  # of predictions.csv, some 6,000 rows: intervals of more tak
 
 
 def find_intervals(folder: Path, by_client: bool = True) -> ScoreIntervals | None:
-    """Return the intervals of a folder's scores; None without predictions, or for so many rows that they take long."""
+    """Return the intervals of a folder's scores.
+
+    Returns None without predictions, for so many rows that they take long, and where they cannot be computed.
+    """
     predictions = folder / PREDICTIONS_FILE
     if not predictions.is_file() or predictions.stat().st_size > _MAX_BYTES:
         return None
@@ -24,7 +27,10 @@ def find_intervals(folder: Path, by_client: bool = True) -> ScoreIntervals | Non
 
 
 def interval_columns(intervals: ScoreIntervals) -> dict[tuple[str, str, str], dict[str, str]]:
-    """Return the columns NAME_low and NAME_high, as text, of the row of a set, model and client in scores.csv."""
+    """Return the ends of bootstrap intervals as columns NAME_low and NAME_high, as text.
+
+    The keys are the set, model and client of a row of scores.csv.
+    """
     columns: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in intervals.rows:
         if row.method == BOOTSTRAP and row.low == row.low:
@@ -34,7 +40,7 @@ def interval_columns(intervals: ScoreIntervals) -> dict[tuple[str, str, str], di
 
 
 def interval_table(folder: Path) -> str:
-    """Return a table of the scores of all held-out rows with intervals that opens on demand; "" without intervals."""
+    """Return a collapsible table of the scores of all held-out rows together, with intervals; "" without intervals."""
     intervals = find_intervals(folder, by_client=False)
     if intervals is None:
         return ""

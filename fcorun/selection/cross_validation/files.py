@@ -33,10 +33,10 @@ def write(selection: Selection) -> None:
 def write_tables(selection: Selection) -> None:
     """Write the tables.
 
-    selection.csv has a row for each value and fold, and one for all training rows; curve.csv a row for each value;
-    path.csv a row for each coefficient, on the path of the chosen second number; predictions.csv a row for each
-    training row, predicted out of fold, and scores.csv the scores of these predictions, unless the rows are too many;
-    nested.csv a row for each outer fold.
+    selection.csv has, for each value, a row for each fold and one for the fit of all training rows; curve.csv a row for
+    each value; path.csv a row for each intercept, and for each coefficient above the cutoff somewhere on the path (that
+    of the chosen second number, such as l1_ratio); predictions.csv a row for each training row, predicted out of fold,
+    and scores.csv the scores of these predictions, unless the rows are too many; nested.csv a row for each outer fold.
     """
     folder = selection.folder
     coefficients = selection.coefficients
@@ -54,7 +54,7 @@ def write_tables(selection: Selection) -> None:
 
 
 def _write_curves(selection: Selection, scores: list[dict[str, Any]]) -> None:
-    """Write the tables and pictures of curves of two classes on the rows out of fold, if there are any."""
+    """Write tables and pictures of the ROC, calibration and decision curves of rows out of fold, if there are any."""
     curves = compute_curves(selection.predictions, scores)
     if curves is None:
         return
@@ -131,7 +131,11 @@ def _tabulate_fits(selection: Selection) -> list[dict[str, Any]]:
 
 
 def _tabulate_curve(selection: Selection, coefficients: Coefficients | None) -> list[dict[str, Any]]:
-    """Return a row for each value: the metric averaged over the folds, nonzero coefficients, and the choices."""
+    """Return a row for each value of the path.
+
+    A row has the metric averaged over the folds, its difference from the metric at the best value, the standard errors
+    of both, the number of nonzero coefficients, the rules that choose the value, and whether it is the chosen one.
+    """
     choice, metric = selection.choice, selection.metric
     nonzeros = None if coefficients is None else count_nonzeros(selection, coefficients)
     rows = []
@@ -158,10 +162,10 @@ def count_nonzeros(selection: Selection, coefficients: Coefficients) -> np.ndarr
 
 
 def _tabulate_coefficients(selection: Selection, coefficients: Coefficients) -> Any:
-    """Return a frame with a row for each intercept and each coefficient that exceeds the cutoff on the path.
+    """Return a frame with a row for each intercept, and for each coefficient above the cutoff somewhere on the path.
 
-    Each value of the path has a column. If features were standardized, each value has a second column, ``original``,
-    for features in their own units.
+    Each value of the path has a column NAME=VALUE. If features were standardized or scaled, each value has a second
+    column, ``original NAME=VALUE``, for features in their own units.
     """
     import pandas as pd
 
