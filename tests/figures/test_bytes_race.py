@@ -30,7 +30,7 @@ def test_each_variant_is_a_curve_of_its_method_and_a_method_of_one_round_a_mark_
         algorithms=list(runs),
         title=lambda algo: algo,
         figure=SimpleNamespace(panels=["suboptimality", "support_f1"]),
-        tuned=SimpleNamespace(frame=pd.DataFrame({"algo": list(runs)}), cutoff=1e-4),
+        tuned=SimpleNamespace(frame=pd.DataFrame({"algo": list(runs)}), axis_label=str),
         tuned_records=[SimpleNamespace(rows=rows) for rows in runs.values()],
     )
     top = bytes_race.draw_bytes(inputs).axes[:3]
