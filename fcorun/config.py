@@ -35,8 +35,9 @@ def check_folder_name(name: object, key: str) -> None:
 
 # Plug-ins from plain configuration values.
 #
-# A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are
-# its schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and root keys alike.
+# A plug-in (algorithm, data set, regularizer and so on, see ``SECTIONS``) is a frozen dataclass; the types of its
+# fields are its schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and root
+# keys alike.
 
 # Marks in an annotation are conditions on the value, or one of these:
 # "or auto": the text auto is allowed, for a number that is computed before the run;
@@ -61,7 +62,8 @@ LaterIndex = Annotated[int, "non-negative", "default outside identity"]
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds", "simulated_seconds"]  # the horizontal axis of curves
 FigureStyle = Literal["paper", "slides"]  # the size of pictures and of their texts
 _THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|[1-9](\.\d+)?e-0*[1-9]\d*)"
-_THRESHOLD = "a number between 0 and 1, youden, sensitivity:0.9 or specificity:0.9"  # (such numbers)
+# 0.9 stands for any number between 0 and 1
+_THRESHOLD = "a number between 0 and 1, youden, sensitivity:0.9 or specificity:0.9"
 _CONDITIONS = {
     "positive": lambda v: v > 0,
     "non-negative": lambda v: v >= 0,
@@ -285,7 +287,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     for name in values:
         if name not in fields and not (prefix and name in LABEL_KEYS):
             raise UserError(f"unknown option '{dotted}{name}': {suggest_name(name, fields)}")
-    for name in fields:
+    for name in fields:  # "???" is OmegaConf's mark of a missing value
         if values.get(name, "???" if name in required_fields(cls) else None) == "???":
             raise UserError(f"{dotted}{name} has no value: give {dotted}{name}=...")
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
@@ -329,7 +331,10 @@ def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
 
 
 def check_value(value: Any, hint: Any, key: str) -> Any:
-    """Return ``value`` converted to the type ``hint``. Raises UserError, naming ``key``, if that is not possible."""
+    """Return ``value`` converted to the type ``hint``. Raises UserError, naming ``key``, if that is not possible.
+
+    A tuple becomes a list, all of whose items have the tuple's first type.
+    """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _check_annotated(value, args[0], args[1:], key)
@@ -362,6 +367,11 @@ def _check_annotated(value: Any, hint: Any, marks: tuple, key: str) -> Any:
             raise UserError(f"{error}, or auto") from error
     value = check_value(value, hint, key)
     for mark in marks:
+        if not isinstance(mark, str):  # a mark of another library
+            continue
+        if mark not in _CONDITIONS:
+            raise UserError(f"{key}: leave the text '{mark}' out of its Annotated type, since it is no mark of "
+                            f"fcorun's; {suggest_name(mark, ('or auto', *_CONDITIONS))}")  # fmt: skip
         if value is not None and not _CONDITIONS[mark](value):
             raise UserError(f"{key}={value} must be {mark}")
     return value
@@ -444,10 +454,11 @@ def identity_fields(plugin: Any) -> dict[str, Any]:
 
 
 class PluginBase:
-    """The common base of plug-ins, whose constructors name a field of a wrong type.
+    """The common base of plug-ins.
 
-    A ``__post_init__`` may compare fields without checking their types. A field with several values, for a sweep, is
-    left to the objects that the sweep makes, each with one of the values.
+    Where a ``__post_init__`` fails on a field of a wrong type, the error names the field. A ``__post_init__`` may
+    therefore compare fields without checking their types. A field with several values, for a sweep, is left to the
+    objects that the sweep makes, each with one of the values.
     """
 
     def __init_subclass__(cls, **options: Any):
@@ -512,7 +523,7 @@ def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
     is no dataclass, for a value of the wrong type or out of range, and for a field that is still without a value.
     """
     cls = type(plugin)
-    if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
+    if not dataclasses.is_dataclass(cls):
         raise UserError(f"the class {cls.__name__} is no dataclass: write @dataclass(frozen=True) above it")
     hints, marks = type_hints(cls), field_marks(cls)
     values = {}
@@ -529,7 +540,7 @@ def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
 
 
 def to_plain_value(value: Any) -> Any:
-    """Return numbers and arrays of NumPy as Python's, and other values as they are."""
+    """Return numbers and arrays of NumPy as Python's, lists and tuples as lists of such values, others as they are."""
     if isinstance(value, (list, tuple)):
         return [to_plain_value(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value

@@ -128,7 +128,7 @@ class OptunaSweeper(FcorunSweeper):
         return self.launcher.run_points(list(points.values()))
 
     def _objective_values(self, points: list, axes: list[SearchAxis]) -> list[float]:
-        """Return the values that the search minimises.
+        """Return the values that the search minimizes.
 
         A metric that is not given is chosen once, and the report uses it too.
         """

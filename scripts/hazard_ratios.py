@@ -12,7 +12,7 @@ six irrelevant covariates. The sparse fit on the command line is
            objective=poisson objective.ceiling=1 algo=feddualavg reg=l1 reg.strength=0.003
            'reg.factors={year 2: 0, year 3: 0, year 4: 0, year 5: 0}'
 
-where the factors leave the baseline hazard unpenalised. exp(weight) is the hazard ratio for one unit of a covariate.
+where the factors leave the baseline hazard unpenalized. exp(weight) is the hazard ratio for one unit of a covariate.
 """
 
 import argparse

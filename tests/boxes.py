@@ -44,7 +44,7 @@ def mean(p, values, cohort):
 
 
 def optimum(H, c, p, psi_prox=no_prox, strength=1.0, steps=5_000):
-    """Return the minimiser with strength * psi: by a linear solve without psi, else by proximal gradient."""
+    """Return the minimizer with strength * psi: by a linear solve without psi, else by proximal gradient."""
     h, b = np.tensordot(p, H, 1), p @ c
     if psi_prox is no_prox:
         return np.linalg.solve(h, b)

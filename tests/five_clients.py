@@ -10,7 +10,7 @@ COHORTS = [list(np.random.default_rng([3, r]).choice(5, 2, replace=False)) for r
 
 
 def quadratics(seed=0, clients=5, d=6, low=0.5, high=5.0):
-    """Return the quadratics of clients with different curvatures, eigenvectors and minimisers."""
+    """Return the quadratics of clients with different curvatures, eigenvectors and minimizers."""
     rng = np.random.default_rng(seed)
     bases = np.linalg.qr(rng.standard_normal((clients, d, d)))[0]
     values = np.geomspace(low, high, d) * rng.uniform(0.6, 1, (clients, 1))

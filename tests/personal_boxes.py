@@ -29,9 +29,9 @@ def gradients(H, c, x):
 
 
 def l1(gamma):
-    """Return the solver for phi = ||u||_1: proximal gradient until the signs are final, which give the minimiser."""
+    """Return the solver for phi = ||u||_1: proximal gradient until the signs are final, which give the minimizer."""
 
-    def minimise(h, b, u):
+    def minimize(h, b, u):
         s = 1 / np.linalg.norm(h, 2)
         while True:
             for _ in range(10):
@@ -41,7 +41,7 @@ def l1(gamma):
             if (np.sign(exact) == np.sign(u)).all() and (abs(b - h @ exact)[~on] <= gamma).all():
                 return exact
 
-    return minimise
+    return minimize
 
 
 def huber(gamma, rho):
@@ -50,7 +50,7 @@ def huber(gamma, rho):
     def pattern(u):
         return np.sign(u) * (abs(u) > rho)
 
-    def minimise(h, b, u):
+    def minimize(h, b, u):
         s = 1 / np.linalg.norm(h, 2)
         while True:
             for _ in range(10):
@@ -61,13 +61,13 @@ def huber(gamma, rho):
             if (pattern(exact) == beyond).all():
                 return exact
 
-    return minimise
+    return minimize
 
 
 def logcosh(gamma, rho):
     """Return the solver for phi = rho sum log cosh(u / rho): Newton's method with halved steps."""
 
-    def minimise(h, b, u):
+    def minimize(h, b, u):
         def gradient(u):
             return h @ u - b + gamma * np.tanh(u / rho)
 
@@ -81,7 +81,7 @@ def logcosh(gamma, rho):
             u = u - t * step
         return u
 
-    return minimise
+    return minimize
 
 
 # ---------------------------------------------------------------- methods
@@ -232,7 +232,7 @@ def ditto(H, c, p, start, rounds, s, e, lam, eta, steps, cohorts=None):
     return points, models
 
 
-# ---------------------------------------------------------------- the functions that they minimise
+# ---------------------------------------------------------------- the functions that they minimize
 
 
 def envelopes(H, c, lam):

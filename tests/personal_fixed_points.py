@@ -28,7 +28,7 @@ def apfl_fixed_point(H, c, p, eta, steps, alpha):
 
 
 def mixture_optimum(H, c, p, lam):
-    """Return the minimiser of sum_i p_i f_i(x_i) + lam/2 sum_i p_i ||x_i - sum_j p_j x_j||^2."""
+    """Return the minimizer of sum_i p_i f_i(x_i) + lam/2 sum_i p_i ||x_i - sum_j p_j x_j||^2."""
     d, blocks = H.shape[1], _blocks(H)
     left = blocks + lam * (np.eye(len(blocks)) - np.kron(np.ones((len(p), 1)) * p, np.eye(d)))
     return np.linalg.solve(left, c.ravel()).reshape(-1, d)
@@ -55,7 +55,7 @@ def _blocks(H):
 
 
 def pfedmac_optimum(H, c, p, lam, phi_prox=boxes.no_prox, steps=100_000):
-    """Return the minimiser x and u of sum_i p_i (f_i(u_i) - lam <u_i, x> + lam/2 ||x||^2 + phi(u_i)).
+    """Return the minimizer x and u of sum_i p_i (f_i(u_i) - lam <u_i, x> + lam/2 ||x||^2 + phi(u_i)).
 
     x is the mean of u; proximal gradient on u, in the norm that p weights, until it hardly moves.
     """
@@ -86,7 +86,7 @@ def pfedmac_sh_fixed_point(H, c, p, edges, lam_1, lam_2, eta_1, eta_2, steps, ed
 
 
 def pfedmac_sh_optimum(H, c, p, edges, lam_1, lam_2):
-    """Return the minimiser x of the slide's problem of three levels.
+    """Return the minimizer x of the slide's problem of three levels.
 
     The problem is convex if mean_j F_ij is lam_2-strongly convex.
     """

@@ -169,7 +169,7 @@ class Traits:
         mirrored: True if the algorithm works with mirror maps. Without it only the Euclidean map is accepted.
         partial: True if the algorithm works with a cohort of some clients. Without it such a cohort is refused.
         quadratic_losses: True if the theory needs least squares. Other objectives are refused.
-        proximal: True if clients minimise their own loss plus a further term, in closed form for least squares.
+        proximal: True if clients minimize their own loss plus a further term, in closed form for least squares.
         needs_strong_convexity: True if the algorithm needs strongly convex losses; known bounds are checked.
         needs_convex_psi: True if the theory needs a convex psi; a psi that declares that it is not is refused.
         deterministic: True if clients use all their data at once, ``data.whole``, instead of minibatches.

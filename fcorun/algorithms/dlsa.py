@@ -17,7 +17,7 @@ _STOP = StoppingRule(10_000, 0.0, 1e-12)  # of the server's solver
 
 @dataclass(frozen=True)
 class DLSA(LocalFitAlgorithm):
-    """DLSA: clients send a quadratic model of their loss around their own fits, and the server minimises the sum.
+    """DLSA: clients send quadratic models around their own fits, and the server minimizes their mean plus psi.
 
     Without a ridge the gradients at the fits are 0, and the mean of the models is the quadratic around b, the mean of
     the fits weighted by their Hessians, as printed. With a ridge the gradients count, so that the models are those of

@@ -16,8 +16,8 @@ class FastFedDA(Algorithm):
     point.
 
     Attributes:
-        mu: the strong convexity that the algorithm exploits; "auto" is l. With mu = 0 the algorithm is FedDualAvg with
-            client_lr = 1 / gamma.
+        mu: the strong convexity that the algorithm exploits; "auto" is l, the lower bound on the curvature of the
+            losses. With mu = 0 the algorithm is FedDualAvg with client_lr = 1 / gamma and server_lr = 1.
         gamma: the weight of the proximal term around the initial point; "auto" is 2 L.
     """
 

@@ -12,7 +12,7 @@ from fcorun.config import AUTO, AutoPositive
 class FedFrankWolfe(Algorithm):
     """FedFW: Frank-Wolfe steps of each client on its loss plus a penalty on its distance from the server's point.
 
-    Client m takes the step towards s_m, the minimiser of <g_m, s> over the constraint set, with the gradient g_m of
+    Client m takes the step towards s_m, the minimizer of <g_m, s> over the constraint set, with the gradient g_m of
     loss plus penalty, and sends s_m alone: a vertex of the l1 ball, or a matrix of rank one for the nuclear-norm ball.
     The server takes the same step towards the mean of s_m, so that its point is the mean of the clients' points. The
     penalty grows as the square root of the rounds and draws the clients together; there is no projection and no line

@@ -26,7 +26,8 @@ class FedSplitAccelerated(ProximalAlgorithm):
 
     Attributes:
         step: s, less than 1 / L; "auto" is 0.95 / L, with L the largest curvature of a client's loss.
-        mu: the strong convexity of the clients' losses, from which the largest momentum follows; "auto" is l.
+        mu: the strong convexity of the clients' losses, from which the largest momentum follows; "auto" is l, the lower
+            bound on the curvature of the losses.
     """
 
     source = "accelerated splitting of @patrinos2014, with longer steps"

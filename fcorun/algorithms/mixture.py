@@ -15,7 +15,7 @@ from fcorun.problem.inner_solvers import StoppingRule, Subproblem, gradient_desc
 class Mixture(Algorithm):
     """L2GD, which ignores psi.
 
-    The algorithm minimises the mean of f_m(x_m) + lambda / 2 ||x_m - x||^2 with x the mean of the x_m. Clients share
+    The algorithm minimizes the mean of f_m(x_m) + lambda / 2 ||x_m - x||^2 with x the mean of the x_m. Clients share
     the flips of a coin: with probability p each x_m is pulled towards x, else each client takes a gradient step. A pull
     after a step needs communication. A round is a sequence of steps, the communication, and the pulls after them. A
     client computes these pulls when its next round starts, or when its personal model is evaluated.

@@ -16,7 +16,7 @@ _DECREASE = 1e-4  # the share of the predicted decrease that Armijo's rule requi
 
 @dataclass(frozen=True)
 class Newton(Algorithm):
-    """Proximal Newton: clients send their loss, gradient and Hessian at v, and the server minimises the model plus psi.
+    """Proximal Newton: clients send their loss, gradient and Hessian at v, and the server minimizes the model plus psi.
 
     The server goes a step t along the direction to that minimum, and proposes the point v that it reaches. The loss at
     v, which arrives with the next messages, decides by Armijo's rule: the server accepts v, or halves t and keeps the

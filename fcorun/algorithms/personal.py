@@ -1,4 +1,4 @@
-"""Base class of algorithms whose clients' models minimise the clients' losses plus a quadratic term."""
+"""Base class of algorithms whose clients' models minimize the clients' losses plus a quadratic term."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ class PersonalAlgorithm(Algorithm):
         return self.solve_smooth(h, start)
 
     def solve_smooth(self, h: inner_solvers.Subproblem, start: Vector) -> Vector:
-        """Minimise the smooth function h by the chosen solver."""
+        """Minimize the smooth function h by the chosen solver."""
         if self.solver == "exact":
             return inner_solvers.newton(h, start, self.stopping_rule)
         return inner_solvers.gradient_descent(h, start, self.stopping_rule, self.inner_step)

@@ -13,7 +13,7 @@ from fcorun.errors import UserError
 class PFedMac(PersonalAlgorithm):
     """pFedMac: u = argmin f - lambda <., y>.
 
-    The algorithm minimises the mean of F_m(x) = min_u {f_m(u) - lambda <u, x>} + lambda / 2 ||x||^2 and ignores psi.
+    The algorithm minimizes the mean of F_m(x) = min_u {f_m(u) - lambda <u, x>} + lambda / 2 ||x||^2 and ignores psi.
     F_m is finite only if f_m grows faster than linearly, and convex only if f_m has strong convexity lambda. A ridge
     added to each f_m ensures both; a ridge of lambda gives pFedMe.
 

@@ -20,7 +20,8 @@ class SDANE(ShiftedAlgorithm):
     Attributes:
         lam: the weight of lam / 2 ||u - v||^2; "auto" is L - l, for F of curvature at most L and clients' losses of
             curvature at least l.
-        mu: the strong convexity that the server's step exploits; "auto" is l.
+        mu: the strong convexity that the server's step exploits; "auto" is l, the lower bound on the curvature of
+            the losses.
     """
 
     source = "@jiang2024; the step of the server as in the hybrid projection method"

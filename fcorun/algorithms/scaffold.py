@@ -14,12 +14,12 @@ class Scaffold(Algorithm):
     """SCAFFOLD, which ignores psi.
 
     Attributes:
-        client_lr: eta_l; "auto" is the smaller of 1 / L and 1 / (eta_g K L), the bound of theorem III but for its
-            constant. With cohorts of some clients, "auto" is a third of that, as for SAGA, the special case K = 1
-            (Defazio, Bach and Lacoste-Julien, 2014).
+        client_lr: eta_l; "auto" makes a round, K steps of eta_g eta_l, a step of 1 / L, and is at most 1 / L for any
+            minibatch if K > 1: the bound of theorem III but for its constant. With cohorts of some clients, "auto" is a
+            third of that, as for SAGA, the special case K = 1 (Defazio, Bach and Lacoste-Julien, 2014).
         server_lr: eta_g.
         option: the new control variate of a client, line 12: 1, the mean gradient of its minibatches at x; 2, the
-            scaled sum of its steps.
+            mean of its steps, c_i - c + (x - y) / (K eta_l).
     """
 
     source = "algorithm 1 of @karimireddy2020"

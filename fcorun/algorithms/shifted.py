@@ -1,4 +1,4 @@
-"""Base class of algorithms whose clients minimise their own loss with a shifted gradient."""
+"""Base class of algorithms whose clients minimize their own loss with a shifted gradient."""
 
 from dataclasses import dataclass, replace
 

@@ -22,7 +22,7 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
     check_axes(axes)
     arguments = dict(arguments)
     field_axes: dict[str, dict[str, Sequence[Any]]] = {}
-    for name, values in axes.items():
+    for name, values in sorted(axes.items(), key=lambda axis: "." in axis[0]):  # objects before their fields
         argument, _, field_name = name.partition(".")
         if argument not in arguments:
             owners = [owner for owner, value in arguments.items() if argument in _field_names(value)]
@@ -88,9 +88,10 @@ def _expand_plugins(name: str, value: Any, axes: Mapping[str, Sequence[Any]]) ->
 
 
 def _expand_fields(section: str, plugin: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-    """Return the description and a copy of a plug-in for each combination of its fields that have several values.
+    """Return the description and a copy of a plug-in for each combination of the values of its fields.
 
-    A field of ``axes`` that the plug-in lacks is left out, as the command leaves out keys that an algorithm lacks.
+    Fields with several values, and those of ``axes``, vary. A field of ``axes`` that the plug-in lacks is left out, as
+    the command leaves out keys that an algorithm lacks.
     """
     if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
         return [("", plugin)]

@@ -173,7 +173,7 @@ class FederatedLinearModel(BaseEstimator):
 class FederatedRegressor(RegressorMixin, FederatedLinearModel):
     """A linear regression whose rows stay with their clients, as an estimator of scikit-learn.
 
-    The model minimises the mean loss of all rows plus psi. First the server adds up the clients' sums of each feature,
+    The model minimizes the mean loss of all rows plus psi. First the server adds up the clients' sums of each feature,
     by which the clients center their rows: the problem stays the same and converges faster. In each round all clients
     take part with all their rows. The fit ends as soon as a certificate shows that the objective is within ``tol`` of
     the optimum. The certificate sees all rows: no message of the federation is counted for it.

@@ -49,16 +49,20 @@ def run(
 
 
 @python_errors(names_of_configuration)
-def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def grid(
+    config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], trust: str | Path | None = None
+) -> list[dict[str, Any]]:
     """Return the configurations of a grid: ``config`` with every combination of the axes' values.
 
-    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}. Raises UserError for a key that the
-    configuration does not have, and for values that are no list.
+    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}. A key may also be an option of a class
+    that the configuration names; ``trust`` is the folder from which such classes are imported, as in ``run``. Raises
+    UserError for a key that is neither, for values that are no list, and for a class that is not imported.
     """
     check_configuration(config)
     check_axes(axes)
+    check_folder(trust, "trust")
     for key in axes:
-        _check_key(config, key)
+        _check_key(config, key, trust)
     configs = []
     for values in itertools.product(*axes.values()):
         point = deepcopy(dict(config))
@@ -72,22 +76,24 @@ def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[d
     return configs
 
 
-@python_errors(names_of_configuration)
-def _check_key(config: Mapping[str, Any], key: str) -> None:
-    """Raise UserError for a dotted key that neither a configuration has nor, as an option, a class of its sections."""
+def _check_key(config: Mapping[str, Any], key: str, trust: str | Path | None) -> None:
+    """Raise UserError for a dotted key that is not in the configuration, and no option of the class of its section."""
     values: Any = config
-    for name in key.split("."):
+    names = key.split(".")
+    for depth, name in enumerate(names):
         if not isinstance(values, Mapping) or name not in values:
             known = [*values] if isinstance(values, Mapping) else []
             if "class" in known:
-                options = [field.name for field in fields(locate(values["class"], key))]
-                if name in options and name == key.rpartition(".")[2]:
+                section = ".".join(names[:depth])
+                options = [field.name for field in fields(locate(values["class"], f"{section}.class", trust))]
+                if name in options and depth == len(names) - 1:
                     return
                 known += [option for option in options if option not in known]
             raise UserError(f"axes: the configuration has no key '{key}': {suggest_name(name, known)}")
         values = values[name]
 
 
+@python_errors(names_of_configuration)
 def run_grid(
     configs: Sequence[Mapping[str, Any]],
     folders: Sequence[str | Path | None] | None = None,

@@ -44,7 +44,10 @@ class AlgorithmCase:
 
     @property
     def regularizer_overrides(self) -> tuple[str, ...]:
-        """The overrides that choose a psi that the algorithm accepts, if it does not accept that of the data."""
+        """The overrides that choose a psi that the algorithm accepts, if it does not accept that of the data.
+
+        They are without an intercept where the domain must be bounded.
+        """
         needed = () if "linear_minimizer" not in self.traits.needs else ("reg=l1_ball",)
         return (*needed, "objective.intercept=false") if self.traits.needs_bounded_domain else needed
 

@@ -24,7 +24,7 @@ from fcorun.config import numeric_fields
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.round import trace_message_shapes
 from fcorun.experiment.build import build_problem, load_data, resolve_auto
-from fcorun.experiment.experiment import minimised_metric
+from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.problem import solver
@@ -113,9 +113,9 @@ class _InterruptAfter(Watcher):
 
 
 def check_objective_falls(case: AlgorithmCase) -> None:
-    """Require that a run lowers the metric it minimises: the objective, or the training loss of personal models."""
+    """Require that a run lowers the metric it minimizes: the objective, or the training loss of personal models."""
     rows = case.uninterrupted.rows
-    name = minimised_metric(rows[-1])
+    name = minimized_metric(rows[-1])
     first, last = rows[0][name], rows[-1][name]
     require(last < first, f"{name} should fall in a run of 6 rounds, and goes from {first:.6g} to {last:.6g}: smaller "
                           "rates may do, algo.KEY=VALUE")  # fmt: skip

@@ -134,6 +134,6 @@ CHECKS: tuple[Check[MirrorMap], ...] = (
     Check("retrieve without psi is to_primal", check_retrieve_without_psi),
 )
 PAIR_CHECKS: tuple[Check[PairCase], ...] = (
-    Check("retrieve minimises h(w) + t psi(w) - <z, w>", check_retrieve_minimizes),
+    Check("retrieve minimizes h(w) + t psi(w) - <z, w>", check_retrieve_minimizes),
     Check("numbers may be traced: vmap, float32", check_traced_numbers),
 )

@@ -116,7 +116,7 @@ def check_value(case: RegularizerCase) -> None:
 
 
 def check_prox_minimizes(case: RegularizerCase) -> None:
-    """Require that prox(z, t) minimises t psi(u) + ||u - z||^2 / 2, for a convex psi by ||u - prox||^2 / 2 at least."""
+    """Require that prox(z, t) minimizes t psi(u) + ||u - z||^2 / 2, for a convex psi by ||u - prox||^2 / 2 at least."""
     for precision in case.precisions:
         slack = 1e-11 if precision == "float64" else 1e-5
         rng = _random()
@@ -231,7 +231,7 @@ def check_subgradient(case: RegularizerCase) -> None:
 
 
 def check_strength_max(case: RegularizerCase) -> None:
-    """Require that 0 minimises <gradient, w> + psi(w) just above strength_max(gradient), and not just below."""
+    """Require that 0 minimizes <gradient, w> + psi(w) just above strength_max(gradient), and not just below."""
     for gradient in case.draw_points(_random()):
         largest = float(case.evaluate("strength_max", gradient[None])[0])
         for factor, side, moves in ((1.0001, "above", False), (0.9999, "below", True)):
@@ -364,7 +364,7 @@ def _reason_not_relative(case: RegularizerCase) -> str:
 
 CHECKS: tuple[Check[RegularizerCase], ...] = (
     Check("value is finite on the domain and not negative", check_value),
-    Check("prox minimises t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
+    Check("prox minimizes t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
     Check("prox is firmly nonexpansive", check_prox_nonexpansive, _reason_not_convex),
     Check("project lands in the set and violation is the distance", check_projection, _reason_no_pure_constraint),
     Check(
@@ -374,7 +374,7 @@ CHECKS: tuple[Check[RegularizerCase], ...] = (
     ),
     Check("subgradient supports psi", check_subgradient, _skip_without("subgradient")),
     Check(
-        "linear_minimizer minimises linear functions on the domain",
+        "linear_minimizer minimizes linear functions on the domain",
         check_linear_minimizer,
         _skip_without("linear_minimizer"),
     ),

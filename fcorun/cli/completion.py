@@ -9,9 +9,11 @@ from fcorun.cli import commands
 from fcorun.configuration.key_docs import GROUPS, read_root_keys
 from fcorun.configuration.search_path import find_choices
 
+# the fields of InferenceOptions, whose import takes too long for a press of the tab key, and out=
 INFER_KEYS = (
-    *("method=debiased", "method=wald", "method=split", "level=0.95", "cluster=none", "cluster=client"),
-    *("cluster=group", "seed=", "out="),
+    *("method=auto", "method=debiased", "method=wald", "method=split", "level=0.95"),
+    *("cluster=auto", "cluster=none", "cluster=client", "cluster=group", "errors=robust", "errors=model"),
+    *("seed=", "imputations=", "out="),
 )
 
 
@@ -25,7 +27,7 @@ def completions(line: str) -> tuple[list[str], bool]:
     if words and words[0] not in commands.COMMANDS:
         return [], False
     candidates = _candidates(words[0], last_word) if words else commands.COMMANDS
-    if words and words[-1] == "--resample":
+    if words and words[0] == "scores" and words[-1] == "--resample":
         candidates = ("rows", "groups", "clients")
     return [word for word in candidates if word.startswith(last_word)], bool(words)
 

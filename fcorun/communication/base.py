@@ -76,7 +76,7 @@ class MessageBytes(NamedTuple):
         broadcasts: of what a client receives in each exchange of a round.
         edge_upload: of an edge's upload.
         edge_broadcast: of what an edge receives from the root.
-        idle_clients: the clients of a cohort that do not communicate in the last exchange.
+        idle_clients: the number of clients of a cohort that do not communicate in the last exchange.
     """
 
     uploads: tuple[int, ...]
@@ -177,7 +177,7 @@ class CohortRound(Protocol):
         weights: their weights in F, up to a factor, (S,).
         share: the part of these weights in the weights of all clients.
         n_clients: the number of all clients, M.
-        links: the array of ``Topology.connect`` on the device.
+        links: the links of ``Topology.connect`` on the device; None without links.
     """
 
     @property
@@ -399,7 +399,7 @@ class Channel(PluginBase, ABC):
     Attributes:
         source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
         uses_key: False if neither ``send`` nor ``receive`` uses its key, so that messages do not depend on the seed. A
-            subclass that draws numbers sets it to True.
+            subclass of such a channel that draws numbers sets it to True.
     """
 
     source: ClassVar[str]

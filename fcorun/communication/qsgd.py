@@ -12,7 +12,7 @@ from fcorun.config import Count
 
 @dataclass(frozen=True, kw_only=True)
 class QSGD(Compressor):
-    """A channel that rounds |v_i| / |v| at random to a multiple of 1 / levels, so that the mean is v.
+    """A channel that rounds |v_i| / |v| of an upload v at random to a multiple of 1 / levels, with expectation v.
 
     A message has the norm, and the sign and the multiple of each number in ceil(log2(levels + 1)) bits. The paper's
     Elias code, which saves more where most multiples are 0, is not used.

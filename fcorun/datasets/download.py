@@ -23,9 +23,9 @@ class ChecksumError(Exception):
 def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -> None:
     """Download the tar archive at ``url``, check it, and put its files called ``members`` into ``folder``.
 
-    A partial archive stays in the cache and is completed by the next call; the folder gets whole files only. Other
-    processes wait for the first one. Raises ChecksumError, OSError (the base class of errors of requests) or
-    tarfile.TarError.
+    Does nothing if the folder has all of them already. A partial archive stays in the cache and is completed by the
+    next call; the folder gets whole files only. Other processes wait for the first one. Raises ChecksumError, OSError
+    (the base class of errors of requests) or tarfile.TarError.
     """
     import pooch
     from filelock import FileLock, Timeout

@@ -39,10 +39,11 @@ class Haxby(Dataset):
     Attributes:
         root: nilearn's data folder, the one that holds ``haxby2001/``.
         subjects: the subjects to load, of 1 to 6.
-        validation_subjects: held out wholly. None: the last of several subjects, if no ``validation_runs`` are given.
+        validation_subjects: held out wholly. None: the last of the subjects that are not ``test_subjects``, if there
+            are several of these and no ``validation_runs``.
         validation_runs: held out of every subject, numbered as in the column ``chunks`` of labels.txt, from 0.
-        test_subjects, test_runs: the test split, scored once, at the end of a run. Rows that both splits name are in
-            the test split.
+        test_subjects, test_runs: the test split, scored once, at the end of a run. A run that both splits take, such
+            as a run of a validation subject that ``test_runs`` names, is in the test split.
         categories: the two to tell apart, as in the column ``labels``.
         fold: "subject" makes the training rows of each subject a fold of ``fcorun select``, which holds out whole
             subjects. None: folds are drawn.
@@ -185,10 +186,13 @@ class Haxby(Dataset):
                 _fetch(folder.parent, subject)
             # nilearn raises errors of many types: network, disk, checksum, archive
             except Exception as error:
-                wanted = ", ".join(map(str, missing[missing.index(subject) :]))
+                left = missing[missing.index(subject) :]
+                wanted = f"subject {subject} of the Haxby data is"
+                if len(left) > 1:
+                    wanted = f"subjects {', '.join(map(str, left))} of the Haxby data are"
                 raise UserError(
-                    f"data.root={self.root}: subject {wanted} of the Haxby data is not in '{folder}' and cannot be "
-                    f"downloaded ({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject) into "
+                    f"data.root={self.root}: {wanted} not in '{folder}' and cannot be downloaded "
+                    f"({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject) into "
                     f"that folder, which gives subj{subject}/, and put {MASK} into the same folder"
                 ) from error
         return files
@@ -221,6 +225,11 @@ def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
         header, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         label, run = header.index("labels"), header.index("chunks")
         return np.array([r[label] for r in rows]), np.array([int(r[run]) for r in rows])
+    except OSError as error:
+        raise UserError(
+            f"data.root: {file} cannot be read ({error.strerror}); give yourself the right to read it, or "
+            "delete it and download it anew"
+        ) from error
     except (ValueError, IndexError) as error:
         raise UserError(f"data.root: {file} is not a table of labels and chunks ({error}); download it anew") from error
 

@@ -49,7 +49,8 @@ class RandomLeastSquares(EqualSizeClients):
         if self.condition is None:
             return
         if self.condition < 1:
-            raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
+            raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of the largest eigenvalue "
+                            "to the smallest, from 1")  # fmt: skip
         if self.samples < self.features:
             raise UserError(f"data.samples={self.samples} is less than data.features={self.features}, "
                             f"so that data.condition cannot be had: give at least {self.features}")  # fmt: skip
@@ -71,7 +72,7 @@ class RandomLeastSquares(EqualSizeClients):
                 x = rng.standard_normal(out=buffer_of(m))
                 if roots is not None:
                     orthogonal = np.linalg.qr(x)[0] * rows**0.5 if split == "training" else x
-                    x[:] = orthogonal @ roots[m % len(roots)]
+                    x[:] = orthogonal @ roots[m]
                 y[m] = np.einsum("nd,d->n", x, weights)
             return (y + self.noise * rng.standard_normal(y.shape)).ravel()
 
@@ -79,7 +80,7 @@ class RandomLeastSquares(EqualSizeClients):
         return self.assemble(draw, self.features, np.float64, host, n_hosts, truth=truth)
 
     def _roots(self, condition: float) -> np.ndarray:
-        """Return a matrix R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""
+        """Return a matrix R_j for each client, with R_j'R_j = A_j'A_j / n, shape (clients, d, d)."""
         rng = random_stream(self.seed, "least_squares", "spectrum")
         powers = rng.random((self.clients, self.features))
         powers[:, 0], powers[:, -1] = 0, 1

@@ -19,10 +19,12 @@ _NOT_OF_TABLE = (  # options that data=table does not have
 
 @dataclass(frozen=True)
 class Sites(Dataset):
-    """The options that the tables of all sites share, which a plan lists. They mean what they mean of ``Table``.
+    """The options that the tables of all sites share, which a plan lists.
+
+    Options that ``Table`` has, too, mean the same here.
 
     Attributes:
-        task: "survival" with ``event``, which need not be given.
+        task: the kind of targets. With ``event`` it is "survival", and need not be given.
         classes: the labels in the order of the class indices. None: all labels, sorted; a binary task then needs
             ``positive``, so that no site decides which class is the positive one.
         ranges: the least and the largest value of columns of numbers, between which ``missing`` "median" counts values

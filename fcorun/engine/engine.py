@@ -198,6 +198,7 @@ class CompiledPrograms:
 
     Attributes:
         compile_seconds: the time spent compiling.
+        compiled: the programs, by the function's name and the shapes and dtypes of the arguments.
         lock: held while a thread compiles.
     """
 

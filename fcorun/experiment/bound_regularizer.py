@@ -70,7 +70,7 @@ def resolve_factors(reg: Regularizer, objective: Objective, data: FederatedData)
                     raise UserError(f"reg.factors names feature {index} twice, once as '{name}': give it one factor")
                 factors[str(index)] = factor
     if len(factors) == data.train.x.shape[1] and not any(factors.values()):
-        raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
+        raise UserError("reg.factors leaves no feature penalized: give reg=none instead")
     return replace(reg, factors=factors)
 
 

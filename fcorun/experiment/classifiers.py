@@ -184,9 +184,9 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     objective = experiment.objective
     if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""
-    penalised = objective.ridge > 0 or not _is_unpenalised(experiment)
+    penalized = objective.ridge > 0 or not _is_unpenalized(experiment)
     all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
-    if penalised and not (all_right and data.train.x.shape[1] < len(data.train.y)):
+    if penalized and not (all_right and data.train.x.shape[1] < len(data.train.y)):
         return ""
     feature, n_tied = _find_separating_feature(data)
     findings = []
@@ -199,7 +199,7 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
         findings.append(finding)
     if not findings:
         return ""
-    if penalised:
+    if penalized:
         consequence = "the size of the coefficients depends on the penalty"
     else:
         consequence = ("without a penalty the coefficients grow with every round, and their size has no meaning: "
@@ -209,8 +209,8 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
             "the outcome, or because of it")  # fmt: skip
 
 
-def _is_unpenalised(experiment: PreparedExperiment) -> bool:
-    """Return whether the run minimises the loss without a regularizer."""
+def _is_unpenalized(experiment: PreparedExperiment) -> bool:
+    """Return whether the run minimizes the loss without a regularizer."""
     no_penalty = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
     return no_penalty or not experiment.applies_regularizer
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MetricRows = Sequence[Mapping[str, float]]
 
-RELATIVE_CHANGE = "change"  # the target of ``stop`` on the relative change of the minimised metric between evaluations
+RELATIVE_CHANGE = "change"  # the target of ``stop`` on the relative change of the minimized metric between evaluations
 MIN_EVALUATIONS = 10  # fewer evaluations lie too far apart to tell a fall at the end from one long before
 _MIN_FALL = 0.01  # a larger fall, relative to the metric, counts as still falling
 _MIN_FALL_OF_GAIN = 0.05  # and so does a larger fall relative to the whole decrease since the start
@@ -54,13 +54,13 @@ _DIVERGENCE_FACTOR = 1000  # a rise by more than this factor is divergence
 _SMALL_OBJECTIVE = 1e-3  # a rise from below this value, of a model that fits all rows, is no divergence
 
 
-def minimised_metric(row: Mapping[str, float]) -> str:
-    """Return the metric that a run minimises: the objective, or the training loss of personal models."""
+def minimized_metric(row: Mapping[str, float]) -> str:
+    """Return the metric that a run minimizes: the objective, or the training loss of personal models."""
     return "personal_train_loss" if "personal_train_loss" in row else "objective"
 
 
 def metric_phrase(metric: str) -> str:
-    """Return the name of the minimised metric as sentences use it."""
+    """Return the name of the minimized metric as sentences use it."""
     return "objective" if metric == "objective" else "personal models' training loss"
 
 
@@ -129,10 +129,10 @@ def _value(name: str, rows: MetricRows) -> float:
 
 
 def _relative_change(rows: MetricRows) -> float:
-    """Return the relative change of the minimised metric at the last evaluation; inf at the first one."""
+    """Return the relative change of the minimized metric at the last evaluation; inf at the first one."""
     if len(rows) < 2:
         return float("inf")
-    metric = minimised_metric(rows[-1])
+    metric = minimized_metric(rows[-1])
     before, now = rows[-2][metric], rows[-1][metric]
     if now == before:
         return 0.0
@@ -142,12 +142,12 @@ def _relative_change(rows: MetricRows) -> float:
 def explain_growth(rows: MetricRows) -> str:
     """Return a sentence on why a run whose state is finite has diverged; empty if it has not diverged.
 
-    A run has diverged if its minimised metric rose, from the first evaluation to the last, by more than 1,000 times
+    A run has diverged if its minimized metric rose, from the first evaluation to the last, by more than 1,000 times
     its size at the start or at its lowest, whichever is larger, and 0.001 at least.
     """
     if not rows:
         return ""
-    metric = minimised_metric(rows[-1])
+    metric = minimized_metric(rows[-1])
     if metric not in rows[-1]:
         return ""
     first, last, lowest = rows[0][metric], rows[-1][metric], min(row[metric] for row in rows)
@@ -158,7 +158,7 @@ def explain_growth(rows: MetricRows) -> str:
 
 
 def measure_remaining_descent(rows: MetricRows) -> dict | None:
-    """Measure how fast the minimised metric was still falling when a run ended; None if it had come to rest.
+    """Measure how fast the minimized metric was still falling when a run ended; None if it had come to rest.
 
     The mean over the last tenth of the evaluations is compared with the mean over the tenth before. The metric was
     falling if the difference is over 1 % of the metric, or over 5 % of the whole decrease (a run that has hardly
@@ -169,7 +169,7 @@ def measure_remaining_descent(rows: MetricRows) -> dict | None:
     """
     if len(rows) < MIN_EVALUATIONS:
         return None
-    metric = minimised_metric(rows[-1])
+    metric = minimized_metric(rows[-1])
     values = np.array([row[metric] for row in rows])
     before, last, noise = _compare_tenths(values)
     fall, gain = before - last, values[0] - last
@@ -186,8 +186,8 @@ def measure_remaining_descent(rows: MetricRows) -> dict | None:
 
 
 def is_descending(rows: MetricRows) -> bool:
-    """Return whether the minimised metric fell at the end by more than noise, however little."""
-    metric = minimised_metric(rows[-1])
+    """Return whether the minimized metric fell at the end by more than noise, however little."""
+    metric = minimized_metric(rows[-1])
     before, last, noise = _compare_tenths(np.array([row[metric] for row in rows]))
     return bool(before - last > noise)
 
@@ -388,7 +388,7 @@ class PreparedExperiment:
             return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
         if self.ignores_regularizer:
             return (
-                f"algo={self.names['algo']} {IGNORES_PSI}: its solution does not minimise F + psi "
+                f"algo={self.names['algo']} {IGNORES_PSI}: its solution does not minimize F + psi "
                 f"with reg={self.names['reg']}"
             )
         if isinstance(self.downlink, Compressor) and self.algo.traits.growing_broadcasts:

@@ -38,8 +38,8 @@ def count_errors(pattern: Pattern, solution: Mapping[str, np.ndarray]) -> int:
 def identification_metrics(pattern: Pattern, solution: Mapping[str, np.ndarray], rows: list, round_: int) -> dict:
     """Return the errors of a solution's pattern, and the round since when there have been none.
 
-    ``rows`` are the evaluations before. The round is NaN if the pattern has errors, so that the last evaluation of a
-    run has the round from which on the pattern was the optimum's to the end.
+    ``rows`` are the run's earlier rows of metrics.csv. The round is NaN if the pattern has errors, so that the last
+    evaluation of a run has the round from which on the pattern was the optimum's to the end.
     """
     errors = count_errors(pattern, solution)
     since = float("nan")

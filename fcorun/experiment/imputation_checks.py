@@ -1,4 +1,7 @@
-"""Refusals of ``imputations``, fits to several completed tables, for problems and rows that have none."""
+"""Checks that refuse ``imputations``, the average of fits to several completed tables.
+
+They refuse problems and rows that do not allow it.
+"""
 
 from typing import Any
 
@@ -9,14 +12,18 @@ from fcorun.objectives.base import is_linear_model
 
 
 def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
-    """Refuse ``imputations`` for models that cannot be averaged, or with options of one problem. Raises UserError."""
+    """Refuse ``imputations`` for models that cannot be averaged, or with options that refer to a single problem.
+
+    Raises UserError.
+    """
     option, algo, objective = f"imputations={settings.imputations}", plugins["algo"], plugins["objective"]
     if settings.imputations == 1:
         raise UserError(f"{option} is one completed table, which hides what is not known: give 5 or more")
     for key, is_given in {"relax": settings.relax is not None, "reference=true": settings.reference,
                           "gap=true": settings.gap, "stop": settings.stop is not None}.items():  # fmt: skip
         if is_given:
-            raise UserError(f"{key} is of one problem, and {option} has one for each completed table: leave {key} out")
+            raise UserError(f"{key} refers to a single problem, and {option} has one for each completed table: leave "
+                            f"{key} out")  # fmt: skip
     if algo.has_personal_models or algo.picks_client or not algo.traits.shared_model:
         raise UserError(f"{option} averages one model of all clients, and algo={names['algo']} trains others: leave "
                         "imputations out")  # fmt: skip

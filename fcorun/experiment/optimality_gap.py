@@ -89,12 +89,12 @@ def can_assess_gap(experiment: PreparedExperiment, resolved_values: dict | None)
 
 
 def aims_at_optimum(experiment: PreparedExperiment) -> bool:
-    """Return whether the run minimises a convex F + psi with one model for all clients."""
+    """Return whether the run minimizes a convex F + psi with one model for all clients."""
     algo, reg = experiment.algo, experiment.reg
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
-    minimises_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
-    return minimises_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
+    minimizes_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
+    return minimizes_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
 
 
 def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) -> str:
@@ -113,7 +113,7 @@ def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) 
     if experiment.ignores_regularizer:
         alternatives = suggest_algorithms(experiment, build_schedule(experiment, data))
         advice = f", algo={' or '.join(alternatives)} reaches the minimum" if alternatives else ""
-        return (f"algo={names['algo']} {IGNORES_PSI}: its solution does not minimise F + psi with "
+        return (f"algo={names['algo']} {IGNORES_PSI}: its solution does not minimize F + psi with "
                 f"reg={names['reg']}; reference=true measures how far it is above the minimum{advice}")  # fmt: skip
     could_be_auto = any("or auto" in marks for marks in field_marks(type(algo)).values())
     reason = ", for its rates were given" if could_be_auto else ""

@@ -30,12 +30,12 @@ _MAX_ENTRIES_OF_EACH_RUN = 2e5  # entries for which each of many runs takes them
 
 
 def can_measure_movement(experiment: PreparedExperiment, data: FederatedData, *, single_run: bool) -> bool:
-    """Return whether the run minimises a convex F + psi of a linear model on rows in memory with few enough entries."""
+    """Return whether the run minimizes a convex F + psi of a linear model on rows in memory with few enough entries."""
     algo, reg = experiment.algo, experiment.reg
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
-    minimises_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
-    if not (minimises_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)):
+    minimizes_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
+    if not (minimizes_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)):
         return False
     if not is_linear_model(type(experiment.objective)):
         return False

@@ -27,7 +27,9 @@ def read_declared_metrics(algorithms: Collection[str]) -> list[Metric]:
 
 
 def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
-    """Raise UserError if the figure names a metric that nothing declares, or an axis that is no monotone metric."""
+    """Raise UserError if the figure names a metric that nothing declares, or an axis that is neither a counter nor
+    a monotone metric.
+    """
     names_by_key = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
     for key, names in names_by_key.items():
         for name in names:
@@ -44,7 +46,7 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
 
 
 def check_gap_metrics(figure: Figure, settings: Settings) -> None:
-    """Raise UserError if the figure shows the gap to an optimum that the ``settings`` do not ask for."""
+    """Raise UserError if the figure shows a metric that needs reference=true or gap=true, and the settings lack it."""
     metrics = [*figure.panels, *(claim.metric for claim in figure.claims)]
     for name, meaning in REFERENCE_METRICS.items():
         if name in metrics and not settings.reference:

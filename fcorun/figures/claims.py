@@ -134,7 +134,7 @@ def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
     The objective is another function for each strength, so that no number of one compares with a number of another.
     """
     table = measurements.grid if _is_of_grid(claim) else measurements.tuned
-    keys = table.loss_keys(claim.metric)
+    keys = table.function_keys(claim.metric)
     if not keys:
         return ""
     runs = table.frame[table.frame["algo"].isin(_list_algorithms(claim))]
@@ -155,7 +155,7 @@ def _describe_several_best(claim: Claim, measurements: Measurements) -> str:
     table = measurements.grid if of_grid else measurements.tuned
     if claim.at == "share" or "data" not in table.frame:
         return ""
-    candidates = table.data_keys if of_grid else [*table.data_keys, *table.regularizer_keys()]
+    candidates = table.data_keys if of_grid else [*table.data_keys, *table.objective_keys()]
     for algo in _list_algorithms(claim):
         runs = table.frame[table.frame["algo"] == algo]
         keys = [key for key in candidates if runs[key].nunique(dropna=False) > 1]

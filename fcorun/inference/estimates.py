@@ -42,7 +42,7 @@ class Estimates:
 def wald_estimates(
     theta: np.ndarray, sums: DerivativeSums, scores: SquaredScores, rows: float, clusters: bool
 ) -> Estimates:
-    """Return an unpenalised optimum with the sandwich H^-1 M H^-1 (White 1980; Liang and Zeger 1986; Lin and Wei 1989).
+    """Return an unpenalized optimum with the sandwich H^-1 M H^-1 (White 1980; Liang and Zeger 1986; Lin and Wei 1989).
 
     ``rows`` is the number of rows, or inf, see ``small_sample``.
 

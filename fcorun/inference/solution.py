@@ -69,7 +69,7 @@ class SingularHessian(UserError):
 
 
 def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSolution:
-    """Minimise F plus a penalty from ``start`` (p,). Call under enable_x64.
+    """Minimize F plus a penalty from ``start`` (p,). Call under enable_x64.
 
     Raises SingularHessian if parameters without a penalty are not determined, and UserError if ``MAX_STEPS`` steps do
     not reach the optimum.

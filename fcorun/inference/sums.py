@@ -52,7 +52,7 @@ class MomentSums(NamedTuple):
 
 
 class ValueCounts(NamedTuple):
-    """Counts of the rows at two values of each feature, which are those of all rows if the feature has no others.
+    """Counts of the rows at two values of each feature. They add up to all rows if the feature has no other value.
 
     Attributes:
         rows: the number of rows with a weight.

@@ -19,7 +19,7 @@ class MirrorMap(PluginBase, ABC):
 
     Attributes:
         retrieve_functions: the functions (map, z, t, psi) -> w that compute ``retrieve``, by class of regularizer.
-            fcorun refuses the map with any other regularizer.
+            fcorun refuses the map with any other regularizer but none.
         source: the source of the plug-in, see fcorun.sources.catalogue. Not inherited.
     """
 

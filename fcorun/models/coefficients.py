@@ -214,7 +214,8 @@ def load_coefficients(record: Record) -> Coefficients:
     if personal_only(record.rows):
         if not record.personal and record.has_personal_models_at_sites:
             raise UserError(f"{record.folder} has no shared model: {_AT_SITES}")
-        raise UserError(f"{record.folder}: the record has personal models and no shared one; give --clients")
+        raise UserError(f"{record.folder}: the record has personal models and no shared one; fcorun weights --clients "
+                        f"{record.folder} writes their coefficients")  # fmt: skip
     return _load(record)
 
 

@@ -100,15 +100,18 @@ def read_threshold(record: Record, client: str | None = None) -> float:
 
 
 def load_model(record: Record, client: str | None = None, trust: str | Path | None = None) -> Any:
-    """Return a fitted estimator of scikit-learn with the model of a record, whose threshold is 0.5.
+    """Return a fitted estimator of scikit-learn with the model of a record.
+
+    Its threshold between two classes is 0.5, whatever that of the record.
 
     The estimator takes raw features, not standardized, in the order of the record; ``coef_`` and ``intercept_`` are in
     their units. Regressions give ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor``, ``HuberRegressor`` or
     ``QuantileRegressor``, which take an offset of 0; Cox's model gives ``LinearRegression`` of the linear predictor.
     Softmax and logistic regression give ``LogisticRegression``. One-vs-rest and other linear classifiers give
     ``SGDClassifier``, without ``predict_proba`` unless it is one-vs-rest; networks give ``MLPClassifier``. The
-    attributes are those that the run fitted. The options of the estimator, which a clone would be fitted with, are
-    scikit-learn's defaults.
+    attributes are those that the run fitted. Of the estimator's options, which a clone would be fitted with, those that
+    predictions need follow the record, such as fit_intercept, quantile and hidden_layer_sizes; the others, such as
+    penalties, are scikit-learn's defaults.
 
     ``classes_`` are sorted, as scikit-learn's metrics expect; ``coef_`` belongs to the second of two classes. If
     ``data.positive`` is the first, ``coef_`` has the opposite sign of coefficients.csv.

@@ -31,7 +31,7 @@ class GapModel:
     Attributes:
         problem: the record's problem, whose gaps are filled as in the record.
         columns: the columns with gaps.
-        features: the features, numbers divided by their standard deviation, levels as 0 and 1, (N, d).
+        features: the features, numbers standardized, levels as 0 and 1, (N, d).
         mean, deviation: of each feature of ``features``: x in the units of the source is features * deviation + mean.
         others: the further regressors of each model, (N, q).
     """
@@ -160,7 +160,10 @@ def _take_two_values_as_levels(column: IncompleteColumn, x: np.ndarray) -> Incom
 
 
 def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:
-    """Return the standardized outcome, the logarithm of counts and of positive targets, and the offset, (N, q)."""
+    """Return the outcome, of counts and of positive targets its logarithm, and the offset unless it is 0, (N, q).
+
+    Both are standardized.
+    """
     y, offset = problem.rows.y, problem.rows.offset
     if isinstance(problem.objective, Poisson):
         y = np.log(y + 0.5)

@@ -42,7 +42,7 @@ def sum_logistic(
 
 @dataclass
 class LogisticSearch:
-    """A search for a and b that minimise the loss of ``sum_logistic``, or for a alone.
+    """A search for a and b that minimize the loss of ``sum_logistic``, or for a alone.
 
     Attributes:
         n_rows: the number of rows.

@@ -1,6 +1,7 @@
 """scores.csv of a model whose rows stay at sites: the scores of ``fcorun.models.predictions`` that follow from sums.
 
-Ranks do not. The area under the ROC curve is between the columns ``auc_low`` and ``auc_high``.
+Scores of ranks do not follow from sums: the area under the ROC curve is between the columns ``auc_low`` and
+``auc_high``.
 """
 
 import math

@@ -13,7 +13,7 @@ class Poisson(LogLink):
     """Mean of half the unit deviance of counts y, with a log link: m - y p - y + y log y for the mean m = exp(p).
 
     The predictions are p = x'w + b, and an offset adds the logarithm of an exposure (McCullagh and Nelder, Generalized
-    Linear Models, 1989, chapter 6). scikit-learn's PoissonRegressor minimises the same loss; its penalty
+    Linear Models, 1989, chapter 6). scikit-learn's PoissonRegressor minimizes the same loss; its penalty
     alpha / 2 ||w||^2 is ``ridge``. ``ceiling`` is the mean beyond which exp is continued by a parabola, to be chosen
     above all that occur.
     """

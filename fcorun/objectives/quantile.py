@@ -67,7 +67,7 @@ class Quantile(LinearModel):
     def loss(self, prediction, y):
         r = y - prediction
         h = self.smoothing
-        clipped = jnp.clip(r, -h * (1 - self.level), h * self.level)  # r - s for the minimiser s of the envelope
+        clipped = jnp.clip(r, -h * (1 - self.level), h * self.level)  # r - s for the minimizer s of the envelope
         return clipped**2 / (2 * h) + self._pinball(r - clipped)
 
     def _pinball(self, r):

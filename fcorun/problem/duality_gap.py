@@ -161,7 +161,7 @@ def pooled_gap(problem: Problem, w: Vector, objective: jax.Array | float, batch:
 
 
 class InterceptSearch(NamedTuple):
-    """A search for the intercept that minimises F: Newton's method, with bisection where a step leaves the bracket.
+    """A search for the intercept that minimizes F: Newton's method, with bisection where a step leaves the bracket.
 
     Attributes:
         bias: the intercept at which ``loss_sums`` are to be computed next.
@@ -194,7 +194,7 @@ def has_best_intercept(sums: LossSums) -> jax.Array:
 
 
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
-    """Return w with the intercept that minimises F on all rows for its weights."""
+    """Return w with the intercept that minimizes F on all rows for its weights."""
     without_bias = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
 
     def sums_at(bias):

@@ -79,7 +79,7 @@ def _in_span(solver: Callable[..., Vector]) -> Callable[..., Vector]:
 
 @_in_span
 def gradient_descent(h: Subproblem, start: Vector, stop: "StoppingRule", step_size: Real | None = None) -> Vector:
-    """Minimise h by u - alpha grad h(u), equation (17) of Pathak and Wainwright (2020).
+    """Minimize h by u - alpha grad h(u), equation (17) of Pathak and Wainwright (2020).
 
     By default alpha is 2 / (l + L) for the curvature bounds l and L of h; ``step_size`` is another alpha. The equation
     as printed lacks a bracket: alpha belongs to both terms.
@@ -95,17 +95,17 @@ def gradient_descent(h: Subproblem, start: Vector, stop: "StoppingRule", step_si
 
 @_in_span
 def accelerated_gradient(h: Subproblem, start: Vector, stop: "StoppingRule") -> Vector:
-    """Minimise h by Nesterov's method with constant momentum."""
+    """Minimize h by Nesterov's method with constant momentum."""
     return _nesterov(h, start, stop, lambda v, t: v)
 
 
 def accelerated_proximal_gradient(h: Subproblem, start: Vector, stop: "StoppingRule") -> Vector:
-    """Minimise h + psi by Nesterov's method with constant momentum and the prox of psi."""
+    """Minimize h + psi by Nesterov's method with constant momentum and the prox of psi."""
     return _nesterov(h, start, stop, h.problem.prox)
 
 
 def proximal_gradient(h: Subproblem, start: Vector, stop: "StoppingRule", step_size: Real | None = None) -> Vector:
-    """Minimise h + psi by u = prox(u - alpha grad h(u), alpha) with alpha = ``step_size``, by default 1 / L."""
+    """Minimize h + psi by u = prox(u - alpha grad h(u), alpha) with alpha = ``step_size``, by default 1 / L."""
     alpha = 1 / h.curvature_bounds[1] if step_size is None else step_size
 
     def step(u):
@@ -129,7 +129,7 @@ def _nesterov(h: Subproblem, start: Vector, stop: "StoppingRule", prox: Callable
 
 @_in_span
 def newton(h: Subproblem, start: Vector, stop: "StoppingRule") -> Vector:
-    """Minimise h by Newton's method with conjugate gradients and a backtracking line search.
+    """Minimize h by Newton's method with conjugate gradients and a backtracking line search.
 
     The method also stops when rounding prevents a lower h.
     """

@@ -48,7 +48,7 @@ def minimize_model(problem: Problem, gradient: Vector, matrix: jax.Array, start:
 
     The parameters that psi does not act on are eliminated, which leaves a quadratic in the others, whose matrix is the
     Schur complement. FISTA (Beck and Teboulle 2009) with the gradient restart of O'Donoghue and Candes (2015)
-    minimises that quadratic plus psi. All steps are products with the matrix, since batches of LAPACK's decompositions
+    minimizes that quadratic plus psi. All steps are products with the matrix, since batches of LAPACK's decompositions
     may hang.
 
     Args:
@@ -65,26 +65,27 @@ def minimize_model(problem: Problem, gradient: Vector, matrix: jax.Array, start:
         wide = jnp.concatenate([matrix[slices[name]] for name in rows])
         return jnp.concatenate([wide[:, slices[name]] for name in columns], axis=1)
 
-    penalised, others = split(start, True), split(start, False)
+    penalized = split(start, True)
+    others = split(start, False)
     if not others:
         return _fista(problem, ravel_pytree(gradient)[0], matrix, start, stop)
     flat_others, unravel_others = ravel_pytree(others)
     slopes_of_others = ravel_pytree(split(gradient, False))[0]
     curvature = block(others, others)
     newton_step = _solve(curvature, slopes_of_others)
-    if not penalised:
+    if not penalized:
         return unravel_others(flat_others - newton_step)
-    cross = block(others, penalised)
+    cross = block(others, penalized)
     eliminated = jax.vmap(lambda column: _solve(curvature, column), 1, 1)(cross)
-    reduced = block(penalised, penalised) - cross.T @ eliminated
+    reduced = block(penalized, penalized) - cross.T @ eliminated
     slopes = ravel_pytree(split(gradient, True))[0] - eliminated.T @ slopes_of_others
-    minimiser = _fista(problem, slopes, reduced, penalised, stop)
-    move = ravel_pytree(minimiser - penalised)[0]
-    return Vector({**start, **minimiser, **unravel_others(flat_others - newton_step - eliminated @ move)})
+    minimizer = _fista(problem, slopes, reduced, penalized, stop)
+    move = ravel_pytree(minimizer - penalized)[0]
+    return Vector({**start, **minimizer, **unravel_others(flat_others - newton_step - eliminated @ move)})
 
 
 def _fista(problem: Problem, slopes: jax.Array, matrix: jax.Array, start: Vector, stop: StoppingRule) -> Vector:
-    """Minimise <slopes, v - start> + (v - start)' matrix (v - start) / 2 + psi(v) over the parameters of psi."""
+    """Minimize <slopes, v - start> + (v - start)' matrix (v - start) / 2 + psi(v) over the parameters of psi."""
     origin, unravel = ravel_pytree(start)
     curvature = _bound_largest_eigenvalue(matrix)
     length = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 0)
@@ -124,7 +125,7 @@ def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
     """Return a solution of ``matrix`` x = ``right`` by conjugate gradients, after scaling the diagonal to 1.
 
     A singular matrix is no obstacle if there is a solution: the method stops at a direction without curvature, which
-    rounding alone leaves in the residual.
+    only rounding puts into the residual.
     """
     diagonal = jnp.diagonal(matrix)
     scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)

@@ -277,7 +277,7 @@ class Problem:
         return Vector({name: jnp.zeros(shape, dtype) for name, shape in self.shapes.items()})
 
     def initial_point(self, z: Vector) -> Vector:
-        """Return the point of the domain of psi with the dual z; for z = 0 it minimises h on the domain."""
+        """Return the point of the domain of psi with the dual z; for z = 0 it minimizes h on the domain."""
         return self.retrieve(z, 0.0)
 
     def _map(self, function, vector: Vector, others=lambda v: v) -> Vector:

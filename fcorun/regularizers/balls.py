@@ -66,7 +66,7 @@ class L2Ball(Constraint):
 
     def linear_minimizer(self, gradient):
         scaled = gradient / jnp.maximum(jnp.abs(gradient).max(), jnp.finfo(gradient.dtype).tiny)
-        norm = jnp.sqrt((scaled**2).sum())  # 0 for a gradient of 0, which every point minimises, also 0
+        norm = jnp.sqrt((scaled**2).sum())  # 0 for a gradient of 0, which every point minimizes, also 0
         return -self.radius * scaled / jnp.where(norm > 0, norm, 1)
 
 

@@ -28,7 +28,7 @@ class Regularizer(PluginBase, ABC):
         per_client: one value for each client of some numbers, {"radius": [1.0, 2.5, ...]}.
         applied_by: the steps that apply psi: those of the clients, those of the server, or both.
         factors: the factors of single features' penalties, {"age": 0.0, "3": 2.0}, by a feature's name or its number
-            from 0; other features have factor 1. 0 leaves a feature unpenalised. Names are replaced by numbers before
+            from 0; other features have factor 1. 0 leaves a feature unpenalized. Names are replaced by numbers before
             psi is evaluated. In the runs of an adaptive path, an array (features,) of all factors.
         separable: whether psi is a sum over features, or over groups of features. The methods of a separable psi
             multiply each term by ``factor(w)``. Not inherited.
@@ -100,7 +100,7 @@ class Regularizer(PluginBase, ABC):
 
     @property
     def has_free_features(self) -> bool:
-        """Return whether a feature is unpenalised."""
+        """Return whether a feature is unpenalized."""
         if is_array(self.factors):
             return bool(np.any(np.asarray(self.factors) == 0))
         return 0.0 in (self.factors or {}).values()
@@ -178,11 +178,11 @@ def is_array(factors: object) -> bool:
     return hasattr(factors, "dtype")
 
 
-def divide_by_factor(size: jax.Array, factor: jax.Array | float, if_unpenalised: float) -> jax.Array:
-    """Divide magnitudes by their factors; return ``if_unpenalised`` for a nonzero magnitude with factor 0."""
-    penalised = jnp.asarray(factor) > 0
-    unpenalised_value = jnp.where(size > 0, if_unpenalised, 0.0)
-    return jnp.where(penalised, size / jnp.where(penalised, factor, 1), unpenalised_value)
+def divide_by_factor(size: jax.Array, factor: jax.Array | float, if_unpenalized: float) -> jax.Array:
+    """Divide magnitudes by their factors; return ``if_unpenalized`` for a nonzero magnitude with factor 0."""
+    penalized = jnp.asarray(factor) > 0
+    unpenalized_value = jnp.where(size > 0, if_unpenalized, 0.0)
+    return jnp.where(penalized, size / jnp.where(penalized, factor, 1), unpenalized_value)
 
 
 def largest_scale(limit: jax.Array | float, size: jax.Array) -> jax.Array:

@@ -29,7 +29,7 @@ class Box(Constraint):
 
     def linear_minimizer(self, gradient):
         if self.lower is None or self.upper is None:
-            raise UserError("a box without a bound has no minimiser of a linear function: give reg.lower and reg.upper")
+            raise UserError("a box without a bound has no minimizer of a linear function: give reg.lower and reg.upper")
         return jnp.where(gradient > 0, self.lower, self.upper).astype(gradient.dtype)
 
     def minimizer_bytes(self, shape, itemsize):

@@ -34,7 +34,8 @@ class Budget(Constraint):
         count = math.prod(shape)
         if isinstance(self.lower, float) and isinstance(self.budget, float) and count * self.lower > self.budget:
             raise ValueError(
-                f"{count} entries of at least reg.lower={self.lower:g} exceed reg.budget={self.budget:g}; raise it"
+                f"{count} entries of at least reg.lower={self.lower:g} exceed reg.budget={self.budget:g}: "
+                "raise reg.budget, or lower reg.lower"
             )
 
     def project(self, z):
@@ -43,25 +44,27 @@ class Budget(Constraint):
         on_budget = jnp.clip(z - largest - self._multiplier(z - largest, -largest), self.lower, self.upper)
         return jnp.where(clipped.sum() <= self.budget, clipped, on_budget)
 
-    def _multiplier(self, z, low):
-        """Find the multiplier theta >= low with sum_i clip(z_i - theta) = budget.
+    def _multiplier(self, z, least_theta):
+        """Find the multiplier theta >= least_theta with sum_i clip(z_i - theta) = budget.
 
         Takes Newton steps, and a bisection step whenever Newton's leaves the bracket.
         """
-        high = (z.sum() - self.budget) / z.size if self.lower is None else jnp.asarray(-self.lower, z.dtype)
+        largest_theta = (z.sum() - self.budget) / z.size if self.lower is None else jnp.asarray(-self.lower, z.dtype)
 
         def step(state):
-            theta, _, low, high, count = state
+            theta, _, least_theta, largest_theta, count = state
             w = jnp.clip(z - theta, self.lower, self.upper)
             excess = w.sum() - self.budget
-            low = jnp.where(excess > 0, theta, low)
-            high = jnp.where(excess > 0, high, theta)
+            least_theta = jnp.where(excess > 0, theta, least_theta)
+            largest_theta = jnp.where(excess > 0, largest_theta, theta)
             newton = theta + excess / (w == z - theta).sum()
-            new = jnp.where((newton > low) & (newton <= high), newton, (low + high) / 2)
-            return new, theta, low, high, count + 1
+            is_inside = (newton > least_theta) & (newton <= largest_theta)
+            new = jnp.where(is_inside, newton, (least_theta + largest_theta) / 2)
+            return new, theta, least_theta, largest_theta, count + 1
 
         def unfinished(state):
             theta, previous, _, _, count = state
             return (jnp.abs(theta - previous) > 2 * jnp.finfo(z.dtype).eps * jnp.abs(theta)) & (count < 100)
 
-        return lax.while_loop(unfinished, step, (low, jnp.full_like(low, jnp.inf), low, high, 0))[0]
+        start = (least_theta, jnp.full_like(least_theta, jnp.inf), least_theta, largest_theta, 0)
+        return lax.while_loop(unfinished, step, start)[0]

@@ -13,7 +13,7 @@ class LogSum(Regularizer):
     """psi(w) = strength * sum_j log(1 + |w_j| / epsilon).
 
     Attributes:
-        epsilon: the slope at 0 is strength / epsilon, and the weak convexity strength / epsilon^2.
+        epsilon: the slope at 0 is strength / epsilon, and the constant of weak convexity strength / epsilon^2.
     """
 
     source = "@candes2008; the prox as in @praterbennette2022"

@@ -64,7 +64,7 @@ class RunTable:
         """The kind of seeds that a band is over: seeds of data if the data vary, else seeds of cohorts."""
         return SEED_KINDS["data.seed" if "data.seed" in self.varied_keys else "seed"]
 
-    def regularizer_keys(self) -> list[str]:
+    def objective_keys(self) -> list[str]:
         """Return the varied keys that define the objective: between two of their values objectives do not compare."""
         return [key for key in self.varied_keys if key.split(".")[0] in OBJECTIVE_SECTIONS]
 
@@ -75,28 +75,28 @@ class RunTable:
 
     def problem_keys(self, metric: str) -> list[str]:
         """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
-        return [*self.data_keys, *self.loss_keys(metric)]
+        return [*self.data_keys, *self.function_keys(metric)]
 
     def is_one_problem(self, metric: str) -> bool:
         """Return whether all runs are on one problem, so that the metric compares them."""
         return all(self.frame[key].nunique(dropna=False) < 2 for key in self.problem_keys(metric))
 
-    def loss_keys(self, metric: str) -> list[str]:
+    def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates.
 
-        These are all ``regularizer_keys`` for a metric that depends on psi, and those of the objective for a loss,
+        These are all ``objective_keys`` for a metric that depends on psi, and those of the objective for a loss,
         except the ridge, which is in no loss.
         """
         if metric in REGULARIZED_METRICS:
-            return self.regularizer_keys()
+            return self.objective_keys()
         if not self.metrics.depends_on_objective(metric):
             return []
-        keys = [key for key in self.regularizer_keys() if key.split(".")[0] == "objective"]
+        keys = [key for key in self.objective_keys() if key.split(".")[0] == "objective"]
         return [key for key in keys if key != "objective.ridge"]
 
     def is_one_function(self, metric: str) -> bool:
         """Return whether a metric evaluates the same function in all runs."""
-        return all(self.frame[key].nunique(dropna=False) < 2 for key in self.loss_keys(metric))
+        return all(self.frame[key].nunique(dropna=False) < 2 for key in self.function_keys(metric))
 
     def unequal_rounds(self, metric: str) -> list[int]:
         """Return the different numbers of rounds of runs that are compared by a metric; [] if all are equal.
@@ -121,7 +121,7 @@ class RunTable:
         return (self.frame["status"] == "done").to_numpy() & ~worked
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return each row by column, None for an empty cell."""
+        """Return each row as a dictionary by column, with None for an empty cell."""
         columns = [column_values(self.frame[name]) for name in self.frame]
         rows = []
         for values in zip(*columns, strict=True):
@@ -159,13 +159,16 @@ class RunTable:
     def resolve_metric(self, metric: str | None) -> str:
         """Return the metric to judge by: ``metric``, or the default for the metrics that were measured.
 
-        Raises UserError for a metric that was not measured, that has no better direction, or that is of the test.
+        Raises UserError for a metric that was not measured although others were, that has no better direction, or that
+        is of the test. If none was measured, any metric with a better direction is returned.
         """
         if metric is None:
             names = self.tail_metrics
-            if self.regularizer_keys():
+            if self.objective_keys():
                 names = [name for name in names if name not in REGULARIZED_METRICS]
-            compared = [name for name in names if self.metrics[name].priority is not None and not self.loss_keys(name)]
+            compared = [
+                name for name in names if self.metrics[name].priority is not None and not self.function_keys(name)
+            ]
             return self.metrics.default_metric(compared or names)
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
@@ -263,7 +266,7 @@ class RunTable:
             runs = done["rows"].loc[done["metric"].idxmin()]
             tolerance = ROUNDING_TOLERANCE * np.nanmax(np.abs(objective[runs]), initial=0)
         tied = done[np.isclose(done["metric"], best, rtol=ROUNDING_TOLERANCE, atol=tolerance)]
-        same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.regularizer_keys())
+        same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.objective_keys())
         if "objective" not in self.tail_metrics or not same_objective:
             objective = np.zeros(len(self))
 

@@ -131,9 +131,9 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     change nothing.
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
-    if loss_keys := runs.loss_keys(metric):
+    if function_keys := runs.function_keys(metric):
         lines.append(
-            f"points are compared within one {' and '.join(loss_keys)} only: {metric} is another function for each"
+            f"points are compared within one {' and '.join(function_keys)} only: {metric} is another function for each"
         )
     lines += _warn_all_diverged(runs)
     lines += warn_unequal_rounds(runs, metric)
@@ -197,9 +197,9 @@ def _warn_ignored_regularizer(runs: RunTable) -> list[str]:
     algos = sorted(set(runs.frame["algo"][runs.column("ignores_regularizer") == 1]))
     if not algos:
         return []
-    others = "the other algorithms minimise F + psi"
+    others = "the other algorithms minimize F + psi"
     if len(algos) == runs.frame["algo"].nunique():
-        others = "no solution minimises F + psi"
+        others = "no solution minimizes F + psi"
     return [f"algo={','.join(algos)} {IGNORES_PSI}: {others}"]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_SUBJECTS = {  # of a sentence on a message that sites missed; {} are the rounds
+_SENTENCES = {  # on a message that a site missed; the first field is the rounds, the second the site
     "round": "{} without site {}",
     "evaluate": "metrics after {} without the rows of site {}",
     "residuals": "gap after {} not measured without site {}",
@@ -38,11 +38,14 @@ class AwayRule:
 
 @dataclass
 class Absence:
-    """The messages of one kind that a site missed in a row.
+    """Consecutive messages of one kind to a site that it did not answer.
+
+    Rounds in which the site was not asked may lie between them.
 
     Attributes:
         message: the name of the message.
-        first_round, last_round: the first and the last round, counted from 1, or after which the message came.
+        first_round, last_round: the rounds of the first and the last of these messages, counted from 1; for messages
+            outside of rounds, such as evaluations, the number of rounds done before; 0 for scores at the end of a run.
     """
 
     site: str
@@ -62,6 +65,7 @@ class Absences:
 
     entries: list[Absence] = field(default_factory=list)
     evaluated: tuple[str, ...] = ()
+    # the absences that may go on, by site and message
     _open: dict[tuple[str, str], Absence] = field(default_factory=dict)
 
     def clear(self) -> None:
@@ -91,7 +95,7 @@ class Absences:
             stretches.setdefault((absence.message, absence.site), []).append(absence)
         sentences = []
         for (message, site), of_site in stretches.items():
-            sentences.append(_SUBJECTS[message].format(_list_rounds(of_site), f"'{site}'"))
+            sentences.append(_SENTENCES[message].format(_list_rounds(of_site), f"'{site}'"))
         return list(dict.fromkeys(sentences))
 
 

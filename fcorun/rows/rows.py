@@ -28,6 +28,7 @@ class Rows:
         x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
             ``DiskMatrix``; or those of a host's clients, a ``HostMatrix``.
         y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
+            ``Rows`` also takes y with columns, (N, k).
         client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
         weight: the weight of each row in means of losses, not negative; None: 1.
         offset: the term that is added to each row's prediction; None: 0.

@@ -40,7 +40,7 @@ from fcorun.experiment.optimality_gap import (
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, Progress, Watcher, run_rounds
 from fcorun.system.files import check_interrupted
-from fcorun.system.helper_process import RECORD_MODULES, import_in_background
+from fcorun.system.helper_process import RECORD_MODULES, TABLE_MODULES, import_in_background
 from fcorun.system.machine import (
     check_memory,
     compute_policy,
@@ -246,7 +246,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
             for snapshot in snapshots:
                 _add_rows(context, jobs, snapshot)
                 if snapshot.round > rounds_done:
-                    _prepare_records()
+                    _prepare_records(not any(job.with_pictures for job in jobs))
                 stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
                 _finish_jobs(context, jobs, snapshot, client_states, stopped)
                 check_interrupted()
@@ -282,9 +282,9 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
 
 
 @cache  # once in a process
-def _prepare_records() -> None:
-    """Import what completes records in the background, while the devices compute rounds."""
-    import_in_background(*RECORD_MODULES)
+def _prepare_records(with_table: bool) -> None:
+    """Import what completes records, and tables of several runs, in the background while devices compute rounds."""
+    import_in_background(*RECORD_MODULES, *(TABLE_MODULES if with_table else ()))
 
 
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:

@@ -28,7 +28,7 @@ from fcorun.experiment.experiment import (
     is_descending,
     measure_remaining_descent,
     metric_phrase,
-    minimised_metric,
+    minimized_metric,
 )
 from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
@@ -269,7 +269,7 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
     near = (job.certificate or {}).get("near")
     if _has_risen(job):
         advice = "" if near is False else ": smaller rates may help"  # a large gap has its own advice
-        job.add_reason(f"the {metric_phrase(minimised_metric(row))} ended above where it began{advice}")
+        job.add_reason(f"the {metric_phrase(minimized_metric(row))} ended above where it began{advice}")
     elif not (job.stopped or near):
         job.remaining_descent = measure_remaining_descent(job.rows)
         if job.remaining_descent and near is None and not separation_warning:
@@ -277,8 +277,8 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
 
 
 def _has_risen(job: Job) -> bool:
-    """Return whether the minimised metric ended above its first value."""
-    metric = minimised_metric(job.rows[-1])
+    """Return whether the minimized metric ended above its first value."""
+    metric = minimized_metric(job.rows[-1])
     return job.rows[-1][metric] > job.rows[0][metric]
 
 

@@ -22,7 +22,7 @@ from fcorun.experiment.experiment import (
     describe_met_target,
     describe_unresolved_gap,
     explain_growth,
-    minimised_metric,
+    minimized_metric,
 )
 from fcorun.experiment.identification import identification_metrics
 from fcorun.experiment.prepare import plugin_to_config
@@ -216,12 +216,12 @@ class Job(RunHistory):
         return self.experiment.settings.title or self.label
 
     def headline(self) -> str:
-        """Return the minimised metric and the default metric of the last evaluation as text."""
+        """Return the minimized metric and the default metric of the last evaluation as text."""
         row = self.rows[-1]
         metric = self.experiment.metrics.default_metric([name for name in row if name not in COUNTERS])
-        minimised = "objective" if "objective" in row else minimised_metric(row)
-        text = f"{minimised} {row[minimised]:.6g}"
-        return text if metric == minimised else f"{text}  {metric} {row[metric]:.4g}"
+        minimized = "objective" if "objective" in row else minimized_metric(row)
+        text = f"{minimized} {row[minimized]:.6g}"
+        return text if metric == minimized else f"{text}  {metric} {row[metric]:.4g}"
 
     def adopt_finished_record(self) -> bool:
         """Return whether the record is complete, and take its status over.

@@ -16,7 +16,7 @@ from fcorun.runs.batch import check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
-from fcorun.system.helper_process import PLOTTING_MODULES, TABLE_MODULES, HelperProcess, import_in_background
+from fcorun.system.helper_process import PLOTTING_MODULES, HelperProcess, import_in_background
 
 
 def run_sweep(
@@ -112,7 +112,8 @@ def _run_points(
         max_group_size = options.batch
     elif options.executor == "joblib":
         max_group_size = -(-len(points) // options.n_jobs)
-    import_in_background(*TABLE_MODULES, *(() if helper and helper.process else PLOTTING_MODULES))
+    if not (helper and helper.process):
+        import_in_background(*PLOTTING_MODULES)
     small_groups = []
     for group in groups.values():
         for start in range(0, len(group), max_group_size):

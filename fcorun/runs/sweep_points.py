@@ -113,7 +113,7 @@ def choose_search_metric(points: Sequence[SweepPoint], is_excluded: Callable[[st
 
 
 def objective_values(points: Sequence[SweepPoint], metric: str | None, tail_rounds: int) -> list[float]:
-    """Return the values that a search minimises: the tail averages of a metric, negated if a larger one is better.
+    """Return the values that a search minimizes: the tail averages of a metric, negated if a larger one is better.
 
     The value of a point that is not done is inf. Raises UserError for a metric that was not measured.
     """

@@ -36,7 +36,7 @@ class AdaptiveFactors:
     Source: Zou (J. Am. Stat. Assoc. 2006), equation 4. A pilot has no penalty, or a tenth of the smallest strength at
     which the lasso is 0, or the ridge r / 2 ||b||^2 of Hoerl, Kennard and Baldwin (Commun. Stat. 1975) for a signal as
     large as the noise: r is the trace of the Hessian at 0, with the best intercept, divided by the number of rows. No
-    pilot is tuned, so that factors depend on no other rows than those that are given.
+    pilot is tuned, so that factors depend on no other rows than those that are given. Each keeps the objective's ridge.
     """
 
     pilot: Pilot
@@ -45,8 +45,7 @@ class AdaptiveFactors:
     def compute(self, experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
         """Return the factor of each feature, (d,), from the training rows of ``data``, times its factor in ``reg``.
 
-        Raises:
-            UserError: the rows do not determine the pilot, or its coefficients are all 0.
+        Raises UserError if the rows do not determine the pilot, or if its coefficients are all 0.
         """
         with jax.enable_x64(True):
             problem = build_problem(experiment, data)
@@ -85,12 +84,16 @@ class AdaptiveFactors:
             theta = solve(sums, Penalty(l1, ridge), np.zeros(n_parameters)).theta
         except SingularHessian as error:
             raise UserError(
-                f"adaptive={self.pilot}: {len(rows.y)} rows do not determine the {n_features} coefficients of a pilot "
-                "without a penalty: give adaptive=ridge"
+                f"adaptive={self.pilot}: {len(rows.y)} rows do not determine the {n_features} coefficients of the "
+                f"pilot: {self._advice}"
             ) from error
         except UserError as error:
-            raise UserError(f"adaptive={self.pilot}: the pilot has no finite optimum: give adaptive=ridge") from error
+            raise UserError(f"adaptive={self.pilot}: the pilot has no finite optimum: {self._advice}") from error
         return theta[:n_features]
+
+    @property
+    def _advice(self) -> str:
+        return "leave adaptive out" if self.pilot == "ridge" else "give adaptive=ridge"
 
 
 def weigh_features(
@@ -98,7 +101,8 @@ def weigh_features(
 ) -> tuple[PreparedExperiment, AdaptiveFactors | None]:
     """Return the experiment with the factors of all training rows, and the factors that a path computes in each fold.
 
-    Without a pilot, the experiment is returned as it is. Raises UserError where a pilot does not exist.
+    Without a pilot, the experiment is returned as it is. Raises UserError for a model without adaptive weights,
+    and where a pilot does not exist.
     """
     if pilot is None:
         return experiment, None
@@ -117,7 +121,7 @@ def weigh_features(
 
 
 def check_linear_model(option: str, experiment: PreparedExperiment, data: FederatedData) -> None:
-    """Raise UserError, naming an ``option``, unless the model has one coefficient a feature and a smooth loss."""
+    """Raise UserError, naming an ``option``, unless the loss is smooth, with a coefficient a feature, not too many."""
     n_features = data.train.x.shape[1]
     one_output = has_one_output(build_problem(experiment, data), n_features)
     if type(experiment.objective) not in OBJECTIVES or not one_output:

@@ -36,7 +36,7 @@ class RegularizationPath:
         param_name: "strength" or "radius".
         values: the values, from the simplest solution on, (P,).
         range_description: the origin of the least and the largest value, for messages.
-        begins_at_zero: True if all penalised coefficients are 0 at the first value, on all training rows.
+        begins_at_zero: True if all penalized coefficients are 0 at the first value, on all training rows.
         second: a second number, with a path of its own for each of its S values, one after the other: ``values`` are
             those of all paths. None: there is one path.
         adaptive: the factors of features' penalties that a pilot gives to each subset of the rows, or None.
@@ -215,7 +215,7 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
         radius = _unconstrained_radius(experiment, data)
         return radius, "about the radius of the solution without constraint on all training rows"
     unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
-    description = "the smallest strength at which all penalised coefficients are 0, on all training rows"
+    description = "the smallest strength at which all penalized coefficients are 0, on all training rows"
     if experiment.algo.traits.personal_psi:
         strength = compute_client_strength_max(unit_strength, data, advice)
         description += ", for each client alone"

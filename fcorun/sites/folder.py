@@ -154,6 +154,7 @@ class FolderConnections:
             for site in missing:
                 try:
                     answers[site] = read_answer(self._read_content(request.name, site), site, request)
+                    self._missed.pop(site, None)
                 except FileNotFoundError:
                     problems.pop(site, None)
                 except SiteRefusal:
@@ -184,11 +185,11 @@ class FolderConnections:
         """Write that the server goes on without these sites, before it does: a repeated command leaves them out."""
         write_atomically(away_path, json_text({"sites": list(missing)}), durable=True)
         for site in missing:
-            answer_path = self.folder / f"{self.next_number:04d}-{name}.{site}.answer.npz"
+            answer_path = self.folder / f"{self.next_number:04d}-{name}.{site}{_ANSWER}"
             self._missed.setdefault(site, []).append(answer_path)
 
     def _stay_away(self, missing: Sequence[str]) -> bool:
-        """Return whether all these sites were left out before, and have shown no sign of life since: a late answer."""
+        """Return whether all these sites were left out before, and have answered nothing since, not even late."""
         for site in missing:
             if any(path.exists() for path in self._missed.get(site, ())):
                 del self._missed[site]
@@ -327,16 +328,15 @@ def _sentence_of(stop: Mapping[str, Any]) -> str:
 def read_left_out(path: Path) -> list[str]:
     """Return the names of the sites that the server went on without, as a file of a request lists them.
 
-    Raises UserError for a file that lists none.
+    Return [] without the file. Raises UserError for a file that cannot be read.
     """
     try:
-        sites = json.loads(read_regular_file(path, _MAX_NOTE_BYTES))["sites"]
+        return [str(site) for site in json.loads(read_regular_file(path, _MAX_NOTE_BYTES))["sites"]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)}): restore the file, or take an empty folder for a "
                         "new run") from error  # fmt: skip
-    return [str(site) for site in sites]
 
 
 def _read_request(path: Path) -> bytes:

@@ -128,8 +128,9 @@ class Plan:
         described = [_KEYS_QUANTITY]
         for quantity in quantities:
             seen = describe_bound(self.secure.get(quantity.message))
-            sums = quantity.message in ("sums", "fold_sums")
-            numbers = "2 d" if sums else quantity.numbers  # of all clients together
+            numbers = quantity.numbers
+            if quantity.message in ("sums", "fold_sums", "fold_values"):  # of all clients together
+                numbers = numbers.removesuffix(" for each client").removesuffix(" and each client")
             described.append(replace(quantity, numbers=numbers, content=f"{quantity.content}; {seen}"))
         return described
 

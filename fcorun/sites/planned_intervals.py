@@ -93,10 +93,12 @@ class PlannedIntervals:
         """Return everything that leaves a site for the intervals."""
         content = "weighted sums of features and of their squares, around 0 and around the mean, and numbers of rows"
         quantities = [Quantity("moments", "2 p + 3", "2 times", content, _PURPOSE)]
-        content = ("counts of rows where a feature is 0 and where it is 1, and of their events, each at least min_cell "
-                   "or none, though the difference of such a count and that of all rows or events may be smaller; "
-                   "whether features have other values; counts of gaps")  # fmt: skip
-        quantities.append(Quantity("value_counts", "6 for each feature, 1 for each column", "once", content, _PURPOSE))
+        content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, and of their "
+                   "events, each at least min_cell or none but that of all rows, though the difference of such a "
+                   "count and that of all rows or events may be smaller; whether features have other values, and more "
+                   "than two; counts of gaps")  # fmt: skip
+        size = "6 for each feature, 1 for each column, and 2"
+        quantities.append(Quantity("value_counts", size, "once", content, _PURPOSE))
         content = "sums of losses, gradients and Hessians, at models on the way to the optimum and at the estimates"
         size, times = "1 + p + p (p + 1) / 2, a Hessian of p parameters", f"at most {MAX_DERIVATIVES} times"
         quantities.append(Quantity("derivatives", size, times, content, _PURPOSE))

@@ -18,7 +18,7 @@ from fcorun.selection.cross_validation.metric import choose_metric
 from fcorun.selection.cross_validation.options import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
 from fcorun.selection.path import MIN_RATIO, find_path_parameter
 from fcorun.selection.study import check_study
-from fcorun.sites.quantities import Quantity
+from fcorun.sites.quantities import Quantity, describe_fills
 
 REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits
 _COMMAND = "a selection over sites"
@@ -156,15 +156,23 @@ class PlannedSelection(SelectOptions):
         content = "numbers of the rows of each client in each fold, sums of their weights, and which classes a fold has"
         size = f"{3 * self.n_folds} for each client, and one bit for each class and fold"
         before.append(Quantity("folds", size, "once", content, "the clients' weights in each fit"))
-        content = ("counts of the levels of columns, and for data.missing sums or histograms of columns and counts of "
-                   "values, over the training rows of each fold")  # fmt: skip
+        size = "1 for each level and each column"
+        content = "counts of the levels of columns, and of gaps"
+        if data.missing != "refuse":
+            fill_size, fill_content = describe_fills(data.missing)
+            size += f", and {fill_size}"
+            content += f"; {fill_content}"
         times = f"once for each of {self.n_folds} folds, if a column has levels or data.missing fills gaps"
         purpose = "fills and levels by training rows alone"
-        before.append(Quantity("fold_values", "columns and levels", times, content, purpose))
+        content += "; over the training rows of each fold"
+        before.append(Quantity("fold_values", size, times, content, purpose))
         if data.standardize == "pooled":
             content = "sums of features, and of their squares around the mean, over the training rows of each fold"
-            times, purpose = f"once for each of {self.n_folds} folds", "data.standardize=pooled, by training rows alone"
-            before.append(Quantity("fold_sums", "2 d for each client", times, content, purpose))
+            times, purpose = (
+                f"twice for each of {self.n_folds} folds",
+                "data.standardize=pooled, by training rows alone",
+            )
+            before.append(Quantity("fold_sums", "d for each client", times, content, purpose))
         return [*before, *in_fits, *in_refit]
 
     def to_dict(self) -> dict[str, Any]:

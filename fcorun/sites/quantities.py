@@ -1,6 +1,6 @@
 """The kinds of numbers that leave a site, as a plan lists them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.communication.base import Identity
@@ -11,6 +11,8 @@ from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_
 from fcorun.models.auc_interval import N_BINS
 from fcorun.models.site_calibration import MAX_REQUESTS, N_SUMS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
+from fcorun.sites.table_options import HISTOGRAM_BINS
+from fcorun.tables.encoding import MissingPolicy
 
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
 
@@ -21,7 +23,7 @@ class Quantity:
 
     Attributes:
         message: the name of the message.
-        numbers: the size, as a formula in d (features), p (parameters), and the like.
+        numbers: how many numbers, in words or as a formula in d (features) and p (parameters).
         times: how often it is sent.
         content: what the numbers are.
         purpose: why they are needed.
@@ -51,11 +53,11 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         )
     ]
     if data.missing != "refuse":
-        content = "sums or histograms of columns, and counts of values"
-        quantities.append(Quantity("describe", "columns", "once", content, f"data.missing={data.missing} fills gaps"))
+        size, content = describe_fills(data.missing)
+        quantities.append(Quantity("describe", size, "once", content, f"data.missing={data.missing} fills gaps"))
     if data.standardize == "pooled":
         content = "sums of features, and of their squares around the mean"
-        quantities.append(Quantity("sums", "2 d for each client", "once", content, "data.standardize=pooled"))
+        quantities.append(Quantity("sums", "d for each client", "twice", content, "data.standardize=pooled"))
     if experiment.needs_curvature_bounds or settings.reference:
         content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
         purpose = "reference=true"
@@ -69,8 +71,9 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         content = "sums of losses, residuals, and their products with the features, of models on the way to the optimum"
         times = f"at most {MAX_GRADIENTS} times with the products, and {MAX_LOSSES} times without"
         quantities.append(Quantity("residuals", "d + 4, or 4", times, content, "reference=true"))
-        content, times = "the sum of the conjugates of the losses at the scaled residuals", f"{MAX_CERTIFICATES} times"
-        quantities.append(Quantity("conjugates", "1", f"at most {times}", content, "reference=true"))
+        content = "the sum of the conjugates of the losses at the scaled residuals"
+        times = f"at most {MAX_CERTIFICATES} times"
+        quantities.append(Quantity("conjugates", "1", times, content, "reference=true"))
     size = "the size of the model for each array of an upload"
     if algo.traits.hessian:
         size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
@@ -78,7 +81,6 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         size = "2 p + 1 for each client of the study, of which a client fills its own"
     sending_rounds = rounds if algo.sending_rounds is None else min(algo.sending_rounds, rounds)
     content = "the weighted mean of what the site's clients upload, and counts of gradients"
-    quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
     if algo.has_personal_models:
         content += "; clients' personal models are not sent"
         if algo.traits.reveals_personal:
@@ -86,7 +88,7 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     if not isinstance(experiment.uplink, Identity):
         content += (f"; uploads are encoded by uplink={experiment.names['uplink']} at the site, and sent as the server "
                     "decodes them")  # fmt: skip
-    quantities[-1] = replace(quantities[-1], content=content)
+    quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
     content = "sums of losses and scores of the model over the training rows and the validation rows"
     if algo.has_personal_models:
         content += ", and of the clients' personal models over the rows of their clients, with their structure"
@@ -101,8 +103,15 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     return quantities + _list_scores(experiment)
 
 
+def describe_fills(missing: MissingPolicy) -> tuple[str, str]:
+    """Return how many numbers leave a site for ``data.missing``, in words, and what these numbers are."""
+    if missing == "median":
+        return f"{HISTOGRAM_BINS} counts for each column of numbers", "counts of the values of columns in bins"
+    return "2 for each column of numbers and each client", "sums of columns, and counts of values"
+
+
 def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:
-    """Return what leaves a site for scores.csv, if rows are held out."""
+    """Return what leaves a site for scores.csv."""
     data = experiment.data
     assert isinstance(data, Sites)
     purpose = "scores.csv, of all sites together"

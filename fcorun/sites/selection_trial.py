@@ -36,7 +36,8 @@ class SelectionComparison:
     Attributes:
         same_choice: whether both choose the same value of the path.
         curve: the largest difference of a mean score, relative to the largest score.
-        coefficients: the largest difference of a coefficient on the path, relative to the largest coefficient.
+        coefficients: the largest difference of a parameter on the path, relative to the largest entry of that
+            parameter, weights or bias.
         bytes_sent: the bytes that each site sent.
     """
 
@@ -63,7 +64,10 @@ def try_selection(
     watch: Watcher | None = None,
     log: Log = lambda line: None,
 ) -> tuple[FittedRecord, SelectionComparison]:
-    """Compute a plan with all sites in this process, and compare the selection with that of the pooled rows."""
+    """Compute a plan with all sites in this process, and compare the selection with that of the pooled rows.
+
+    Raises UserError if the folder holds a finished trial.
+    """
     folder = Path(folder)
     if read_json(folder / SELECTION_FILE).get("status") == "done":
         raise UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
@@ -133,6 +137,9 @@ def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> float:
-    """Return the largest difference of two arrays, relative to the largest number; NaN where only one of two is NaN."""
+    """Return the largest difference of two arrays, relative to the largest number;
+
+    NaN if an entry is NaN in one alone.
+    """
     difference = np.where(np.isnan(one) & np.isnan(two), 0.0, np.abs(one - two))
     return float(np.max(difference) / np.nanmax(np.abs(one), initial=1e-300))

@@ -11,7 +11,7 @@ from fcorun.sites.messages import Message
 from fcorun.tables.encoding import Encoding
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
-# The small values of the message of an agreement.
+# The keys of ``Message.about`` in the message of an agreement.
 AGREEMENT_KEYS = {"task", "classes", "encoding", "x_dtype", "y_dtype"}
 AGREEMENT_KEYS |= {"clients", "site_of_client", "warnings", "site_warnings"}
 
@@ -123,7 +123,7 @@ class Agreement:
             )
             shapes = {agreement.n_rows.shape, agreement.weights.shape}
             if shapes != {(len(agreement.clients), 3)} or len(agreement.site_of_client) != len(agreement.clients):
-                raise ValueError("its clients have no rows")
+                raise ValueError("its numbers of rows do not fit its clients")
             n_features = len(agreement.feature_names)
             if scaling is not None and not scaling.mean.shape == scaling.deviation.shape == (n_features,):
                 raise ValueError("its scaling has other features")

@@ -16,7 +16,7 @@ from fcorun.tables.column_kinds import check_level_count
 from fcorun.tables.column_statistics import sum_in_order
 from fcorun.tables.data_warnings import describe_other_codes
 from fcorun.tables.encoding import Column, Encoding, check_feature_names, make_level_column
-from fcorun.tables.splits import HoldOut, natural_sort_key
+from fcorun.tables.splits import HoldOut, numeric_or_text_key
 
 _WHERE = "the tables of the sites"
 Descriptions = Mapping[str, Description]
@@ -70,7 +70,7 @@ def _order_clients(sites: Descriptions) -> tuple[list[str], dict[str, str]]:
                                 "one of the two another name")  # fmt: skip
             site_of_client[name] = site
     names = list(site_of_client)
-    return [names[k] for k in sorted(range(len(names)), key=natural_sort_key(names))], site_of_client
+    return [names[k] for k in sorted(range(len(names)), key=numeric_or_text_key(names))], site_of_client
 
 
 def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:

@@ -2,7 +2,10 @@
 
 from fcorun.errors import UserError
 
-_UNKNOWN_LEADER = "several tasks were started together, and the address of the first one is not known"
+_NOT_DETECTED = (
+    "several tasks were started together, and JAX does not tell the address of the first one, their number, or the "
+    "number of this one"
+)
 
 
 def detect_cluster(
@@ -26,11 +29,11 @@ def detect_cluster(
             initialization_timeout=int(timeout),
         )
     except Exception as error:
-        raise UserError(f"{_UNKNOWN_LEADER} ({error}): give hosts.address, hosts.count and hosts.rank, or "
+        raise UserError(f"{_NOT_DETECTED} ({error}): give hosts.address, hosts.count and hosts.rank, or "
                         "hosts.count=1 for each alone") from error  # fmt: skip
     if count == 1:
         return None, None, None, given_gpus
     if None in (address, count, rank):
-        raise UserError(f"{_UNKNOWN_LEADER}: give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for "
+        raise UserError(f"{_NOT_DETECTED}: give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for "
                         "each alone")  # fmt: skip
     return address, count, rank, None if cluster_gpus is None else list(cluster_gpus)

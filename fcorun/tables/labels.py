@@ -1,7 +1,6 @@
 """Names as people say them for the columns of a table and their features, "heart failure: yes" for ``hf=yes``."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from fcorun.tables.encoding import Column, Encoding
 
@@ -21,7 +20,7 @@ def label_features(encoding: Encoding, labels: Labels) -> dict[str, str]:
     return {feature: text for column in encoding.columns for feature, text in _label_features_of(column, labels)}
 
 
-def _label_features_of(column: Column, labels: Labels) -> list[tuple[str, Any]]:
+def _label_features_of(column: Column, labels: Labels) -> list[tuple[str, str]]:
     """Return the features of a column with their labels."""
     plain = label_column(column.name, labels, with_unit=False)
     pairs = [(f"{column.name}={level}", f"{plain}: {level}") for level in column.encoded_levels]

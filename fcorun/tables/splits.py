@@ -80,6 +80,9 @@ class HoldOut:
             client_index: the index of each row's client, shape (N,); ``len(client_names)`` for a row of no client.
             path: the file, for errors.
             seed: the seed of fractions.
+
+        Raises UserError for rows of both splits, for a split that the file and an option both give, and for names of
+        clients where rows have none.
         """
         group, marked = rows.group, (rows.validation, rows.test)
         for split, option, mask in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
@@ -330,8 +333,8 @@ def assign_rows_to_clients(
     """Return the names of the clients, and the index of each row's client, shape (N,).
 
     A table that names no clients is partitioned by ``kind`` (see ``fcorun.tables.partition.assign_rows``). Rows with
-    groups are partitioned by group, and ``kind`` must be "iid". Rows that the file itself holds out get the index
-    ``clients``, which is no client's.
+    groups are partitioned by group, and ``kind`` must be "iid". Where clients are simulated, rows that the file itself
+    holds out get the index ``clients``, which is no client's.
 
     Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
     groups can fill.
@@ -343,13 +346,13 @@ def assign_rows_to_clients(
                 "leave data.partition out, or take the clients out of the data"
             )
         names, inverse = np.unique(rows.client, return_inverse=True)
-        order = sorted(range(len(names)), key=natural_sort_key(names.tolist()))
+        order = sorted(range(len(names)), key=numeric_or_text_key(names.tolist()))
         return [str(names[k]) for k in order], np.argsort(order)[inverse]
 
     return partition_rows(rows, y, path, kind=kind, clients=clients, alpha=alpha, seed=seed)
 
 
-def natural_sort_key(names: list[str]) -> Callable[[int], Any]:
+def numeric_or_text_key(names: list[str]) -> Callable[[int], Any]:
     """Return a sorting key for indices into ``names``: numeric if all names are numbers, otherwise alphabetic."""
     try:
         numbers = [float(name) for name in names]

@@ -11,7 +11,7 @@ from fcorun.tables.columns import ColumnRoles, ParsedRows, suggest_columns
 def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.ndarray:
     """Return signed times of the target, the times, and of the column of events, float64 (N,).
 
-    Raises UserError for a missing column, times that are not positive, and events other than 0 and 1.
+    Raises UserError for a missing column, times that are not positive numbers, and events other than 0 and 1.
     """
     option, where = f"data.event={roles.event}", f"data.target={roles.target}"
     if rows.metadata is None or roles.event not in rows.metadata:
@@ -20,7 +20,7 @@ def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.nda
             columns = suggest_columns(str(roles.event), rows.metadata)
         raise UserError(f"{option}: there is no such column in {path}; {columns}")
     if rows.y.dtype.kind not in "fiu":
-        raise UserError(f"{where} is text ('{rows.y[0]}'), and data.event asks for times: give numbers")
+        raise UserError(f"{where} holds '{rows.y[0]}', and data.event asks for times: give numbers")
     times = rows.y.astype(np.float64)
     if times.min() <= 0:
         row = int((times <= 0).argmax())

@@ -167,7 +167,7 @@ def test_algorithms_that_ignore_psi_say_so(capsys):
     output = capsys.readouterr().out
     log = (record.folder / "run.log").read_text()
     for text in (output, log):
-        assert "algo=fedavg ignores the regularizer psi: its solution does not minimise F + psi with reg=l1" in text
+        assert "algo=fedavg ignores the regularizer psi: its solution does not minimize F + psi with reg=l1" in text
     assert output.index("ignores the regularizer psi") < output.index("round 0")
     for overrides in (["algo=fedavg", "reg=none"], ["algo=feddualavg"], ["algo=fedmid_osp"]):
         assert prepare(small(*overrides)).warning == ""

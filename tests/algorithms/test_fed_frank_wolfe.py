@@ -90,7 +90,7 @@ def test_a_run_above_the_optimum_is_advised_to_go_on(tmp_path):
     assert advise(experiment, load_data(experiment), falling=False).endswith("more rounds may help")
 
 
-# ---------------------------------------------------------------- minimisers of linear functions
+# ---------------------------------------------------------------- minimizers of linear functions
 
 
 def _vertices_of_cube(low, high):

@@ -27,7 +27,7 @@ def solution(config, evaluation=-1):
     return flat({name: value[0] for name, value in snapshots(config)[evaluation].solution.items()})
 
 
-def minimise_f_plus_l1(config, strength):
+def minimize_f_plus_l1(config, strength):
     """Return the LASSO of scikit-learn, whose loss is half of ours, so that its alpha is half the strength."""
     train = load_data(prepare(config)).train
     model = linear_model.Lasso(alpha=strength / 2, tol=1e-14, max_iter=1_000_000).fit(train.x, train.y)
@@ -38,7 +38,7 @@ def minimise_f_plus_l1(config, strength):
 @pytest.mark.parametrize("options", [["algo=dlsa"], ["algo=dlsa", "algo.ridge=3"], ["algo=adap", "algo.client=2"]])
 def test_least_squares_are_exact_for_any_number_of_clients(options, tmp_path):
     config = ragged(tmp_path, *options, "reg.strength=0.4", "rounds=2", sizes=SIZES)
-    expected = minimise_f_plus_l1(config, 0.4)
+    expected = minimize_f_plus_l1(config, 0.4)
     assert (expected == 0).any()
     np.testing.assert_allclose(solution(config), expected, atol=1e-7)
 
@@ -166,7 +166,7 @@ def test_a_collinear_column_is_left_out(tmp_path):
     one = ragged(tmp_path, "algo=meta_analysis", "rounds=1", sizes=(60,), x=x, y=y)
     np.testing.assert_allclose(solution(one), np.append(np.linalg.lstsq(x, y)[0], 0), atol=1e-8)
     dlsa = ragged(tmp_path, "algo=dlsa", "reg.strength=0.1", "rounds=1", sizes=(30, 30), x=x, y=y)
-    np.testing.assert_allclose(solution(dlsa), minimise_f_plus_l1(dlsa, 0.1), atol=1e-6)
+    np.testing.assert_allclose(solution(dlsa), minimize_f_plus_l1(dlsa, 0.1), atol=1e-6)
 
 
 # ---------------------------------------------------------------- messages and refusals

@@ -64,8 +64,8 @@ def test_pfedme_ends_at_its_closed_form(eta, steps, beta):
     h, c = personal.envelopes(H, C, 1.0)
     closed = boxes.fedgd_fixed_point(h, c, P, eta, steps)
     assert max_difference(points[-1], closed) < 1e-8
-    minimiser = np.linalg.solve(np.tensordot(P, h, 1), P @ c)
-    assert (max_difference(closed, minimiser) < 1e-8) == (steps == 1)
+    minimizer = np.linalg.solve(np.tensordot(P, h, 1), P @ c)
+    assert (max_difference(closed, minimizer) < 1e-8) == (steps == 1)
     if steps == 1:
         assert max_difference(closed, boxes.fedprox_fixed_point(H, C, P, 1.0)) < 1e-12
         assert max_difference(models[-1], [boxes.prox(H[i], C[i], 1.0, closed) for i in range(5)]) < 1e-8

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import fcorun
-from fcorun import L1, Experiment, FedDualAvg, Lasso, from_arrays, from_frame
+from fcorun import L1, Experiment, FedDualAvg, FedProx, Lasso, from_arrays, from_frame
 from fcorun.configuration.compose import compose
 from fcorun.errors import UserError
 from fcorun.figures.reproduce import FigureResult
@@ -24,6 +24,13 @@ def record(tmp_path_factory):
     data = from_arrays(X, X[:, 0], CLIENTS, feature_names=["age", "bmi", "crp"])
     experiment = Experiment(algorithm=FedDualAvg(), data=data, rounds=2)
     return experiment.run(tmp_path_factory.mktemp("arguments") / "record", pictures=False)
+
+
+def test_the_order_of_axes_does_not_matter():
+    axes = {"algorithm.mu": [0.1, 0.2], "algorithm": [FedProx(), FedDualAvg()]}
+    one = EXPERIMENT.combinations(axes)
+    assert [text for text, _ in one] == [text for text, _ in EXPERIMENT.combinations(dict(reversed(axes.items())))]
+    assert len(one) == 3
 
 
 @pytest.mark.slow

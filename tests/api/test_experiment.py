@@ -1,7 +1,7 @@
 """Experiments of objects: the same experiment as the command's, arrays and frames, sweeps, refusals."""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ import pytest
 import fcorun
 from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arrays, from_frame
 from fcorun.api.messages import SECTION_OF_ARGUMENT
-from fcorun.config import AUTO, SECTIONS, Settings, build_plugin, check_plugin
+from fcorun.config import AUTO, SECTIONS, Settings, build, build_plugin, check_plugin
 from fcorun.configuration.compose import compose
 from fcorun.configuration.defaults import compose_for_objects
 from fcorun.configuration.search_path import find_choices
@@ -49,6 +49,25 @@ def test_a_class_without_arguments_has_the_values_of_its_choice(section):
         if section != "objective":  # by_task and softmax have the class and the values of other choices
             assert defaults["name"] == values["name"]
         assert check_plugin(bare, defaults, section) == plugin, name
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkedPlugin:
+    """A plug-in with a mark of another library, and with a mark that fcorun does not know."""
+
+    rate: Annotated[float, 3, ["unhashable"], "positive"] = 1.0
+    size: Annotated[float, "postive"] = 1.0
+
+
+def test_marks_of_other_libraries_are_ignored_and_unknown_texts_are_refused():
+    assert build(MarkedPlugin, {"rate": 2.0}, "algo").rate == 2.0
+    with pytest.raises(UserError, match=r"algo\.rate=-1.0 must be positive"):
+        build(MarkedPlugin, {"rate": -1.0}, "algo")
+    message = r"algo\.size: leave the text 'postive' out of its Annotated type, .*; did you mean 'positive'"
+    with pytest.raises(UserError, match=message):
+        build(MarkedPlugin, {"size": 1.0}, "algo")
+    with pytest.raises(UserError, match=message):
+        check_plugin(MarkedPlugin(), {}, "algo")
 
 
 @pytest.mark.parametrize(

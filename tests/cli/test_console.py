@@ -64,7 +64,7 @@ def test_rounds_of_an_asynchronous_server_are_uploads(capsys):
 
 
 UNKNOWN = "how near the optimum it ended is not known, for its rates were given: reference=true measures it\n"
-OUT = "algo=fedprox ignores the regularizer psi: its solution does not minimise F + psi with reg=l1; reference=true"
+OUT = "algo=fedprox ignores the regularizer psi: its solution does not minimize F + psi with reg=l1; reference=true"
 
 
 @pytest.mark.parametrize(

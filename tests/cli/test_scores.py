@@ -134,4 +134,5 @@ def test_the_page_has_the_intervals(records, report, tmp_path, monkeypatch):
 
 def test_the_tab_key():
     assert completions("fcorun scores run --resample ")[0] == ["rows", "groups", "clients"]
+    assert completions("fcorun results run --resample ")[0] == []  # no option of this command
     assert "--samples" in completions("fcorun scores run --")[0]

@@ -209,8 +209,23 @@ def test_haxby_labels_that_do_not_fit(brains):
             haxby(brains).load()
 
 
+def test_haxby_labels_that_cannot_be_read(brains):
+    file = brains / "haxby2001" / "subj5" / "labels.txt"
+    file.unlink()
+    file.mkdir()
+    with fails("data.root", "labels.txt cannot be read", "delete it and download it anew"):
+        haxby(brains).load()
+
+
 def test_haxby_not_there(tmp_path, offline):
-    with fails("data.root=", "subject 1, 6", "subj1-2010.01.14.tar.gz", "mask.nii.gz", "haxby2001", "ConnectionError"):
+    with fails(
+        "data.root=",
+        "subjects 1, 6 of the Haxby data are not in",
+        "subj1-2010.01.14.tar.gz",
+        "mask.nii.gz",
+        "haxby2001",
+        "ConnectionError",
+    ):
         Haxby(str(tmp_path / "new"), subjects=[6, 1]).load()
     assert not (tmp_path / "new").exists()
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fake_records import fake_record
 from helpers import HETEROGENEOUS, fails, ragged, small
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
@@ -158,6 +159,13 @@ def test_clients_of_their_own():
         load_coefficients(local)
     with fails("has no personal models", "leave --clients out"):
         load_client_coefficients(run(small(), "none"))
+
+
+def test_a_record_of_personal_models_alone_names_the_command_that_shows_them():
+    row = {"round": 1, "personal_val_loss": 1.0, "bytes_up": 0, "seconds": 1.0}
+    record = fake_record("local", table=[row])
+    with fails("fcorun weights --clients local writes their coefficients"):
+        load_coefficients(record)
 
 
 @pytest.mark.slow

@@ -285,6 +285,13 @@ def test_levels_that_nothing_determines_are_warned_of(tmp_path):
     assert warns("objective=least_squares", "data.ignore=[died]", "reg=none", "objective.intercept=false")
 
 
+def test_times_that_are_true_or_false_are_explained(tmp_path):
+    pd.DataFrame({"age": [1.0, 2], "time": [True, False], "died": [1, 0]}).to_csv(tmp_path / "rows.csv", index=False)
+    options = ["data=table", f"data.path={tmp_path}/rows.csv", "data.target=time", "data.event=died", "data.clients=1"]
+    with fails("data.target=time holds 'True', and data.event asks for times: give numbers"):
+        load_data(prepare(compose([*options, "objective=cox", "algo=newton", "reg=none"])))
+
+
 def test_events_that_are_text_are_explained(tmp_path):
     frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "time": [1.0, 2, 3, 4], "died": ["no", "1", "0", "1"]})
     frame.to_csv(tmp_path / "rows.csv", index=False)

@@ -35,7 +35,7 @@ def rows_with_factor(shape):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", SEPARABLE)
-def test_each_pair_of_features_is_penalised_at_its_own_strength(name, shape):
+def test_each_pair_of_features_is_penalized_at_its_own_strength(name, shape):
     psi, plain = regularizer(name), regularizer(name, None)
     getattr(psi, "check", lambda shape: None)(shape)
     rng = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def test_adaptive_lasso_equals_scikit_learn(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_free_features_are_projected_out(ridge, tmp_path):
-    """Frisch and Waugh: the penalised weights are the lasso of the residuals on the free features."""
+    """Frisch and Waugh: the penalized weights are the lasso of the residuals on the free features."""
     record, data = centralized(tmp_path, {"1": 0, "4": 0}, "reg=l1", "reg.strength=0.4", f"objective.ridge={ridge}")
     certificate, w = record.summary["certificate"], record.solution["weights"]
     assert certificate["kind"] == ("duality gap" if ridge else "prox-gradient norm")
@@ -145,7 +145,7 @@ def test_free_features_are_projected_out(ridge, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["l1", "elastic_net"])
-def test_relative_strength_refers_to_the_penalised_features(name, tmp_path):
+def test_relative_strength_refers_to_the_penalized_features(name, tmp_path):
     free, others = [1, 4], [0, 2, 3, 5]
     for relative, is_zero in ((1.001, True), (0.97, False)):
         overrides = (f"reg={name}", f"reg.relative={relative}")
@@ -195,7 +195,7 @@ def test_a_column_of_text_stands_for_its_levels(tmp_path):
     [
         (["reg.factors={20:0}"], ["no feature '20'", "numbers from 0 to 19"]),
         (["reg.factors={3:0,03:1}"], ["feature 3 twice"]),
-        ([f"reg.factors={{{','.join(f'{k}:0' for k in range(20))}}}"], ["leaves no feature penalised", "reg=none"]),
+        ([f"reg.factors={{{','.join(f'{k}:0' for k in range(20))}}}"], ["leaves no feature penalized", "reg=none"]),
         (["reg.factors={3:0}", "reg.apply_to=[weights,bias]"], ["reg.factors", "other parameters"]),
         (["reg=group_lasso", "reg.factors={2:0}"], ["features 2 to 3 are one group"]),
         (["data=lowrank", "reg=l1", "reg.factors={2:0}"], ["reg.factors", "matrices"]),

@@ -36,13 +36,13 @@ Z = np.concatenate([np.linspace(-6, 6, 61), [0.7, 1.3, 0.41]])
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("t", [0.0, 0.3, 1.5, 2.9, 6.0])  # below and above the inverse of each weak convexity
 @pytest.mark.parametrize("psi", [psi for psi, _ in PENALTIES])
-def test_the_prox_is_the_minimiser_on_a_fine_grid(psi, t):
-    def minimised(u, z):
+def test_the_prox_is_the_minimizer_on_a_fine_grid(psi, t):
+    def minimized(u, z):
         return t * jax.vmap(psi.value)(u[:, None]) + (u - z) ** 2 / 2
 
     values = t * np.asarray(jax.vmap(psi.value)(jnp.asarray(GRID)[:, None]))
     prox = np.asarray(psi.prox(jnp.asarray(Z), t))
-    at_prox = np.asarray(minimised(jnp.asarray(prox), jnp.asarray(Z)))
+    at_prox = np.asarray(minimized(jnp.asarray(prox), jnp.asarray(Z)))
     for z, w, lowest in zip(Z, prox, at_prox, strict=True):
         on_grid = values + (GRID - z) ** 2 / 2
         assert lowest <= on_grid.min() + 1e-12

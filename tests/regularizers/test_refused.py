@@ -30,7 +30,7 @@ def test_impossible_options_are_refused(overrides, words):
     ("overrides", "words"),
     [
         (["reg=group_lasso", "reg.group_size=3"], ["20", "reg.group_size=3"]),
-        (["reg=budget", "reg.lower=0.1", "reg.budget=1.9"], ["reg.lower=0.1", "reg.budget=1.9"]),
+        (["reg=budget", "reg.lower=0.1", "reg.budget=1.9"], ["reg.lower=0.1", "reg.budget=1.9: raise reg.budget"]),
         (["reg=halfspace", "reg.normal=[1,1]"], ["reg.normal", "2 entries", "20"]),
         (["reg=affine", "reg.matrix=[[1,1]]"], ["reg.matrix", "20"]),
         (["reg=affine", f"reg.matrix=[{[1] * 20},{[2] * 20}]", "reg.target=[1,1]"], ["no w", "reg.target"]),

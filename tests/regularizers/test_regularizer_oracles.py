@@ -22,7 +22,7 @@ NORMAL, MATRIX = [1.0, -2, 0.5, 0, 3, 1], [[1.0, 2, 0, -1, 0.5, 0], [0, 1, 1, 1,
 
 
 def solve_program(z, inequalities=(), equalities=(), norms=()):
-    """Minimise ||w - z||^2 / 2 + sum_k strength_k ||A_k w||_k subject to A w <= b and A w = b, as a quadratic program.
+    """Minimize ||w - z||^2 / 2 + sum_k strength_k ||A_k w||_k subject to A w <= b and A w = b, as a quadratic program.
 
     ``norms`` holds (strength, A, order, radius) with order 1 or inf. Without a radius the norm is a penalty.
     """

@@ -134,8 +134,8 @@ class Inside(Box):
 
 FAULTS = {
     "value": ("value is finite on the domain and not negative", "value(0) should be 0 and is 1"),
-    "prox": ("prox minimises", "at a u that is not prox(z, t), should be at least"),
-    "precision": ("prox minimises", "of a z in float64 should be in float64, too, and is in float32"),
+    "prox": ("prox minimizes", "at a u that is not prox(z, t), should be at least"),
+    "precision": ("prox minimizes", "of a z in float64 should be in float64, too, and is in float32"),
     "subgradient": ("subgradient supports psi", "value(u) should be at least"),
     "strength_max": ("strength_max is the least", "prox(-gradient, 1) should have nonzero entries with a strength"),
 }

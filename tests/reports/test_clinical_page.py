@@ -13,6 +13,8 @@ from fcorun.records.record import load_records
 from fcorun.reports.page import build, clinical
 from fcorun.reports.page.elements import Page, PageSection
 from fcorun.reports.page.files import parse_score
+from fcorun.reports.page.findings import finding_table
+from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.short import build_short_page
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
@@ -99,6 +101,36 @@ def test_the_sentences_below_the_title():
     assert "25 rows (25 %) have the outcome" in question
     assert "The model uses 3 of 5 features; those with the largest coefficients are ward: er, age, ward: icu." in answer
     assert "On 20 held-out rows (validation rows), the AUC is 0.75." in answer
+
+
+@pytest.mark.parametrize(("value", "low", "high", "text"), [
+    (0.75, 0.7, 0.8, "0.75 (0.70 to 0.80)"),
+    (12345.6, 12000.123, 13000.5, "12,346 (12,000 to 13,000)"),
+    (0.0004, 0.000312, 0.0005, "0.0004 (0.000312 to 0.0005)"),
+    (2.5e7, 2e7, 3e7, "2.5e+07 (2e+07 to 3e+07)"),
+    (-0.25, -1500, 0.5, "-0.25 (-1,500.00 to 0.50)"),
+])  # fmt: skip
+def test_a_score_and_its_interval_have_one_format(value, low, high, text):
+    assert format_score({"rmse": value, "rmse_low": low, "rmse_high": high}, "rmse") == text
+
+
+@pytest.mark.parametrize(("value", "text"), [("", ""), (800, "inf"), (0.5, "1.65")])
+def test_a_ratio_that_is_not_known_is_blank(value, text):
+    folder = write_model()
+    line = {"parameter": "weights", "feature": "age", "class": "yes", "value": 0.3, "value_original": value}
+    other = line | {"feature": "sex=M", "value": 0.1, "value_original": 0.0}
+    (folder / "coefficients.csv").write_text(csv_text([line, other]))
+    table = finding_table(FittedTableModel(load_records(folder)[0]))
+    assert f"age|{text}|1.35" in plain(table)
+
+
+def test_scores_at_a_threshold_name_the_threshold():
+    folder = write_model()
+    scores = {"set": "validation", "model": "shared", "client": "", "n": 20, "balanced_accuracy": 0.7, "auc": 0.8}
+    (folder / "scores.csv").write_text(csv_text([scores]))
+    text = plain(main_sections(folder)["performance"].content)
+    assert "balanced accuracy (threshold 0.5)|0.70" in text
+    assert "AUC (0.5: chance, 1: perfect)|0.80" in text
 
 
 @pytest.mark.parametrize(("events", "sentence"), [

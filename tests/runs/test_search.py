@@ -75,7 +75,7 @@ def test_the_same_search_again_computes_nothing_and_a_longer_one_goes_on(capsys)
     assert set(before) < set(tried("algo.client_lr", "algo.server_lr"))
 
 
-def test_values_that_a_search_minimises():
+def test_values_that_a_search_minimizes():
     levels = {"good": 0.1, "bad": 3.0}
     records = [
         fake_record(name, table=fake_rows(level, val_accuracy=0.9 - 0.1 * level)) for name, level in levels.items()

@@ -328,12 +328,12 @@ def test_an_untrained_shared_model_gives_a_warning(capsys):
 @pytest.mark.slow
 def test_algorithms_that_ignore_psi_are_named_in_comparisons(capsys):
     assert run_sweep_command("algo=scaffold,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
-    assert "algo=scaffold ignores the regularizer psi: the other algorithms minimise F + psi" in capsys.readouterr().out
+    assert "algo=scaffold ignores the regularizer psi: the other algorithms minimize F + psi" in capsys.readouterr().out
     assert main(["results", "s"]) == 0
     assert "algo=scaffold ignores the regularizer psi" in capsys.readouterr().out
     assert run_sweep_command("algo=scaffold,fedavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=t") == 0
     out = capsys.readouterr().out
-    assert "no solution minimises F + psi" in out
+    assert "no solution minimizes F + psi" in out
     assert "the other algorithms" not in out
 
 

@@ -152,6 +152,13 @@ def test_means_are_those_of_the_other_folds():
     assert predict_means(without).probability is None
 
 
+def test_a_method_is_an_algorithm_and_no_other_candidate():
+    with fails("methods=local is a candidate anyway: leave it out"):
+        CompareOptions(methods=["local"])
+    with fails("methods=pfed-me is no method with own models: give some of ditto"):
+        CompareOptions(methods=["pfed-me"])
+
+
 @pytest.mark.slow
 def test_configurations_of_the_candidates():
     table()
@@ -166,8 +173,6 @@ def test_configurations_of_the_candidates():
         plan_comparison(compose, DATA, CompareOptions(methods=["fedavg"]), "out")
     with fails("the predictions of objective=quantile are no expected values"):
         plan_comparison(compose, [*DATA, "data.task=regression", "objective=quantile"], CompareOptions(), "out")
-    with fails("methods=local is no method with own models"):
-        CompareOptions(methods=["local"])
 
 
 @pytest.mark.slow

@@ -229,9 +229,9 @@ def test_metrics_are_given_without_val():
 
 
 @pytest.mark.slow
-def test_a_path_may_begin_with_unpenalised_features():
+def test_a_path_may_begin_with_unpenalized_features():
     (text,) = plan_selection(config("algo=fedmid", "reg.factors={age:0}"), SelectOptions(), "out").messages
-    assert "the smallest strength at which all penalised coefficients are 0" in text
+    assert "the smallest strength at which all penalized coefficients are 0" in text
 
 
 def test_a_strength_per_client_is_refused():

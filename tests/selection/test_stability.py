@@ -246,7 +246,7 @@ def test_features_without_penalty_are_not_chosen():
     assert "x7" not in summary["stable"]
     assert frame["frequency"].isna().tolist() == [False] * 9 + [True]
     assert result.scores.q[0] < 1  # where the path begins only x7 has a coefficient
-    assert "not penalised (reg.factors), so neither chosen nor counted: x7" in "\n".join(describe_stability(result))
+    assert "not penalized (reg.factors), so neither chosen nor counted: x7" in "\n".join(describe_stability(result))
     chosen = np.ones((2, 1, 4), bool)
     by_hand = score_features(chosen, 0.75, 9.0, np.array([True, False, False, False]))
     assert (by_hand.q[0], by_hand.bound[0], by_hand.stable.tolist()) == (3, 6, [False, True, True, True])

@@ -40,7 +40,7 @@ def test_a_group_is_chosen_if_any_of_its_features_is():
     units = SelectionUnits.of_regularizer(reg, ["age", "ward=er", "dose", "ward=or"])
     chosen = np.array([[[False, True, False, False]], [[True, False, False, True]], [[False, False, False, False]]])
     assert units.merge(chosen)[:, 0].tolist() == [[False, True, False], [True, True, False], [False, False, False]]
-    assert (list(units.names), units.unpenalised.tolist()) == (["age", "ward", "dose"], [True, False, False])
+    assert (list(units.names), units.unpenalized.tolist()) == (["age", "ward", "dose"], [True, False, False])
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from fcorun.rows.away_sites import Absences, AwayRule
 from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.delivery import number_request
 from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite
+from fcorun.sites.folder import FolderConnections, FolderSite, read_left_out
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.journal import JournaledConnections
 from fcorun.sites.messages import Message, SiteLost
@@ -338,6 +338,35 @@ def test_a_site_that_stays_away_is_not_waited_for_again_until_it_shows_life(tmp_
     again.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))
     with fails("0001-round.away.json cannot be read"):
         again.ask("round", about={"round": 1}, away=AwayRule(0.05, 2))
+
+
+def test_a_site_that_has_come_back_is_waited_for_again(tmp_path):
+    shared = tmp_path / "shared"
+    answering = ["a", "c"]
+
+    def answer(waiting):
+        request = max(shared.glob("*.request.npz"))
+        for site in answering:
+            request.with_name(request.name.replace("request", f"{site}.answer")).write_bytes(request.read_bytes())
+
+    connections = FolderConnections(shared, NAMES, "a", 60, answer)
+    assert set(connections.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))) == {"a", "c"}
+    answering.append("b")  # in time for the next request, without a late answer to the first
+    connections.on_wait = lambda waiting: answer(waiting) if "a" in waiting else None
+    assert set(connections.ask("round", about={"round": 1}, away=AwayRule(30.0, 3))) == {"a", "b", "c"}
+    answering.remove("b")
+    started = time.monotonic()
+    assert set(connections.ask("round", about={"round": 2}, away=AwayRule(0.2, 2))) == {"a", "c"}
+    assert time.monotonic() - started >= 0.2
+
+
+@pytest.mark.parametrize("content", ['{"sites": 3}', "[]", "no list"])
+def test_a_damaged_list_of_sites_is_one_sentence(tmp_path, content):
+    path = tmp_path / "0001-round.away.json"
+    assert read_left_out(path) == []
+    path.write_text(content)
+    with fails("0001-round.away.json cannot be read", "restore the file"):
+        read_left_out(path)
 
 
 def test_a_site_computes_nothing_that_the_server_went_on_without(tmp_path):

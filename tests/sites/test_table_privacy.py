@@ -192,6 +192,8 @@ def test_an_agreement_travels_exactly_and_a_site_sees_its_own_clients_alone():
     assert agreement.for_site("chur").clients == ("chur",)
     with fails("the server sent no agreement on a table"):
         Agreement.from_message(Message("load", {"task": "binary"}))
+    with fails("(its numbers of rows do not fit its clients): use the same version"):
+        Agreement.from_message(replace(agreement, n_rows=agreement.n_rows[:-1]).to_message())
 
 
 def test_cells_of_histograms_are_merged():

@@ -25,27 +25,32 @@ _MAX_CLIENTS = 15  # that are printed
 # the first four that the rows have are printed by client
 _MAIN_SCORES = ("auc", "auc_macro", "c_index", "r2", "rmse", "brier", "sensitivity", "specificity", "accuracy", "mae")
 _MIN_P_VALUE = 1e-3
+_METHODS = {"delong": "DeLong", "obuchowski": "Obuchowski"}
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the scores of the held-out rows of a record with bootstrap intervals, and of the AUC DeLong's: of the test
     rows, or else of the validation rows; of a selection, of the rows out of fold. With two records, print the
-    differences of the scores on the rows that both predict, and DeLong's test. Only predictions.csv is needed, no data.
-    With --at TIME, of objective=cox, print the predicted risk of an event up to TIME beside the observed one, of groups
-    of rows, and write calibration.csv and calibration.png into RECORD."""
+    differences of the scores on the rows that both predict, and DeLong's test. No data are needed, and without --at
+    only predictions.csv. With --at TIME, of objective=cox, print the predicted risk of an event up to TIME beside the
+    observed one, of groups of rows, and write calibration.csv and calibration.png into RECORD."""
     parser = CommandParser("scores", run.__doc__, folders=False)
     parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done, or a selection")
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a record to compare RECORD with")
     parser.add_argument("--resample", choices=("rows", "groups", "clients"), default="auto",
-                        help="what samples draw; default: groups if the data have data.group, else rows")  # fmt: skip
+                        help="what samples draw; default: groups if predictions.csv has groups, else rows")  # fmt: skip
     parser.add_argument("--samples", type=int, default=ScoreOptions.samples, metavar="N", help="default: 1000")
-    parser.add_argument("--level", type=float, default=ScoreOptions.level, help="of confidence; default: 0.95")
-    parser.add_argument("--at", type=float, metavar="TIME", help="calibration of the risk of an event up to TIME")
+    parser.add_argument("--level", type=float, default=ScoreOptions.level,
+                        help="the confidence level of intervals of scores; default: 0.95")  # fmt: skip
+    parser.add_argument("--at", type=float, metavar="TIME",
+                        help="calibration of the risk of an event up to TIME, with 95 %% intervals")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all intervals, also by client (.csv)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     arguments = parser.parse_args(argv)
     if arguments.out is not None:
         check_output_file(arguments.out, [".csv"], arguments.force)
+    elif arguments.force:
+        raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
     if arguments.at is not None and arguments.other is not None:
         raise UserError("--at is of one record: leave OTHER out")
     values = {name: getattr(arguments, name) for name in ("resample", "samples", "level")}
@@ -111,9 +116,6 @@ def _tabulate_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals) -> 
             cells.append(_p_value(row.p_value))
         table.add_row(*(escape(cell) for cell in cells))
     return table
-
-
-_METHODS = {"delong": "DeLong", "obuchowski": "Obuchowski"}
 
 
 def _interval(row: "IntervalRow | ObservedRisk") -> str:

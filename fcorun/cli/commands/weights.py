@@ -85,13 +85,16 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _check_options(arguments: Namespace) -> None:
-    """Raise UserError for options that exclude each other, and for a file that cannot be written."""
+    """Raise UserError for options that exclude or need each other, and for a file that cannot be written."""
     if arguments.out is None:
         if arguments.over:
             raise UserError("--over is of one table of all records: give --out FILE too")
+        if arguments.force:
+            raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
         return
     if arguments.clients:
-        raise UserError("--clients writes into each record: leave --out out")
+        raise UserError("--clients writes a table into each record, and --out FILE has shared models alone: leave one "
+                        "of them out")  # fmt: skip
     check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
 
 

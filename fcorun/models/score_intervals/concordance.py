@@ -12,6 +12,12 @@ class Concordance:
     A pair is concordant if the row that lives longer has the smaller predictor; equal predictors count one half. Blocks
     of rows that are sorted by time are merged: each merge finds, for each row of a left block, the rows of the right
     block with smaller predictors.
+
+    Args:
+        times: signed times, negative for censored rows.
+        p: the predictor, larger for earlier events.
+        stratum: only rows of one stratum make pairs.
+        segments: the groups of rows that get an index each.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Concordance:
         sums = _sums_before(w[:, self._by_rank])
         first_equal, after_equal = self._equal
         concordant = (sums[:, after_equal] - sums[:, first_equal]) / 2
+        # rows of one time are sorted by p, so that none of them counts
         for left, right, first, below in self._merges:
             sums = _sums_before(w[:, right])
             concordant[:, left] += sums[:, below] - sums[:, first]

@@ -60,7 +60,10 @@ def finding_sentence(model: FittedTableModel) -> str:
 
 
 def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[str]:
-    """Return the warnings, the table of features, the forest plot, and how to read them."""
+    """Return the warnings and a sentence on the features, and unless there are several classes, the table of features.
+
+    The table has a forest plot if there are intervals.
+    """
     blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
     if model.task == "multiclass":
         return blocks  # the section of coefficients has a chart by class
@@ -209,9 +212,9 @@ def missing_intervals_sentence(model: FittedTableModel) -> str:
 
 
 def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+    return math.inf if value >= 700 else math.exp(value)
 
 
 def _plain(value: float) -> str:
-    """Return a number with three digits, "" for nan."""
+    """Return a number with three significant digits, "" for nan."""
     return "" if math.isnan(value) else f"{value:.3g}".replace("-", "\N{MINUS SIGN}")

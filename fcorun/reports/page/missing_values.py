@@ -30,7 +30,10 @@ def missing_by_outcome(model: FittedTableModel) -> list[str]:
 
 
 def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:
-    """Return a row for each column, and for each client if ``by_client``: gaps with and without the outcome."""
+    """Return an HTML table with a row for each column (and class, and client if ``by_client``).
+
+    A row has the gaps with and without the outcome, or the means of a numeric outcome with and without a gap.
+    """
     if has_events:
         headers = ["rows without a value", "with the outcome", "without the outcome", "p"]
         groups = ("events", "others")

@@ -31,7 +31,7 @@ _SCORES = {
     "calibration_slope": "calibration slope (1: ideal)",
     "calibration_intercept": "calibration intercept (0: ideal)",
 }
-_AT_THRESHOLD = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
+_AT_THRESHOLD = ("accuracy", "balanced_accuracy", "sensitivity", "specificity", "ppv", "npv")
 MAIN_SCORES = ("n", "events", "prevalence", "auc", "c_index", "r2", "rmse", "sensitivity", "specificity",
               "expected_over_observed", "calibration_slope")  # fmt: skip
 _HEADLINES = ("auc", "c_index", "r2", "accuracy")
@@ -68,8 +68,8 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:
         pictures = curve_pictures(model.selection_folder, "Out of fold. ")
-        is_only = not any(row["set"] != "out_of_fold" for row in rows)
-        blocks += pictures if is_only else [collapsible("The same curves out of fold", "".join(pictures))]
+        only_out_of_fold = not any(row["set"] != "out_of_fold" for row in rows)
+        blocks += pictures if only_out_of_fold else [collapsible("The same curves out of fold", "".join(pictures))]
     return blocks
 
 
@@ -93,9 +93,18 @@ def format_score(row: dict[str, Any], name: str) -> str:
         return "" if math.isnan(value) else f"{int(value):,}"
     if math.isnan(value):
         return f"between {low:.3f} and {high:.3f}" if has_interval else ""
-    digits = 2 if abs(value) >= 0.01 else 3
-    text = f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.4g}"
-    return f"{text} ({low:.{digits}f} to {high:.{digits}f})" if has_interval else text
+    number_format = _choose_format(value)
+    text = format(value, number_format)
+    return f"{text} ({low:{number_format}} to {high:{number_format}})" if has_interval else text
+
+
+def _choose_format(value: float) -> str:
+    """Return the format of a score and of the bounds of its interval."""
+    if 0.01 <= abs(value) < 1000:
+        return ",.2f"
+    if 1000 <= abs(value) < 1e6:
+        return ",.0f"
+    return ".3g"
 
 
 def rows_of_all(model: FittedTableModel) -> list[dict[str, Any]]:
@@ -121,7 +130,7 @@ def score_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], names: 
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the scores of rows in the order of the page; those that the page does not know come last."""
+    """Return the scores of rows in the order of the page, without losses; those unknown to the page come last."""
     given = dict.fromkeys(key for row in rows for key in row if key not in ("set", "model", "client", "positive"))
     names = [name for name in _SCORES if name in given or f"{name}_low" in given]
     others = [name for name in given if name not in _SCORES and not name.endswith(("_low", "_high", "loss"))]
@@ -138,7 +147,7 @@ def _label(model: FittedTableModel, name: str) -> str:
 
 
 def client_scores(model: FittedTableModel, names: Sequence[str] = MAIN_SCORES) -> str:
-    """Return these scores of each client on the first set of held-out rows that has clients."""
+    """Return these scores of each client, of the first held-out rows and the first model that have rows by client."""
     by_client = [row for row in model.held_out_scores if row["client"]]
     if not by_client:
         return ""

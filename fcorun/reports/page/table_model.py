@@ -79,7 +79,7 @@ class FittedTableModel:
 
     @property
     def task(self) -> str:
-        """The kind of targets."""
+        """The kind of targets, one of ``_TASKS``."""
         return self.data["task"]
 
     @property

@@ -74,8 +74,8 @@ def _choose_measured_panels(view: ProblemView, rows: Sequence[dict[str, Any]], m
 
     Metrics that are another function for some of the points share no panel, unless ``view`` asks for it.
     """
-    differing = {key for key in view.table.regularizer_keys() if len({repr(row[key]) for row in rows}) > 1}
-    comparable = [name for name in measured if not differing & set(view.table.loss_keys(name))]
+    differing = {key for key in view.table.objective_keys() if len({repr(row[key]) for row in rows}) > 1}
+    comparable = [name for name in measured if not differing & set(view.table.function_keys(name))]
     if view.panels:
         panels = list(view.panels)
     else:

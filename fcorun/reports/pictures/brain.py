@@ -60,8 +60,8 @@ def draw_brain(coefficients: Coefficients, label: str) -> Any:
 def draw_maps(grid: VoxelGrid, maps: Sequence[VoxelMap], title: list[str]) -> Any:
     """Return the figure of maps, each a row of axial slices over the mask in grey, with the lines of its title.
 
-    nilearn chooses the slices with the largest numbers. A glass brain is left out: it is right for images in MNI space
-    only.
+    A mask of at most seven planes is shown whole; of others nilearn chooses the slices with the largest numbers. A
+    glass brain is left out: it is right for images in MNI space only.
     """
     figure, axes = make_figure(
         len(maps),
@@ -124,4 +124,5 @@ def _choose_cuts(grid: VoxelGrid, image: Any) -> np.ndarray:
     if len(planes) <= _MAX_SLICES:
         return planes
     cuts = np.asarray(find_cut_slices(image, direction="z", n_cuts=_MAX_SLICES))
-    return cuts[(heights.min() <= cuts) & (cuts <= heights.max())]  # nilearn goes beyond a thin image
+    inside = cuts[(heights.min() <= cuts) & (cuts <= heights.max())]  # nilearn goes beyond a thin image
+    return inside if len(inside) else planes[[len(planes) // 2]]

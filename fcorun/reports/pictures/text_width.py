@@ -7,14 +7,17 @@ from fcorun.reports.pictures.style import FONT_SIZE, current_style, pt
 
 
 def measure_width(texts: Sequence[str]) -> float:
-    """Return the width of the widest line of ``texts``, in inches on paper, in the current style."""
-    measure = _measuring()
+    """Return the width of the widest line of ``texts``, in inches of the layout, before the style's ``scale``."""
+    measure = _make_line_measure()
     return max((measure(line) for text in texts for line in text.split("\n")), default=0.0)
 
 
 def shorten_to_width(name: str, width: float) -> str:
-    """Return ``name``, or its beginning and its end around an ellipsis if ``name`` is wider than ``width`` inches."""
-    measure = _measuring()
+    """Return ``name``, or its beginning and its end around an ellipsis if ``name`` is wider than ``width`` inches.
+
+    At least two characters are kept.
+    """
+    measure = _make_line_measure()
     short = name
     n_kept = len(name)
     while measure(short) > width and n_kept > 2:
@@ -24,8 +27,8 @@ def shorten_to_width(name: str, width: float) -> str:
     return short
 
 
-def _measuring() -> Any:
-    """Return the function that measures one line of text, in inches on paper."""
+def _make_line_measure() -> Any:
+    """Return the function that measures one line of text, in inches of the layout, before the style's ``scale``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties

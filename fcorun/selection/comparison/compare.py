@@ -1,4 +1,7 @@
-"""ModelComparison of models for clients: each is chosen on the same inner folds, and judged on the same outer folds."""
+"""The comparison of models for clients: each is chosen on inner folds, and judged on outer folds.
+
+All models share the outer folds, but for ``new_client``, whose folds are the clients.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -109,7 +112,7 @@ def plan_comparison(
 ) -> ComparisonPlan:
     """Check a comparison, and prepare the selections of its candidates, without writing anything. Raises UserError.
 
-    ``compose`` makes the configuration of each candidate of the ``overrides`` of the comparison.
+    ``compose`` makes each candidate's configuration from the ``overrides``.
     """
     configs = compose_candidates(compose, overrides, options)
     folder = Path(out or "compare")

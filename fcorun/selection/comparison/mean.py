@@ -11,8 +11,9 @@ from fcorun.selection.comparison.options import MEAN
 def predict_means(rows: HeldOutRows) -> HeldOutRows:
     """Predict each row by the mean of the targets of its client in the other folds.
 
-    To the rows of the client, a mean adds one whose target is the mean of all clients: a share of 0 would have an
-    infinite log loss, and a client without rows in the other folds has the mean of all.
+    To the rows of the client, a mean adds one whose target is the mean over the rows of all clients in the other folds:
+    a share of 0 would have an infinite log loss, and a client without rows in the other folds has the mean over all of
+    them. All rows count alike, whatever their weights.
     """
     assert rows.fold is not None
     targets = rows.target.astype(float)[:, None]

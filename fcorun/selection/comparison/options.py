@@ -23,12 +23,14 @@ class CompareOptions:
     """Options of ``fcorun compare``, in addition to a configuration.
 
     Attributes:
-        folds: the number of inner folds, which choose the strength of each candidate.
-        outer_folds: the number of outer folds, which judge the candidates; with ``data.fold`` that of the marked ones.
+        folds: the number of inner folds, which choose the strength of each candidate; with ``data.fold`` one for each
+            marked fold.
+        outer_folds: the number of outer folds, which judge the candidates. None: that of the folds that ``data.fold``
+            marks, else 5 (``DEFAULT_OUTER_FOLDS``).
         points: the number of values of each path.
         rule: the rule of the choice, as in ``fcorun select``.
         range: the least and the largest strength of all candidates; None: computed for each.
-        methods: algorithms with own models for clients.
+        methods: algorithms with own models for clients; None: ``PERSONAL_ALGORITHMS``.
         samples: the number of bootstrap samples of an interval.
         level: the confidence level of an interval.
     """
@@ -45,7 +47,9 @@ class CompareOptions:
     def __post_init__(self):
         _ = self.score_options  # refused before anything is computed
         for name in self.method_names:
-            if not name.isidentifier() or name in DESCRIPTIONS:
+            if name in DESCRIPTIONS:
+                raise UserError(f"methods={name} is a candidate anyway: leave it out")
+            if not name.isidentifier():
                 raise UserError(
                     f"methods={name} is no method with own models: give some of {', '.join(PERSONAL_ALGORITHMS)}, ..."
                 )

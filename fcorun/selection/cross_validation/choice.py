@@ -162,7 +162,7 @@ def warn_about_choice(
             f"the best may be beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
         )
     if choice.best_index == best_path_slice.start:
-        beginning = "where no penalised coefficient is left" if path.begins_at_zero else "the simplest of the path"
+        beginning = "where no penalized coefficient is left" if path.begins_at_zero else "the simplest of the path"
         warnings.append(
             f"the {best_label} is at the beginning of the path, {path.describe(choice.best_index)}, "
             f"{beginning}: these rows do not show that a feature helps, or the path begins too late"

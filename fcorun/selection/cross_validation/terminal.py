@@ -74,7 +74,8 @@ def _describe_average(selection: Selection) -> str:
     weighting = "weighed equally"
     if selection.options.fold_weights == "rows":
         share = selection.fold_weights / selection.fold_weights.sum()
-        weighting = f"weighed by its rows (from {share.min():.2g} to {share.max():.2g} of the mean)"
+        rows = "rows" if selection.study.data.train.weight is None else "rows' weights"
+        weighting = f"weighed by its {rows} (from {share.min():.2g} to {share.max():.2g} of the mean)"
     error = "standard error"
     if selection.choice.paired:
         error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"

@@ -17,7 +17,7 @@ def state_bound(result: StabilityResult) -> list[str]:
     scores, options, path = result.scores, result.options, result.path
     last = scores.region_length - 1
     q, bound = scores.q[last], scores.bound[last]
-    n_features = int((~scores.unpenalised).sum())
+    n_features = int((~scores.unpenalized).sum())
     excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
     label = "bound: q^2 / ((2 threshold - 1) d) ="
     if options.assumption != "none":
@@ -48,9 +48,9 @@ def name_halves(result: StabilityResult) -> str:
     return result.options.by
 
 
-def list_unpenalised(result: StabilityResult) -> list[str]:
-    """Return the names of the units that are not penalised."""
-    return [name for name, free in zip(result.units.names, result.scores.unpenalised, strict=True) if free]
+def list_unpenalized(result: StabilityResult) -> list[str]:
+    """Return the names of the units that are not penalized."""
+    return [name for name, free in zip(result.units.names, result.scores.unpenalized, strict=True) if free]
 
 
 def _state_independence(result: StabilityResult) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.records.formats import frame_csv
 from fcorun.selection.result import write_study_file
-from fcorun.selection.stability.bound_statement import list_unpenalised, name_halves, state_bound
+from fcorun.selection.stability.bound_statement import list_unpenalized, name_halves, state_bound
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.picture import draw_stability
 from fcorun.selection.stability.voxel_maps import map_voxels
@@ -39,8 +39,8 @@ def write_summary(result: StabilityResult, seconds: float | None = None) -> None
         "by": result.options.by,
         "halves_of": name_halves(result),
         "units": result.units.noun,
-        "features": int((~scores.unpenalised).sum()),
-        "unpenalised": list_unpenalised(result),
+        "features": int((~scores.unpenalized).sum()),
+        "unpenalised": list_unpenalized(result),
         "q": float(scores.q[last]),
         "assumption": result.options.assumption,
         "bound": float(scores.bound[last]),
@@ -71,8 +71,8 @@ def _tabulate_features(result: StabilityResult) -> Any:
     is_frequent = scores.frequency >= result.options.threshold - 1e-12
     first_value = np.where(is_frequent.any(axis=0), path.values[is_frequent.argmax(axis=0)], np.nan)
     columns = {"feature": result.units.names, "stable": scores.stable}
-    if scores.unpenalised.any():
-        columns["penalised"] = ~scores.unpenalised
+    if scores.unpenalized.any():
+        columns["penalised"] = ~scores.unpenalized
     columns |= {"frequency": scores.max_frequency, f"{path.param_name}_reached": first_value}
     frequencies = pd.DataFrame(scores.frequency.T, columns=[f"{path.param_name}={value:.6g}" for value in path.values])
     frame = pd.concat([pd.DataFrame(columns), frequencies], axis=1)

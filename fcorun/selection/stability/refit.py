@@ -48,7 +48,7 @@ def list_refit_columns(result: StabilityResult) -> list[str]:
     """Return the columns with a stable feature, or a feature without penalty, in the order of the table."""
     encoding = result.data.features.encoding
     assert encoding is not None
-    is_refit_feature = (result.scores.stable | result.scores.unpenalised)[result.units.unit_of]
+    is_refit_feature = (result.scores.stable | result.scores.unpenalized)[result.units.unit_of]
     refit_names = {encoding.column_of_feature[result.features[j]] for j in np.flatnonzero(is_refit_feature)}
     return [column.name for column in encoding.columns if column.name in refit_names]
 

@@ -18,13 +18,13 @@ class StabilityScores:
 
     Attributes:
         frequency: the share of the halves on which each feature is chosen at each value of the path, (P, d); NaN for
-            features that are not penalised.
+            features that are not penalized.
         region_length: the number of values, from the beginning of the path, for which the bound holds (at least 1).
         q: for each value, the number of features that a half has chosen at this or an earlier value, averaged over the
             halves, (P,).
         bound: the bound on the expected number of false selections, if the region ended at each value, (P,).
         max_frequency: the largest frequency of each feature in the region, (d,); NaN for features that are not
-            penalised.
+            penalized.
         stable: the features whose largest frequency is at least the threshold, (d,).
     """
 
@@ -39,8 +39,8 @@ class StabilityScores:
         return f"StabilityScores({len(self.stable)} features, {np.sum(self.stable)} stable)"
 
     @property
-    def unpenalised(self) -> Bool[np.ndarray, " d"]:
-        """The features that are not penalised, (d,)."""
+    def unpenalized(self) -> Bool[np.ndarray, " d"]:
+        """The features that are not penalized, (d,)."""
         return np.isnan(self.max_frequency)
 
 
@@ -48,7 +48,7 @@ def score_features(
     chosen: Bool[np.ndarray, "S P d"],
     threshold: float,
     max_errors: float,
-    unpenalised: Bool[np.ndarray, " d"] | None = None,
+    unpenalized: Bool[np.ndarray, " d"] | None = None,
     assumption: Assumption = "none",
 ) -> StabilityScores:
     """Score features by their selection on S halves at P values, ordered from the simplest solution.
@@ -56,15 +56,15 @@ def score_features(
     A feature is stable if, at some value of the region, the share of halves that choose it is at least ``threshold``,
     which must exceed 1/2. The region is the longest beginning of the path for which the bound on false selections under
     the ``assumption`` is at most ``max_errors``; the region has at least one value. A half chooses a feature if it
-    chooses the feature anywhere in the region. ``unpenalised`` features always have a coefficient: they are neither
+    chooses the feature anywhere in the region. ``unpenalized`` features always have a coefficient: they are neither
     chosen nor counted in d and q.
     """
-    unpenalised = np.zeros(chosen.shape[2], bool) if unpenalised is None else unpenalised
-    n_penalised = int((~unpenalised).sum())
-    frequency = np.where(unpenalised, np.nan, chosen.mean(axis=0))
-    chosen_so_far = np.logical_or.accumulate(chosen[:, :, ~unpenalised], axis=1)
+    unpenalized = np.zeros(chosen.shape[2], bool) if unpenalized is None else unpenalized
+    n_penalized = int((~unpenalized).sum())
+    frequency = np.where(unpenalized, np.nan, chosen.mean(axis=0))
+    chosen_so_far = np.logical_or.accumulate(chosen[:, :, ~unpenalized], axis=1)
     q = chosen_so_far.sum(axis=2).mean(axis=0)
-    bound = bound_false_selections(q, n_penalised, threshold, len(chosen) // 2, assumption)
+    bound = bound_false_selections(q, n_penalized, threshold, len(chosen) // 2, assumption)
     holds_so_far = np.logical_and.accumulate(bound <= max_errors)
     region_length = max(int(holds_so_far.sum()), 1)
     max_frequency = frequency[:region_length].max(axis=0)

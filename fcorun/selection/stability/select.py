@@ -78,7 +78,7 @@ class StabilityPlan:
         units = SelectionUnits.of_regularizer(build_problem(experiment, data).regularizer, name_features(data))
         max_errors = self.options.max_errors
         scores = score_features(
-            units.merge(chosen), self.options.threshold, max_errors, units.unpenalised, self.options.assumption
+            units.merge(chosen), self.options.threshold, max_errors, units.unpenalized, self.options.assumption
         )
         similarity, client_warnings = _compare_clients(experiment, data, path, scores, units)
         warnings += client_warnings
@@ -203,7 +203,7 @@ def _compare_clients(
         return None, ["clients' own solutions are not known: the problem is not convex, or not declared to be"]
     value = path.values[scores.region_length - 1]
     supports, is_valid = fit_client_supports(experiment, data, path.param_name, value)
-    supports = units.merge(supports)[:, ~units.unpenalised]
+    supports = units.merge(supports)[:, ~units.unpenalized]
     similarity = compute_jaccard(supports)
     similarity[~is_valid] = np.nan
     similarity[:, ~is_valid] = np.nan

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.inference.methods import AFTER_SELECTION
 from fcorun.selection.result import format_cost
-from fcorun.selection.stability.bound_statement import list_unpenalised, state_bound
+from fcorun.selection.stability.bound_statement import list_unpenalized, state_bound
 from fcorun.selection.stability.files import average_similarity
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.voxel_maps import VOXEL_FILES
@@ -22,15 +22,15 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
     listing = ", ".join(stable[:_MAX_NAMED_FEATURES]) or "none"
     if len(stable) > _MAX_NAMED_FEATURES:
         listing += f", and {len(stable) - _MAX_NAMED_FEATURES} more"
-    unpenalised = list_unpenalised(result)
+    unpenalized = list_unpenalized(result)
     yield (
-        f"{len(stable)} of {len(names) - len(unpenalised)} {result.units.noun} are stable, chosen on at least "
+        f"{len(stable)} of {len(names) - len(unpenalized)} {result.units.noun} are stable, chosen on at least "
         f"{result.options.threshold:g} of the halves: {listing}"
     )
     if result.units.are_groups:
         yield "a group, such as a column with its levels, is chosen if any of its features is, and counts once"
-    if unpenalised:
-        yield f"not penalised (reg.factors), so neither chosen nor counted: {', '.join(unpenalised)}"
+    if unpenalized:
+        yield f"not penalized (reg.factors), so neither chosen nor counted: {', '.join(unpenalized)}"
     yield from state_bound(result)
     mean = average_similarity(result.client_similarity)
     if mean is not None:

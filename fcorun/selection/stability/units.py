@@ -16,13 +16,13 @@ class SelectionUnits:
     Attributes:
         names: the names of the U units.
         unit_of: the unit of each feature, (d,).
-        unpenalised: the units without a penalty, (U,).
+        unpenalized: the units without a penalty, (U,).
         are_groups: whether the regularizer keeps or drops the features of a unit together.
     """
 
     names: Sequence[str]
     unit_of: Int[np.ndarray, " d"]
-    unpenalised: Bool[np.ndarray, " U"]
+    unpenalized: Bool[np.ndarray, " U"]
     are_groups: bool
 
     @classmethod
@@ -34,8 +34,8 @@ class SelectionUnits:
         if group_of is None:
             return cls(feature_names, np.arange(len(feature_names)), is_free, are_groups=False)
         names: Sequence[str] = reg.names  # type: ignore[attr-defined]
-        unpenalised = np.bincount(group_of, is_free, len(names)) > 0  # all features of a group have one factor
-        return cls(names, group_of, unpenalised, are_groups=True)
+        unpenalized = np.bincount(group_of, is_free, len(names)) > 0  # all features of a group have one factor
+        return cls(names, group_of, unpenalized, are_groups=True)
 
     @property
     def noun(self) -> str:

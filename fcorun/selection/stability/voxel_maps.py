@@ -20,7 +20,7 @@ VOXEL_FILES = ("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", 
 def map_voxels(result: StabilityResult) -> dict[str, bytes]:
     """Return the contents of VOXEL_FILES, of features that are voxels; nothing for others.
 
-    frequency.nii.gz has the frequency of each voxel that stability.csv has, 0 for voxels that are not penalised, and
+    frequency.nii.gz has the frequency of each voxel that stability.csv has, 0 for voxels that are not penalized, and
     stable.nii.gz 1 at stable voxels.
     """
     grid, scores, options = result.data.features.voxel_grid, result.scores, result.options

@@ -1,0 +1,52 @@
+"""The sizes in a plan are those of the arrays that sites send."""
+
+import pytest
+from three_sites import plan_of, sites_of, write_tables
+
+from fcorun.sites.messages import Message
+from fcorun.sites.quantities import describe_fills
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tables()
+
+
+@pytest.mark.parametrize(
+    ("missing", "numbers", "sizes"),
+    [
+        ("mean", "2 for each column of numbers and each client", {"sums": 2, "values": 2, "histograms": 0}),
+        ("indicator", "2 for each column of numbers and each client", {"sums": 2, "values": 2, "histograms": 0}),
+        ("median", "256 counts for each column of numbers", {"sums": 0, "values": 0, "histograms": 512}),
+    ],
+)
+def test_a_description_sends_what_the_plan_says(missing, numbers, sizes):
+    plan = plan_of(f"data.missing={missing}", "data.ranges={age: [0, 100], bmi: [0, 60]}")
+    of_fills = [quantity for quantity in plan.quantities if quantity.message == "describe"][1]
+    assert (of_fills.numbers, of_fills.times) == (numbers, "once")
+    assert (of_fills.numbers, of_fills.content) == describe_fills(missing)
+    answer = sites_of(plan)["a"].answer(Message("describe", {"plan": plan.digest}))
+    assert {name: answer.arrays[name].size for name in sizes} == sizes  # of one client and two columns
+
+
+def test_sums_of_features_are_sent_twice():
+    (sums,) = [quantity for quantity in plan_of().quantities if quantity.message == "sums"]
+    assert (sums.numbers, sums.times) == ("d for each client", "twice")
+
+
+def test_masked_sums_are_of_all_clients_together():
+    from fcorun.selection.cross_validation.options import SelectOptions
+    from fcorun.sites.plan import Plan
+
+    experiment = plan_of("algo=fedmid", "algo.client_lr=0.1", "reg=l2", "data.missing=mean").experiment
+    options = SelectOptions(points=3, folds=2, range=[0.1, 1.0])
+    sizes = {}
+    for name, bounds in (("plain", None), ("masked", {})):
+        plan = Plan.from_experiment(experiment, options=options, bounds=bounds)
+        sizes[name] = {quantity.message: quantity.numbers for quantity in plan.quantities}
+    of_levels = "1 for each level and each column, and 2 for each column of numbers"
+    assert sizes["plain"]["fold_sums"] == sizes["plain"]["sums"] == "d for each client"
+    assert sizes["masked"]["fold_sums"] == sizes["masked"]["sums"] == "d"
+    assert sizes["plain"]["fold_values"] == f"{of_levels} and each client"
+    assert sizes["masked"]["fold_values"] == of_levels
