@@ -67,14 +67,14 @@ _NAMES = {
         ADAP APFL Algorithm Baseline Centralized DANE DIANA DLSA Ditto EDSL EF21 FastFedDA FedADMM FedAc
         FedAvg FedAvgSubgradient FedCEF FedCanon FedComposite FedDR FedDualAvg FedDualAvgOSP FedDualOpt
         FedDyn FedFrankWolfe FedGD FedHT FedIterHT FedMiD FedMiDOSP FedNMap FedNova FedOpt FedPD FedProx FedSplit
-        FedSplitAccelerated FSVRG GossipAlgorithm Gram Local LocalData MeanGradientAlgorithm MetaAnalysis Mixture NIDS
-        Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PGExtra PersonalAlgorithm ProblemConstants ProxDASA
-        ProxSkip ProximalAlgorithm RunConditions SDANE Scaffold ShiftedAlgorithm Traits
+        FedSplitAccelerated FSVRG GossipAlgorithm Gram Local LocalData LocalFitAlgorithm MeanGradientAlgorithm
+        MetaAnalysis Mixture NIDS Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PGExtra PersonalAlgorithm
+        ProblemConstants ProxDASA ProxSkip ProximalAlgorithm RunConditions SDANE Scaffold ShiftedAlgorithm Traits
     """,
     "regularizers": """
         Affine Box Budget Constraint ElasticNet FusedLasso GraphNet GroupLasso Halfspace L0Ball L1 L1Ball L1Box
         L1Nonneg L2 L2Ball LInf LInfBall LogSum MCP Monotone MonotoneBox NoRegularizer Nonneg Nuclear
-        NuclearBall Regularizer SCAD Simplex TV
+        NuclearBall Regularizer SCAD Simplex TV soft_threshold
     """,
     "mirror_maps": """
         Diagonal Entropy Euclidean HypEntropy MirrorMap PNorm SpectralHypEntropy

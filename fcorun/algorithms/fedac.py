@@ -17,7 +17,8 @@ class FedAc(Algorithm):
     Attributes:
         client_lr: eta; "auto" is 1 / (K L).
         gamma: the longer step of the main iterate; "auto" is sqrt(eta / (mu K)), at least eta.
-        mu: the strong convexity of the losses; "auto" is their known bound l, at least L / 10,000 (our choice).
+        mu: the strong convexity of the losses; "auto" is their known lower bound l on the curvature, at least
+            L / 10,000 (our choice), with L the upper bound.
         variant: the coupling of the sequences: 1 for FedAc-I, 2 for FedAc-II.
     """
 

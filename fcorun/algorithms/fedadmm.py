@@ -12,7 +12,7 @@ class FedADMM(ProximalAlgorithm):
     """FedADMM, with psi on the server.
 
     Attributes:
-        rho: the penalty; "auto" is sqrt(l L).
+        rho: the penalty; "auto" is sqrt(l L), with l at least L / 10,000 (our choice).
     """
 
     source = "@wang2022"

@@ -9,8 +9,8 @@ from fcorun.algorithms.base import Traits, TwoRateAlgorithm
 class FedAvgSubgradient(TwoRateAlgorithm):
     """FedAvg with a subgradient of psi in each local step.
 
-    The algorithm is algorithm 1 with line 8 in two halves, as in the authors' code: the subgradient is taken at the
-    point after the gradient step. The server has no prox.
+    This is FedAvg, algorithm 1 of the paper, with line 8 in two halves, as in the authors' code: the subgradient is
+    taken at the point after the gradient step. The server has no prox.
     """
 
     source = "FedAvg(∂) of @yuan2021, figure 1"

@@ -15,7 +15,7 @@ class FedDR(ProximalAlgorithm):
     reflected vector accordingly.
 
     Attributes:
-        step: eta; "auto" is 1 / sqrt(l L).
+        step: eta; "auto" is 1 / sqrt(l L), with l at least L / 10,000 (our choice).
         relaxation: alpha, between 0 and 2; 1 is the splitting of Douglas and Rachford.
     """
 

@@ -1,4 +1,4 @@
-"""Federated dual averaging whose server feeds the mean dual update to an optimiser."""
+"""Federated dual averaging whose server feeds the mean dual update to an optimizer."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,25 +6,25 @@ from typing import Literal
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedopt import auto_optimizer_rates, initial_moments, optimizer_step
-from fcorun.config import Decay, Positive
+from fcorun.config import BelowOne, Positive
 
 
 @dataclass(frozen=True)
 class FedDualOpt(FedDualAvg):
-    """FedDualAvg with a step of an optimiser on the dual in place of lines 12 and 13: our combination.
+    """FedDualAvg with a step of an optimizer on the dual in place of lines 12 and 13: our combination.
 
-    The optimiser treats the coefficient of psi as another coordinate of the dual, so that momentum keeps the weight of
+    The optimizer treats the coefficient of psi as another coordinate of the dual, so that momentum keeps the weight of
     psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
 
     Attributes:
         client_lr, server_lr, optimizer, beta1, beta2, epsilon: as in FedOpt.
     """
 
-    source = "ours, of algorithm 3 of @yuan2021 and the server's optimisers of @reddi2021"
+    source = "ours, of algorithm 3 of @yuan2021 and the server's optimizers of @reddi2021"
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "momentum"
-    beta1: Decay = 0.9
-    beta2: Decay = 0.99
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.99
     epsilon: Positive = 1e-3
 
     @property

@@ -8,7 +8,7 @@ from fcorun.config import AUTO, AutoPositive, Count
 
 @dataclass(frozen=True)
 class FedGD(Algorithm):
-    """FedGD(s, e): e gradient steps on all data, then the mean.
+    """FedGD(s, e): e gradient steps of each client on all of its rows, then the mean.
 
     FedGD ignores psi. For e > 1 the fixed point is not the optimum, equation (5).
 

@@ -1,4 +1,4 @@
-"""Federated averaging with normalised updates."""
+"""Federated averaging with normalized updates."""
 
 from dataclasses import dataclass
 

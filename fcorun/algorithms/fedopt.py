@@ -1,4 +1,4 @@
-"""Federated averaging whose server feeds the mean update to an optimiser."""
+"""Federated averaging whose server feeds the mean update to an optimizer."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fcorun.algorithms.base import ProblemConstants, PyTree, Traits, auto_client_lr, auto_rates
 from fcorun.algorithms.fedavg import FedAvg
-from fcorun.config import AUTO, Decay, Positive
+from fcorun.config import AUTO, BelowOne, Positive
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class FedOpt(FedAvg):
 
     Attributes:
         client_lr: the step size of clients. "auto" is the rate of FedAvg for momentum, and 1 / (K L) for adaptive
-            optimisers, of the order of the paper's theorem 1.
-        server_lr: eta of the optimiser. "auto" is 1 - beta1 times the rate of FedAvg for momentum, which moves
+            optimizers, of the order of the paper's theorem 1.
+        server_lr: eta of the optimizer. "auto" is 1 - beta1 times the rate of FedAvg for momentum, which moves
             1 / (1 - beta1) times as far in the long run (Ghadimi, Feyzmahdavian and Johansson, ECC 2015: less than
-            twice that rate converges on convex losses). For adaptive optimisers, whose steps do not depend on the
+            twice that rate converges on convex losses). For adaptive optimizers, whose steps do not depend on the
             curvature, "auto" is 0.03, or 0.1 for Adagrad: our choice.
-        optimizer: the optimiser of the server.
+        optimizer: the optimizer of the server.
         beta1: the decay of the first moment, or the momentum.
         beta2: the decay of the second moment, in adam and yogi.
         epsilon: tau, which is added to the root of the second moment. That moment begins at tau^2.
@@ -31,8 +31,8 @@ class FedOpt(FedAvg):
     source = "algorithm 2 of @reddi2021"
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "adam"
-    beta1: Decay = AUTO
-    beta2: Decay = 0.99
+    beta1: BelowOne = AUTO
+    beta2: BelowOne = 0.99
     epsilon: Positive = 1e-3
 
     @property
@@ -67,7 +67,7 @@ def auto_optimizer_rates(algorithm: Any, constants: ProblemConstants) -> dict[st
 
 
 def initial_moments(algorithm: Any, like: PyTree) -> dict[str, PyTree]:
-    """Return the initial moments of an algorithm's optimiser: m = 0 and v = tau^2."""
+    """Return the initial moments of an algorithm's optimizer: m = 0 and v = tau^2."""
     moments = {"m": jax.tree.map(jnp.zeros_like, like)}
     if algorithm.optimizer == "momentum":
         return moments
@@ -75,7 +75,7 @@ def initial_moments(algorithm: Any, like: PyTree) -> dict[str, PyTree]:
 
 
 def optimizer_step(algorithm: Any, change: PyTree, moments: dict[str, PyTree]) -> tuple[PyTree, dict[str, PyTree]]:
-    """Return a step of an algorithm's optimiser, and its new moments.
+    """Return a step of an algorithm's optimizer, and its new moments.
 
     The algorithm has the fields optimizer, server_lr, beta1, beta2 and epsilon. The mean ``change`` of the clients,
     Delta of the paper, replaces the negative gradient.

@@ -4,25 +4,25 @@ from dataclasses import dataclass
 
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
-from fcorun.config import AUTO, AutoPositive, Decay
+from fcorun.config import AUTO, AutoPositive, BelowOne
 
 
 @dataclass(frozen=True)
 class FedPD(ProximalAlgorithm):
     """FedPD, which ignores psi.
 
-    A round ends with a communication, and contains the steps whose communication was skipped. With a constant ``skip``
+    A round ends with a communication, and contains the steps whose communication was skipped. With ``skip`` above 0
     the algorithm need not reach the optimum.
 
     Attributes:
-        step: eta; "auto" is 1 / sqrt(l L).
+        step: eta; "auto" is 1 / sqrt(l L), with l at least L / 10,000 (our choice).
         skip: the probability p that clients skip a communication, less than 1.
     """
 
     source = "algorithm 1 of @zhang2021"
 
     step: AutoPositive = AUTO
-    skip: Decay = 0.0
+    skip: BelowOne = 0.0
 
     @property
     def traits(self):
@@ -38,7 +38,8 @@ class FedPD(ProximalAlgorithm):
     def local(self, problem, server, client, data):
         def step(state):
             center, dual = state
-            x = self.prox(problem, data, center - self.step * dual, self.step)  # argmin f + <dual, .> + ||. - c||^2/2s
+            # argmin f + <dual, .> + ||. - center||^2 / (2 eta)
+            x = self.prox(problem, data, center - self.step * dual, self.step)
             dual = dual + (x - center) / self.step
             return x + self.step * dual, dual
 

@@ -21,7 +21,7 @@ class MetaAnalysis(LocalFitAlgorithm):
     The weights are these precisions, the inverse variances. Random effects add to each variance the variance tau^2
     between clients, by DerSimonian and Laird. The metrics are the largest over the coefficients, the intercept aside.
 
-    A variance is that of a generalised linear model: the inverse Hessian of the negative log-likelihood, times the
+    A variance is that of a generalized linear model: the inverse Hessian of the negative log-likelihood, times the
     dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
     of Hessian plus ridge. A client with less than one row beyond its effective number of parameters has no estimate of
     its dispersion, and no weight. Weights of rows count as relative ones. Of collinear columns, such as all levels of a

@@ -1,4 +1,4 @@
-"""Personalised federated learning by maximising correlation."""
+"""Personalised federated learning by maximizing correlation."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Sparse personal models by maximising correlation."""
+"""Sparse personal models by maximizing correlation."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal

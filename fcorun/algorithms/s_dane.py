@@ -1,4 +1,4 @@
-"""Stabilised distributed approximate Newton."""
+"""Stabilized distributed approximate Newton."""
 
 from dataclasses import dataclass
 

@@ -81,8 +81,6 @@ class FederatedLinearModel(BaseEstimator):
         task: Task,
     ) -> None:
         """Set the attributes of the solution. Raises InvalidInput."""
-        if not len(X):
-            raise InvalidInput("sample_weight: all weights are 0; give a row a positive weight")
         means = np.average(X, axis=0, weights=sample_weight)
         try:
             tol = check_value(to_plain_value(self.tol), float, "tol")  # a grid of NumPy has numbers of NumPy
@@ -300,7 +298,7 @@ def select_rows(
 ) -> tuple[NDArray[np.float64], np.ndarray, np.ndarray | None, NDArray[np.float64] | None]:
     """Return the rows whose weight is positive, with their clients and weights; the arguments are those of ``fit``.
 
-    Raises ValueError for lengths that differ, and for negative weights.
+    Raises ValueError for lengths that differ, for negative weights, and for weights that are all 0.
     """
     names = None if clients is None else np.asarray(clients)
     check_consistent_length(X, names)
@@ -308,4 +306,6 @@ def select_rows(
         return X, y, names, None
     weights: Any = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     counts = weights > 0
+    if not counts.any():  # which some versions of scikit-learn let pass
+        raise InvalidInput("sample_weight: all weights are 0; give a row a positive weight")
     return X[counts], y[counts], None if names is None else names[counts], weights[counts]

@@ -22,7 +22,7 @@ from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection
 from fcorun.system.machine import use_precision
 
-_REST = 1e-5  # relative change of an objective between two evaluations at which a fold's run ends
+_REST = 1e-5  # a fold's run ends where its objective changes by less, relatively, between two evaluations
 _ROUNDING = 1e-12  # of an objective, relative to that at the start
 
 
@@ -46,10 +46,11 @@ class Fit:
 
 
 class Certifier:
-    """Upper bounds on the distance of points to the optimum, relative to that of the start, the zero model.
+    """Certificates of how near points are to the optimum, relative to the zero model, at which a run starts.
 
-    The bound is a duality gap, relative to the objective of the zero model with the best intercept. Problems without
-    a known dual have the norm of the prox-gradient map, relative to the norm at 0. Call under ``jax.enable_x64(True)``.
+    The certificate is a duality gap, an upper bound on the objective minus its optimum, relative to the objective of
+    the zero model with the best intercept. Problems without a known dual have the norm of the prox-gradient map, which
+    is no bound, relative to the norm at 0. Call under ``jax.enable_x64(True)``.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class Certifier:
 def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
     """Run an experiment until its relative gap is at most ``tolerance``, or to its last round, and write no files.
 
-    The gap is computed at each evaluation after the first round. Raises UserError for what a user can fix, and if the
-    run diverges.
+    The gap is computed at each evaluation but the first, which is that of the start. Raises UserError for what a user
+    can fix, and if the run diverges.
     """
     data = build.load_data(experiment)
     experiment = build.bind_objective(experiment, data)
@@ -123,7 +124,8 @@ def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
 def choose_strength(experiment: PreparedExperiment) -> PreparedExperiment:
     """Return the experiment with the strength, or the radius, that cross-validation on five folds of rows chooses.
 
-    The runs of the folds end where the objective comes to rest. Raises UserError.
+    The runs of the folds end where the objective comes to rest, by the setting ``stop``. The returned experiment keeps
+    this setting, which ``fit_to_tolerance`` does not use. Raises UserError.
     """
     experiment = replace_plugins(experiment, replace(experiment.settings, stop={RELATIVE_CHANGE: _REST}))
     with TemporaryDirectory() as folder:

@@ -41,7 +41,7 @@ class PairCase:
 
 
 def domain_points(mirror: MirrorMap, shape: tuple[int, ...] = (SIZE,)) -> jax.Array:
-    """Return eight points of the domain of h, which is either the whole space or the positive orthant."""
+    """Return eight points of the domain of h, which is either the whole space or the nonnegative orthant."""
     w = jnp.asarray(np.random.default_rng(2).standard_normal((8, *shape)))
     return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
 

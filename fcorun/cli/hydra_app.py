@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import hydra
@@ -35,9 +36,9 @@ from fcorun.configuration.compose import (
     to_plain_values,
 )
 from fcorun.configuration.search_path import packaged_config_dir
-from fcorun.errors import UserError, command_errors
+from fcorun.errors import UserError, WriteError, command_errors
 from fcorun.system.files import interruptible_at_once
-from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess, call_in_fork
+from fcorun.system.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -131,12 +132,23 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         if isinstance(error, BrokenPipeError) and not failures:  # the reader of --help or --cfg has gone away
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:
-            # raised when Hydra makes the folder of a run
-            error = UserError(f"out={error.filename} cannot be written ({error.strerror}); choose another folder")
+        if isinstance(error, OSError) and not isinstance(error, (HydraException, WriteError)) and not failures:
+            error = explain_file_error(error)
         if error not in failures:
             failures.append(error)
     return failures
+
+
+def explain_file_error(error: OSError) -> Exception:
+    """Return the error of a folder that Hydra cannot make, or of a file that it cannot read, as a UserError.
+
+    An error that names no file is returned as it is.
+    """
+    if error.filename is None:
+        return error
+    if any(frame.name in ("mkdir", "makedirs") for frame in extract_tb(error.__traceback__)):
+        return UserError(f"out={error.filename} cannot be written ({error.strerror}); choose another folder")
+    return UserError(f"{error.filename} cannot be read ({error.strerror}); make it readable, or leave it out")
 
 
 def with_settings_of_data(arguments: Sequence[str]) -> list[str]:
@@ -164,7 +176,7 @@ def run_composed(overrides: list[str], task: TaskFunction) -> bool:
         return False
     with initialize_hydra():
         try:
-            config = call_in_fork(lambda: hydra.compose("config", overrides, return_hydra_config=True), "jax")
+            config = hydra.compose("config", overrides, return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, YAMLError):
             return False
         if config.hydra.mode == RunMode.MULTIRUN:

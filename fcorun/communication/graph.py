@@ -113,7 +113,7 @@ class Graph(Topology):
                 raise UserError(sentence)
 
     def connect(self, clients, weights):
-        """Return the links. Raises UserError for a graph that is not connected, and for edges of other clients."""
+        """Return the links. Raises UserError for a graph that is not connected, too large, or unfit for the clients."""
         n_nodes = len(clients)
         if n_nodes > MAX_NODES:
             raise UserError(f"topology=graph takes up to {MAX_NODES} clients, and the data have {n_nodes}: choose a "
@@ -143,7 +143,7 @@ class Graph(Topology):
         return self.edge_probability is not None
 
     def draw_links(self, links, seed, numbers):
-        """Return the weights of the edges that carry messages in these rounds, (T, M, D)."""
+        """Return the weights of the edges that carry messages in these rounds, (T, M, D); None if all edges do."""
         if self.edge_probability is None:
             return None
         rngs = (np.random.default_rng([seed, _EDGE_STREAM, int(number)]) for number in numbers)

@@ -1,4 +1,4 @@
-"""Quantisation at random, QSGD."""
+"""Quantization at random, QSGD."""
 
 import math
 from dataclasses import dataclass

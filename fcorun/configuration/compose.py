@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # Overrides, KEY=VALUE, before Hydra composes them.
 
 _NOT_READ_AS_TEXT = re.compile(r"[+-]?[\d_.]+(e[+-]?\d+)?|null|true|false|nan|[+-]?inf", re.IGNORECASE)
+_MAPPING_NAME = re.compile(r"[\w \\()\[\]{}:=,./%+*@?|-]+", re.ASCII)
 _GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
 
 
@@ -137,6 +138,9 @@ def split_overrides(job: str) -> list[str]:
 def format_value(value: Any) -> str:
     r"""Return a value as text of an override, which Hydra and ``split_overrides`` read back as the same value.
 
+    Raises UserError for a name in a mapping that Hydra's overrides cannot hold: it may have letters from A to Z,
+    digits, spaces, and the characters _ . - / % + * @ ? | \ ( ) [ ] { } : = , alone.
+
     >>> print(format_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
     {ward\=surgery:0,blood\ pressure:[1.5,"it's"]}
     """
@@ -155,7 +159,14 @@ def format_value(value: Any) -> str:
 
 
 def _escape_name(name: str) -> str:
-    """Return a name of a mapping with backslashes before the characters that end it, since Hydra takes no quotes."""
+    """Return a name of a mapping with backslashes before the characters that end it, since Hydra takes no quotes.
+
+    Raises UserError for other names than Hydra's.
+    """
+    is_other_value = _NOT_READ_AS_TEXT.fullmatch(name) and not (name.isdecimal() and str(int(name)) == name)
+    if is_other_value or not _MAPPING_NAME.fullmatch(name):
+        raise UserError(f"the name '{name}' cannot be part of an override: rename the column, or write the mapping "
+                        "into a configuration file of yours")  # fmt: skip
     return re.sub(r"([\\()\[\]{}:=,\s])", r"\\\1", name)
 
 
@@ -400,9 +411,11 @@ def sweep_name(*, _root_: DictConfig) -> str:
     if _root_.get("figure"):
         return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
     data = str(_root_.hydra.runtime.choices.data)
-    if "data" in (_root_.hydra.sweeper.get("params") or {}):
+    overrides = list(_root_.hydra.overrides.task)
+    is_given = any(override_key(text) == "data" for text in overrides)
+    if not is_given and "data" in (_root_.hydra.sweeper.get("params") or {}):
         data = "several"
-    return "sweeps/" + make_sweep_name(data, list(_root_.hydra.overrides.task))
+    return "sweeps/" + make_sweep_name(data, overrides)
 
 
 def make_sweep_name(data: str, task_overrides: list[str]) -> str:

@@ -23,9 +23,6 @@ from fcorun.tables.encoding import Encoding
 from fcorun.tables.labels import Labels, label_features
 from fcorun.tables.training_cells import TrainingCells
 
-# The positions of features that are voxels of images.
-
-
 # The data of all clients, and the base class of data sets.
 
 

@@ -38,7 +38,10 @@ class Lasso(LinearRegressionData):
             raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return M * samples rows of d float32 features, with the true ``weights`` (d,) and ``bias`` ()."""
+        """Return the shard of a host, of M * samples training rows of d float32 features.
+
+        The truth is ``weights`` (d,) and ``bias`` ().
+        """
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
         scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
         return self.generate("lasso", weights, host, n_hosts, scales)

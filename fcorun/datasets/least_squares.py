@@ -59,7 +59,10 @@ class RandomLeastSquares(EqualSizeClients):
                             "give at least 2")  # fmt: skip
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return M * samples rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        """Return the shard of a host, of M * samples training rows of d float64 features.
+
+        The truth is ``weights`` x0 (d,) and ``bias`` 0 ().
+        """
         truth_rng = random_stream(self.seed, "least_squares", "truth")
         center = truth_rng.standard_normal(self.features)
         center /= np.linalg.norm(center)

@@ -35,7 +35,10 @@ class LogisticSynthetic(EqualSizeClients):
     heterogeneity: NonNegative = 0.0
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return M * samples rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        """Return the shard of a host, of M * samples training rows of d float64 features.
+
+        The truth is ``weights`` x0 (d,) and ``bias`` 0 ().
+        """
         truth_rng = random_stream(self.seed, "logistic_synthetic", "truth")
         center = truth_rng.standard_normal(self.features)
         center *= self.signal / np.linalg.norm(center)

@@ -339,7 +339,8 @@ class Table(Dataset):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the masks of the validation and the test rows, shape (N,) each.
 
-        Raises UserError if no training rows are left, or one class of them, and as ``check_groups_and_folds``.
+        Raises UserError if no training rows are left, or only one class of them, and as the methods of ``HoldOut`` and
+        ``check_groups_and_folds``.
         """
         hold_out = HoldOut(self.validation, self.test)
         if rows.client is not None:

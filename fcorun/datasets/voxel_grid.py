@@ -30,7 +30,10 @@ class VoxelGrid:
         return tuple(f"voxel {i} {j} {k}" for i, j, k in np.argwhere(self.mask).tolist())
 
     def to_image(self, values: np.ndarray) -> np.ndarray:
-        """Return values (d,) as an image (X, Y, Z), or values (d, k) as k images (X, Y, Z, k); 0 outside the mask."""
+        """Return values (d,) as a float32 image (X, Y, Z), or values (d, k) as k images (X, Y, Z, k).
+
+        Voxels outside the mask are 0.
+        """
         out = np.zeros((*self.mask.shape, *values.shape[1:]), np.float32)
         out[self.mask] = values
         return out

@@ -286,7 +286,7 @@ class Round:
         return count_operations(lambda: self.algorithm.root(problem, copy_tree(server), mean))
 
     def contraction(self, messages: PyTree) -> Any:
-        """Return the contraction of the uplink for the message of each of a graph's clients, stacked."""
+        """Return the contraction of the uplink for a message of a graph's client, given those of all, stacked."""
         return self.channels.uplink.contraction(jax.tree.map(lambda v: v[0], messages))
 
     def send_messages(self, messages: PyTree, clients: PyTree) -> tuple[PyTree, PyTree]:
@@ -447,7 +447,10 @@ class RoundExchange:
         shares: jax.Array | None,
         sender_of: jax.Array | None = None,
     ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Compute the cohort's clients, and the means of their messages with these shares, without the downlink."""
+        """Compute the cohort's clients, and the means of their messages with these shares, without the downlink.
+
+        Without ``shares``, return the uploads of the clients themselves.
+        """
         if shares is None:
             compute = self._client_function(draws, self._get_broadcast, sends=False)
             return stack_uploads(self.round.compute_cohort, compute, self.round.client_inputs(clients, draws, sender))
@@ -508,7 +511,7 @@ class RoundExchange:
     ) -> Callable[..., tuple]:
         """Return the function that computes one client, and, if the client ``sends``, what its upload becomes.
 
-        ``broadcast_of(number)`` is the message that the client receives.
+        ``broadcast_of(sender)`` is the message that the client receives, of the sender that its inputs name.
         """
         parts = self.round
         uplink, _ = parts.channels

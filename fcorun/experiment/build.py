@@ -83,7 +83,7 @@ def check_targets(experiment: PreparedExperiment, data: FederatedData) -> None:
 
 
 def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
-    """Refuse data that do not fit the objective, and cohorts that do not fit the data or the algorithm.
+    """Refuse data that do not fit the objective, psi, the algorithm, the topology or the settings of the experiment.
 
     Raises UserError.
     """
@@ -172,7 +172,7 @@ def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: Federa
         return "gap=true is not set"
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
-    objective_metrics = {metric.name for metric in experiment.objective.metrics}
+    objective_metrics = {each.name for each in experiment.objective.metrics}
     classifies = bool(data.classes) and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
         return f"objective={names['objective']} has no accuracy"
@@ -223,7 +223,7 @@ def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[P
     """Return the experiment with numbers for the algorithm's fields that are "auto", and the values behind them.
 
     The values are the curvature bounds "least" (mu), "most" (L) and "condition" (L / mu) where they were computed, and
-    each resolved field as "algo.FIELD"; None if nothing was resolved. Raises UserError if no number follows from the
+    each resolved field as "algo.FIELD"; None if there are neither. Raises UserError if no number follows from the
     bounds, or if the losses lack the strong convexity that the algorithm needs.
     """
     algo = experiment.algo
@@ -290,9 +290,9 @@ def compute_curvature_bounds(
     else they are the losses of minibatches.
     """
     batch_size = experiment.settings.batch_size
-    if isinstance(data.train, SiteRows):
-        return data.train.curvature_bounds(full_batch or batch_size is None or batch_size >= data.train.sizes.max())
     full_batch = full_batch or batch_size is None or batch_size >= data.train.sizes.max()
+    if isinstance(data.train, SiteRows):
+        return data.train.curvature_bounds(full_batch)
     return _curvature_bounds((*_loss_key(experiment), full_batch), experiment.objective, data, full_batch)
 
 

@@ -119,7 +119,7 @@ def describe_missed_targets(targets: Mapping[str, float], rows: MetricRows, metr
 
 
 def _rises(name: str, metrics: MetricCatalogue) -> bool:
-    """Return whether a target is met by values at or above it: of a metric to maximise, or of a monotone cost."""
+    """Return whether a target is met by values at or above it: of a metric to maximize, or of a monotone cost."""
     return name != RELATIVE_CHANGE and metrics.rises_to_target(name)
 
 

@@ -1,4 +1,4 @@
-"""The certified optimum of F + psi, the reference of suboptimality: computed once, and cached on disk."""
+"""The optimum of F + psi, the reference of suboptimality, which is cached on disk if it is certified."""
 
 import hashlib
 import json
@@ -26,7 +26,9 @@ MAX_ITERATIONS = 100_000
 
 
 def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict:
-    """Compute the optimum of F + psi, or read it from the cache. That of rows that stay at sites is not cached.
+    """Compute the optimum of F + psi, or read it from the cache.
+
+    Only a certified optimum is cached, and none of rows that stay at sites.
 
     Returns "objective", "certificate", "kind", "certified" and "iterations", and of a certified optimum of rows in one
     place "pattern", its nonzero entries or rank (``fcorun.experiment.identification``). The pattern is None if psi

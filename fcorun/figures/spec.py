@@ -81,8 +81,9 @@ class Figure:
         verdicts: a check of the records beside the claims, in fcorun.figures.papers: bounds (module theory),
             fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models),
             few_rounds (the cheapest method for each gap).
-        panels: the metrics to draw, one in each panel. The pictures bytes_race and few_rounds need two, the first of
-            them the gap; the picture identification needs [pattern_errors, suboptimality].
+        panels: the metrics to draw, one in each panel. The pictures bytes_race and few_rounds need two, of which the
+            first is drawn on a logarithmic axis, as a gap is; the picture identification needs [pattern_errors,
+            suboptimality].
         x: the x axis of curves, a counter or a monotone metric; each of several axes makes a column of panels.
         only: the algorithms to draw; an empty list: all.
         runs: another figure whose sweep this figure is drawn from; None: a sweep of its own.

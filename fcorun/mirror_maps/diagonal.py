@@ -41,12 +41,14 @@ def _elastic_net(mirror, z, t, psi):
 
 def _simplex(mirror, z, t, psi):
     d = mirror.diagonal(z)
+    # the threshold is relative to the largest entry
     return jnp.maximum(z - z.max() - simplex_threshold(z, psi.total, 1 / d), 0) / d
 
 
 def _l1_ball(mirror, z, t, psi):
     d = mirror.diagonal(z)
     size = jnp.abs(z)
+    # the threshold is relative to the largest entry
     outside = jnp.maximum(size - size.max() - simplex_threshold(size, psi.radius, 1 / d), 0)
     return jnp.where((size / d).sum() <= psi.radius, z, jnp.sign(z) * outside) / d
 

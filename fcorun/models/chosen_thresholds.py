@@ -38,7 +38,7 @@ class ChosenThresholds:
 
 
 def fixed_thresholds(threshold: float | str) -> ChosenThresholds:
-    """Return a number as the threshold of the shared model and of the personal models."""
+    """Return the thresholds of a rule that is a number: this number for the shared and for the personal models."""
     rule = ThresholdRule.parse(threshold)
     assert not rule.needs_rows
     return ChosenThresholds(rule.text, "", dict.fromkeys((SHARED, PERSONAL), rule.value))
@@ -50,7 +50,7 @@ def choose_thresholds(
     """Choose the threshold of each model by a rule on the rows of ``split``, which are no test rows.
 
     A model without such rows, as the personal models if whole clients are held out, has the threshold of the shared
-    model. The predictions are probabilities of two classes.
+    model. Predictions without probabilities are passed over.
     """
     rule = ThresholdRule.parse(threshold)
     values: dict[str, float] = {}

@@ -130,7 +130,7 @@ def trace_roc(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) ->
 
 
 def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
-    """Return bins of as many rows each, ordered by probability, and points of a smooth line.
+    """Return bins of equal numbers of rows, up to one row, ordered by probability, and points of a smooth line.
 
     A ``bin`` has its mean probability, the share of positive rows and Wilson's 95 % interval of the share; there are at
     most ten, of 20 rows or more. A point ``smooth`` has the share that ``smooth_line`` estimates from 100 rows or more.

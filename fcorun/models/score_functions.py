@@ -78,7 +78,7 @@ def compute_losses(
     """
     n_rows = len(y)
     if not objective.has_client_losses:
-        # splits of different lengths are padded to one, for which JAX compiles the operations once
+        # splits of different lengths are padded to a multiple of one, so that JAX compiles fewer operations
         padding = -n_rows % _PADDED_LENGTH
         prediction = np.pad(prediction, [(0, padding), *[(0, 0)] * (prediction.ndim - 1)], mode="edge")
         y = np.pad(y, (0, padding), mode="edge")

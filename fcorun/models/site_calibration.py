@@ -130,7 +130,7 @@ class CalibrationSearch:
 
     @property
     def done(self) -> bool:
-        """Report whether the slope and the intercept are found, or given up."""
+        """Return whether the slope and the intercept are found, or given up."""
         return self._slope_search.result is not None and self._intercept_search.result is not None
 
     def give_up(self) -> None:

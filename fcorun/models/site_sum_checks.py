@@ -93,7 +93,10 @@ def expected_sums(objective: Objective, task: str, n_classes: int, *, secure: bo
 def check_sums(
     site: str, key: str, sums: dict[str, np.ndarray], expected: dict[str, ExpectedSum], *, n_rows: int, error: float
 ) -> None:
-    """Raise UserError, which names the site, for sums that ``n_rows`` rows of a set cannot have."""
+    """Raise UserError, which names the site, for sums that ``n_rows`` rows of a set cannot have.
+
+    ``key`` is the set, as sites name it in their messages.
+    """
     split = key.removeprefix(_OF_PERSONAL)
     if set(sums) != set(expected):
         raise UserError(f"site '{site}' sent other sums of scores of its {split} rows than the plan has: use the same "
@@ -114,7 +117,11 @@ def check_sums(
         positive, negative = int(sums["positive"]), n_rows - int(sums["positive"])
         fits = int(sums["true_positive"]) <= positive and int(sums["true_negative"]) <= negative
     elif "class_rows" in sums:
-        fits = (sums["class_hits"] <= sums["class_rows"]).all() and int(sums["class_rows"].sum()) == n_rows
+        total = int(sums["class_rows"].sum())
+        if total != n_rows:
+            raise UserError(f"site '{site}' counted {total} {split} rows in its classes, and has described {n_rows}: "
+                            "see the log of that site")  # fmt: skip
+        fits = (sums["class_hits"] <= sums["class_rows"]).all()
     else:
         fits = True
     if not fits:

@@ -63,14 +63,14 @@ class Objective(PluginBase, ABC):
     """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
 
     Attributes:
-        ridge: adds ridge / 2 times the squared norm of the regularised parameters to every client's loss. The ridge is
+        ridge: adds ridge / 2 times the squared norm of the regularized parameters to every client's loss. The ridge is
             part of the losses f, not of psi: client proxes and curvature bounds include it.
         tasks: the supported kinds of targets: "regression", "binary", "multiclass", "survival".
         convex: whether the mean loss is convex in the parameters. Not inherited: for a class that does not declare
             ``convex`` the answer is unknown (None), and fcorun certifies no optimum.
         nonnegative: whether no loss of an example is negative. Not inherited: for a class that does not declare
             ``nonnegative`` the answer is unknown (None), and the server of a study accepts negative losses of sites.
-        regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularised.
+        regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularized.
         metrics: declarations of the metrics that ``scores`` returns in addition to the accuracy. Metric("auc",
             higher=True) declares train_auc, val_auc and the metrics of personal models.
         source: the source of the plug-in, see fcorun.sources.catalogue. Not inherited.

@@ -32,6 +32,6 @@ class OneVsRest(LinearModel):
         return {"accuracy": (prediction.argmax(axis=1) == y).astype(prediction.dtype)}
 
     def probabilities(self, prediction):
-        """Return each class's probability against the rest, normalised to sum 1 (Zadrozny and Elkan, KDD 2002)."""
+        """Return each class's probability against the rest, normalized to sum 1 (Zadrozny and Elkan, KDD 2002)."""
         against_rest = jax.nn.sigmoid(prediction)
         return against_rest / against_rest.sum(axis=1, keepdims=True)

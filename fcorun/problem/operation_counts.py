@@ -56,7 +56,8 @@ def mark_derivatives(tree: PyTree, counts: Counts, *related: jax.Array) -> PyTre
 def count_operations(function: Callable[[], PyTree]) -> tuple[PyTree, jax.Array]:
     """Return ``function()`` and the counts of the evaluated marks, int32 (3,).
 
-    Raises UserError for a mark within a construct of JAX that cannot carry counts.
+    Raises UserError for a mark within a construct of JAX that cannot carry counts, and for a value of another call that
+    ``function`` uses.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         with _collect_counts() as counts:

@@ -213,7 +213,7 @@ def to_coordinates(w: Vector, basis: jax.Array) -> Vector:
 class Problem:
     """The problem min_w F(w) + psi(w) with the mirror map h.
 
-    w is a Vector of named parameters. psi and h act on each regularised parameter separately: those in the
+    w is a Vector of named parameters. psi and h act on each regularized parameter separately: those in the
     regularizer's ``apply_to``, or without it those that the objective names. For the other parameters, such as the
     intercept, psi = 0 and h is Euclidean.
 
@@ -281,7 +281,7 @@ class Problem:
         return self.retrieve(z, 0.0)
 
     def _map(self, function, vector: Vector, others=lambda v: v) -> Vector:
-        """Apply ``function`` to each regularised parameter and ``others`` to the rest."""
+        """Apply ``function`` to each regularized parameter and ``others`` to the rest."""
         regularized = self.regularized
         return Vector({name: function(v) if name in regularized else others(v) for name, v in vector.items()})
 
@@ -302,7 +302,7 @@ class Problem:
         return predictions if batch.offset is None else predictions + batch.offset
 
     def ridge(self, w: Vector) -> jax.Array:
-        """Return ridge / 2 ||w||^2 over the parameters that the objective regularises."""
+        """Return ridge / 2 ||w||^2 over the parameters that the objective regularizes."""
         weights = Vector({name: w[name] for name in self.objective.regularized})
         return self.objective.ridge / 2 * weights.dot(weights)
 

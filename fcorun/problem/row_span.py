@@ -71,7 +71,7 @@ class _SpanProblem(Problem):
 
 
 def to_span_coordinates(h: Any, start: Vector) -> tuple[Any, Vector, Transform]:
-    """Return a ``Subproblem`` without a penalty and a point in span coordinates, and the inverse transform of points.
+    """Return ``h``, a ``Subproblem`` without a penalty, and the point ``start`` in span coordinates, and the map back.
 
     Outside of the span the curvature of h is loss_weight ridge + weight, with the minimum at p. There a point moves on
     a line through p, so that its direction e from p is constant and its distance from p is one further coordinate. A

@@ -15,7 +15,7 @@ from fcorun.regularizers.base import Regularizer
 
 @dataclass(frozen=True)
 class _Zero(Regularizer):
-    """The indicator of {0} for all regularised parameters but the features without a penalty."""
+    """The indicator of {0} for all regularized parameters but the features without a penalty."""
 
     def value(self, w):
         return jnp.zeros((), w.dtype)

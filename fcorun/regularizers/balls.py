@@ -23,6 +23,7 @@ class L1Ball(Constraint):
 
     def project(self, z):
         size = jnp.abs(z)
+        # the threshold is relative to the largest entry
         outside = jnp.sign(z) * jnp.maximum(size - size.max() - simplex_threshold(size, self.radius), 0)
         return jnp.where(size.sum() <= self.radius, z, outside)
 

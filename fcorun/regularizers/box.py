@@ -1,4 +1,4 @@
-"""Boxes, and the positive orthant."""
+"""Boxes, and the nonnegative orthant."""
 
 import math
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Box(Constraint):
 
 @dataclass(frozen=True)
 class Nonneg(Constraint):
-    """The positive orthant w_i >= 0."""
+    """The nonnegative orthant w_i >= 0."""
 
     source = "textbook"
     convex = True

@@ -63,9 +63,9 @@ class GraphNet(Regularizer):
         """Compute argmin_w t psi(w) + ||w - z||^2 / 2 by accelerated proximal gradients (Nesterov, 2004, sec. 2.2.1).
 
         The objective is 1-strongly convex, so the norm of a subgradient bounds the distance to the minimizer. The loop
-        stops when the bound is 4 kappa units of rounding of ||z||. The condition number kappa is 1 plus t strength
-        (1 - l1_ratio) times twice the largest degree. The loop takes about 15 sqrt(kappa) steps in float32, and one
-        step for l1_ratio = 1, for which the soft threshold is exact.
+        stops when the bound is 4 kappa units of rounding of ||z||, or after 10,000 steps. The condition number kappa is
+        1 plus t strength (1 - l1_ratio) times twice the largest degree. The loop takes about 15 sqrt(kappa) steps in
+        float32, and one step for l1_ratio = 1, for which the soft threshold is exact.
         """
         neighbours = self.neighbour_table(len(z))
         degree = _is_neighbour(neighbours, 2).sum(1)

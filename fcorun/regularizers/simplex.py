@@ -24,6 +24,7 @@ class Simplex(Constraint):
     convex = True
 
     def project(self, z):
+        # the threshold is relative to the largest entry
         return jnp.maximum(z - z.max() - simplex_threshold(z, self.total), 0)
 
     def dual_scale(self, v):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fcorun.reports.run_table import SEED_KEYS, RunTable, is_number
+from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values, is_number
 
 
 @dataclass(frozen=True)
@@ -13,10 +13,10 @@ class GridEdge:
     algo: str
     key: str
     value: float
-    larger: bool
+    is_largest: bool
 
     def __str__(self) -> str:
-        tried, beyond = ("largest", "larger") if self.larger else ("smallest", "smaller")
+        tried, beyond = ("largest", "larger") if self.is_largest else ("smallest", "smaller")
         return f"{self.algo}: best {self.key}={self.value:g} is the {tried} tried: try {beyond}"
 
 
@@ -29,12 +29,13 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
     problem_keys = table.problem_keys(metric)
     points = table.fold_seeds(metric)
     points = points[points["status"].isin(("done", "diverged"))]
+    point_rows = points.to_dict("records")
     edges = []
     for row in table.best_points(metric).to_dict("records"):
         if not row["seeds"]:
             continue
         in_group = []
-        for point in points.to_dict("records"):
+        for point in point_rows:
             in_group.append(all(_equal(point[key], row[key]) for key in ("algo", *problem_keys)))
         group = points[in_group]
         best_runs = {tuple(runs) for runs in (row["rows"], *row["tied"])}
@@ -48,14 +49,16 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
                 continue
             if set(best_values) == {tried[-1]}:
                 edges.append(GridEdge(row["algo"], key, tried[-1], True))
-            elif set(best_values) == {tried[0]} and not _is_lower_bound(tried[0]):
+            elif set(best_values) == {tried[0]} and not _is_lower_bound(tried[0], table, key):
                 edges.append(GridEdge(row["algo"], key, tried[0], False))
     return edges
 
 
-def _is_lower_bound(value: float) -> bool:
-    """Return True if no smaller value makes sense: 0, or 1 of a count."""
-    return value == 0 or (isinstance(value, int) and value <= 1)
+def _is_lower_bound(value: float, table: RunTable, key: str) -> bool:
+    """Return True if no smaller value of the key makes sense: 0, or 1 of a count."""
+    numbers = [number for number in column_values(table.frame[key]) if is_number(number)]
+    is_count = all(isinstance(number, int) for number in numbers)
+    return value == 0 or (is_count and value <= 1)
 
 
 def _equal(a: Any, b: Any) -> bool:

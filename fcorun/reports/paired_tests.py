@@ -17,7 +17,7 @@ class PairedDifferences:
     """Two algorithms on the same problem with the same seeds, each at its best point.
 
     Attributes:
-        problem: the data set, and the keys of the objective if the metric depends on them.
+        problem: the data set, and the values of the keys of data and objective that tell problems apart, as text.
         first, second: the algorithms.
         differences: the metric of ``first`` minus that of ``second`` for each common seed.
         p_value: the p-value of ``sign_flip_test``. None with fewer than MIN_SEEDS seeds, or if ``are_constant``.
@@ -40,8 +40,8 @@ class PairedDifferences:
 def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     """Return each pair of algorithms on each problem, the better one first, with the tests of their differences.
 
-    Pairs that share no seed have no differences. An algorithm without a point that is done, or whose best point
-    diverged with some seed, is in no pair.
+    Pairs that share no seed have no differences. A point that diverged with any seed is not considered; an algorithm
+    without a point that is done is in no pair.
     """
     best = runs.best_points(metric)
     best = best[best["seeds"] > 0].assign(cost=lambda row: runs.metrics.sign(metric) * row["metric"])

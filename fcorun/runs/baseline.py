@@ -16,7 +16,7 @@ from fcorun.runs.job import Job, Progress, Watcher
 
 
 def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
-    """Run a baseline, with a row of metrics.csv for each certificate, counted in iterations, without communication.
+    """Run a baseline. Each certified iterate of the solver is a row of metrics.csv, whose round is the iteration.
 
     The programs are compiled during the first steps, and the seconds include this.
     """

@@ -57,7 +57,7 @@ from fcorun.system.machine import (
 # Devices are GPUs or the cores of a CPU.
 
 ALL_DEVICES = "all"
-# the fewest bytes read in a round for each further core: with fewer, the synchronisation of the cores costs more
+# the fewest bytes read in a round for each further core: with fewer, the synchronization of the cores costs more
 _BYTES_WORTH_A_CORE = 2**22
 _POINTS_WORTH_A_BATCH = 4  # with at least as many points for each seed, each seed has batches of its own
 _RUNS_WORTH_A_THREAD = 4  # the fewest runs for each further thread
@@ -246,7 +246,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
             for snapshot in snapshots:
                 _add_rows(context, jobs, snapshot)
                 if snapshot.round > rounds_done:
-                    _prepare_records(not any(job.with_pictures for job in jobs))
+                    _prepare_records(len(jobs) > 1)
                 stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
                 _finish_jobs(context, jobs, snapshot, client_states, stopped)
                 check_interrupted()
@@ -282,9 +282,9 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
 
 
 @cache  # once in a process
-def _prepare_records(with_table: bool) -> None:
-    """Import what completes records, and tables of several runs, in the background while devices compute rounds."""
-    import_in_background(*RECORD_MODULES, *(TABLE_MODULES if with_table else ()))
+def _prepare_records(several_runs: bool) -> None:
+    """Import what completes records, and a table of several runs, in the background while devices compute rounds."""
+    import_in_background(*RECORD_MODULES, *(TABLE_MODULES if several_runs else ()))
 
 
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:

@@ -32,6 +32,7 @@ from fcorun.system.files import check_interrupted
 from fcorun.system.machine import use_precision
 
 IMPUTATIONS_FILE = "imputations.csv"
+_STATES = ("done", "falling", "not certified", "diverged")  # in which a fit ends
 _NOT_ADDED = ("round", "seconds", "mean_staleness")  # all other counters add up over the fits
 
 
@@ -41,13 +42,15 @@ class ImputedFit:
 
     Attributes:
         solution: the parameters by name.
-        state: "done", "falling", "diverged" or "not certified".
+        state: one of _STATES.
         counters: the counters of the last evaluation.
+        divergence_round: the round or iteration in which the fit diverged; 0 if the fit has not diverged.
     """
 
     solution: dict[str, np.ndarray]
     state: str
     counters: dict[str, float]
+    divergence_round: int = 0
 
 
 @dataclass
@@ -78,11 +81,14 @@ class TableFitter:
             for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=self.compiled):  # noqa: B007
                 check_interrupted()
             state = "done" if iterate.certified else "not certified"
+            divergence_round = 0
             if not np.isfinite(iterate.objective):
                 state = "diverged"
+                divergence_round = max(iterate.iteration, 1)
             no_costs = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
             counters: dict[str, float] = {"round": iterate.iteration, **no_costs}
-            return ImputedFit({name: np.asarray(values) for name, values in iterate.w.items()}, state, counters)
+            solution = {name: np.asarray(values) for name, values in iterate.w.items()}
+            return ImputedFit(solution, state, counters, divergence_round)
 
     def _run(self, experiment: PreparedExperiment, data: FederatedData) -> ImputedFit:
         """Run an algorithm to its last round."""
@@ -108,11 +114,13 @@ class TableFitter:
                 counters |= traffic.times_after(snapshot.round, sent)
                 history.add_snapshot(snapshot, 0, counters, snapshot.seconds)
             solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
+        if not history.divergence_round:
+            history.check_growth()
         if history.divergence_round:
-            return ImputedFit(solution, "diverged", history.rows[-1] if history.rows else {"round": 0})
-        history.check_growth()
+            last_row = history.rows[-1] if history.rows else {"round": 0.0}
+            return ImputedFit(solution, "diverged", last_row, history.divergence_round)
         state = "falling" if measure_remaining_descent(history.rows) else "done"
-        return ImputedFit(solution, "diverged" if history.divergence_round else state, history.rows[-1])
+        return ImputedFit(solution, state, history.rows[-1])
 
 
 def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapModel:
@@ -156,21 +164,20 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     for table in complete_tables(experiment, data):
         fits.append(fitter.fit(table, len(fits) + 1))
         job.run_folder.log(f"completed table {len(fits)} of {experiment.settings.imputations}: {fits[-1].state}")
-    diverged = [str(k + 1) for k, fit in enumerate(fits) if fit.state == "diverged"]
     solution = average_solutions([fit.solution for fit in fits])
-    counters = {"round": fits[-1].counters["round"], "seconds": time.perf_counter() - began}
+    rounds = max(fit.counters["round"] for fit in fits)  # of a baseline, iterations, which differ between the fits
+    counters = {"round": rounds, "seconds": time.perf_counter() - began}
     for name in COUNTERS:
         if name not in _NOT_ADDED and any(name in fit.counters for fit in fits):
             counters[name] = sum(fit.counters.get(name, 0) for fit in fits)
     files = {}
-    if diverged:
-        job.divergence_round = max(int(counters["round"]), 1)
-        job.divergence_reason = f"the fits to the completed tables {', '.join(diverged)} diverged"
+    if any(fit.state == "diverged" for fit in fits):
+        job.divergence_round, job.divergence_reason = _describe_divergence(fits)
     else:
         job.rows = [counters | job.experiment.metrics.sort(evaluate(experiment, data, solution))]
         files = {IMPUTATIONS_FILE: _tabulate(fits, data, experiment)}
         job.add_reason(_describe(fits))
-    states = {state: sum(fit.state == state for fit in fits) for state in ("done", "falling", "not certified")}
+    states = {state: sum(fit.state == state for fit in fits) for state in _STATES}
     sections = {"imputations": {"tables": len(fits), "ends": states}}
     times = {"compile": fitter.programs.compile_seconds, "steady": counters["seconds"], "batched_with": 1}
     finish_run(job, data, solution, None, times=times, files=files, sections=sections)
@@ -192,6 +199,15 @@ def _tabulate(fits: list[ImputedFit], data: FederatedData, experiment: PreparedE
     names = ("parameter", "feature", "class", "average", "share_nonzero", *(f"fit{k + 1}" for k in range(len(fits))))
     columns = zip(models[0].labels, values.mean(axis=0).tolist(), share.tolist(), values.T.tolist(), strict=True)
     return format_csv(names, [(*label, mean, nonzero, *of_fits) for label, mean, nonzero, of_fits in columns])
+
+
+def _describe_divergence(fits: list[ImputedFit]) -> tuple[int, str]:
+    """Return the first round in which a fit diverged, and a sentence on the fits that diverged."""
+    diverged = {k + 1: fit.divergence_round for k, fit in enumerate(fits) if fit.state == "diverged"}
+    noun = "table" if len(diverged) == 1 else "tables"
+    numbers = ", ".join(map(str, diverged))
+    sentence = f"{len(diverged)} of {len(fits)} fits to completed tables diverged ({noun} {numbers})"
+    return min(diverged.values()), sentence
 
 
 def _describe(fits: list[ImputedFit]) -> str:

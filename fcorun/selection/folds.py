@@ -50,7 +50,7 @@ def assign_folds(
         within: names that are added to those of the random streams, for folds of the rows that other folds leave.
 
     Raises:
-        UserError: a client has fewer rows than folds, or the data have fewer clients or groups.
+        UserError: a client has fewer rows than folds, the data fewer clients, or no group falls into one of the folds.
     """
     stream = (*_FOLDS, *within)
     if data.train.fold is not None:
@@ -151,8 +151,9 @@ def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Gener
     """Draw ``n_pairs`` complementary pairs of random halves; yield the mask of the training rows, (N,), of each half.
 
     By "rows", a half has half of the rows of each client, rounded down, and about half of each class. If rows have
-    groups, a half has about half of the groups, drawn from (seed, group) alone. By "clients", a half has half of the
-    clients, and no pair is drawn twice. Source: Shah and Samworth (J. R. Stat. Soc. B 2013), section 2.
+    groups, a half has about half of the groups, each drawn by the state of ``rng`` and its name alone. By "clients", a
+    half has half of the clients, and no pair is drawn twice. Source: Shah and Samworth (J. R. Stat. Soc. B 2013),
+    section 2.
 
     Raises:
         UserError: the rows, groups or clients have no two halves, or the clients not so many pairs of halves.
@@ -199,7 +200,7 @@ def _draw_client_pairs(n_clients: int, n_pairs: int, rng: np.random.Generator) -
     n_possible = comb(n_clients, half) * comb(n_clients - half, half) // 2
     if n_pairs > n_possible:
         raise UserError(
-            f"subsamples={2 * n_pairs} is more than the {n_possible} pairs of halves that {n_clients} clients have: "
+            f"subsamples={2 * n_pairs} takes {n_pairs} pairs of halves, and {n_clients} clients have {n_possible}: "
             f"give subsamples={2 * n_possible} or less, or by=rows"
         )
     drawn: set[frozenset[frozenset[int]]] = set()

@@ -100,7 +100,7 @@ class DurableSite:
         if self._begins(request.envelope):
             self.site.load_state({})
         try:
-            answer = replace(self._compute(request), envelope=request.envelope)
+            answer = self._compute(request)
             last = _LastAnswer(
                 request.name,
                 request.envelope,
@@ -118,13 +118,15 @@ class DurableSite:
         return answer
 
     def _compute(self, request: Message) -> Message:
-        """Return the site's answer.
+        """Return the site's answer with the envelope of the request, made into bytes.
 
         Each exception counts as a refusal, even one that is no UserError, such as a MemoryError. The count is on the
         disk before the refusal leaves.
         """
         try:
-            return self.site.answer(request)
+            answer = replace(self.site.answer(request), envelope=request.envelope)
+            answer.to_bytes()  # refuses a message that is too large
+            return answer
         except Exception:
             write_atomically(self.folder / _REFUSALS, f"{self._count_refusals() + 1}\n", durable=True)
             raise

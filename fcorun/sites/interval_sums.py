@@ -1,9 +1,10 @@
 """The sums over a site's rows from which intervals of coefficients follow, and which of them a site withholds.
 
 A server that cheats can ask at a model where one row outweighs all others, so that a sum over the rows is that row.
-Therefore a site withholds sums that the weights of fewer rows than ``min_cell`` make up, and, unless sums are masked,
-names no count below ``min_cell``. This hides little: all rows less those where a column is 0 are those where it is 1,
-as the sum of the column says, and the gradient at 0 tells their events.
+Therefore a site withholds sums of derivatives and of squared scores that the weights of fewer rows than ``min_cell``
+make up, and, unless sums are masked, names no count below ``min_cell`` but that of all rows. This hides little: all
+rows less those where a column is 0 are those where it is 1, as the sum of the column says, and the gradient at 0 tells
+their events.
 """
 
 from collections.abc import Mapping
@@ -113,7 +114,7 @@ class IntervalSums:
         )
 
     def answer(self, name: str, received: Mapping[str, np.ndarray]) -> Arrays:
-        """Return the sums of a request. Raises ValueError for arrays that do not belong to it."""
+        """Return the sums of a request. Raises ValueError for arrays that are not those of the request."""
         if name == "value_counts":
             if received:
                 raise ValueError("arrays of another request")
@@ -140,7 +141,10 @@ class IntervalSums:
         return {"loss": np.asarray(loss), "gradient": gradient, "hessian": hessian}
 
     def squared_scores(self, theta: np.ndarray) -> Arrays:
-        """Return the sum of squared scores, times the number of all rows, as an upper triangle; NaN if withheld."""
+        """Return the sum of squared scores, times the number of all rows, as an upper triangle; NaN if withheld.
+
+        ``count``, the number of the scores, is never withheld.
+        """
         scores = score_rows_or_clusters(self.objective, theta, self.rows, self.cluster)
         sums = SquaredScores(scores.T @ scores, len(scores))
         diagonal = np.diagonal(sums.meat)
@@ -160,7 +164,10 @@ class IntervalSums:
         return any(0 < share.sum() ** 2 < self.min_cell * (share**2).sum() for share in map(np.abs, shares))
 
     def count_values(self) -> Arrays:
-        """Return the counts of the rows at 0 and at 1 of each feature, and of their events."""
+        """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
+
+        ``others`` and ``many`` say whether a feature has other values, and more than two.
+        """
         rows = self.rows.take(self.rows.weight > 0)
         x = rows.x[:, : len(self.zero)]
         slack = _SLACK * (self.one - self.zero)

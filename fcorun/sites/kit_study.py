@@ -73,7 +73,7 @@ def submit_plan(
     """Have the server and the sites of a kit compute a plan, and return the record, fetched to ``folder``.
 
     A record of the same plan in the folder is replaced. Raises UserError for a folder that holds anything else, and for
-    a failure of the study, and SiteLost if no job runs for ``wait_seconds``.
+    a failure of the study, and SiteLost as ``submit_job``.
     """
     _check_folder(plan, folder)
     run, text = plan.digest[:16], plan.to_text()
@@ -91,7 +91,9 @@ def submit_plan(
 
 
 def _check_folder(plan: Plan, folder: Path) -> None:
-    """Raise UserError for a folder that is not empty, unless it has a record of the plan."""
+    """Raise UserError for a file, and for a folder that is not empty, unless it has a record of the plan."""
+    if folder.is_file():
+        raise UserError(f"out={folder} is a file; choose another folder")
     if not folder.exists() or not any(folder.iterdir()):
         return
     mark = folder / END_MARK

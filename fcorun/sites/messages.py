@@ -130,9 +130,8 @@ class Message:
         values = {"name": self.name, "about": self.about, "envelope": envelope}
         header = _ENCODER.encode(values).encode()
         if len(header) > _MAX_HEADER:
-            raise UserError(f"the names of clients and levels in the message '{self.name}' take {len(header):,} bytes, "
-                            f"more than {_MAX_HEADER:,}: leave columns with many levels out, or join clients"
-                            )  # fmt: skip
+            raise UserError(f"the names and small values of the message '{self.name}' take {len(header):,} bytes, more "
+                            f"than {_MAX_HEADER:,}: leave columns with many levels out, or join clients")  # fmt: skip
         return header
 
     @classmethod

@@ -103,7 +103,7 @@ class Plan:
 
     @cached_property
     def experiment(self) -> PreparedExperiment:
-        """The experiment of the plan; of a selection, that of a run at any strength."""
+        """The experiment of the plan; of a selection, that of a run whose strength the path replaces."""
         if self.select is None:
             return prepare(self.config)
         return at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
@@ -154,7 +154,7 @@ class Plan:
         return _hash(self._content())
 
     def config_of(self, numbers: dict[str, dict[str, float]]) -> dict[str, Any]:
-        """Return the configuration of a run of the plan with these numbers; of a selection, with the chosen value."""
+        """Return the configuration of the plan's run; of a selection, with the chosen value of ``numbers``."""
         if self.select is None:
             return self.config
         parameter = find_path_parameter(self.experiment)
@@ -187,7 +187,7 @@ class Plan:
 
     @classmethod
     def read(cls, path: str | Path) -> "Plan":
-        """Read a plan. Raises UserError for a file that is no plan, or was changed after its digest was computed."""
+        """Read a plan. Raises UserError for a file that cannot be read, and as ``from_text``."""
         try:
             text = read_text(Path(path))
         except (OSError, ValueError) as error:
@@ -196,7 +196,10 @@ class Plan:
 
     @classmethod
     def from_text(cls, text: str, where: str) -> "Plan":
-        """Return the plan of ``to_text``. Raises UserError, which begins with ``where``, for anything else."""
+        """Return the plan of ``to_text``.
+
+        Raises UserError for anything else; it names ``where`` if the text is no plan, of another version, or changed.
+        """
         content = _parse(text, where)
         own_version = fcorun_version()
         if content["fcorun"] != own_version:

@@ -137,9 +137,9 @@ def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> float:
-    """Return the largest difference of two arrays, relative to the largest number;
+    """Return the largest difference of two arrays, relative to the largest number.
 
-    NaN if an entry is NaN in one alone.
+    The difference is NaN if an entry is NaN in one of them alone.
     """
     difference = np.where(np.isnan(one) & np.isnan(two), 0.0, np.abs(one - two))
     return float(np.max(difference) / np.nanmax(np.abs(one), initial=1e-300))

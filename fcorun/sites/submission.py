@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fcorun.sites.nvflare import CollabServer, CollabSite
 
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
-_TASK_SECONDS = 0.5  # between a site's questions for its tasks, which are two: to be known, and to begin
+_TASK_SECONDS = 0.5  # between a site's questions for its tasks, which are two: to register, and to begin
 _LOGIN_SECONDS, _POLL_SECONDS = 20.0, 0.5
 _CONNECT_SECONDS = 5.0  # for sites that start together with the server, before the user is told
 
@@ -84,6 +84,8 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
         sites: the names of the sites.
         allowed: the beginnings of the paths of the job's own classes.
         seconds: the longest time of the run.
+
+    Raises UserError or SiteLost with the sentence of a run that failed.
     """
     from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
@@ -132,14 +134,15 @@ def submit_job(
         kit: the folder of the kit.
         folder: the folder into which results of jobs are fetched.
         wait_seconds: the longest time without a running job.
-        on_status: called with a sentence for each change.
+        on_status: called with each new status of a job, as NVFLARE names it, and with a sentence for each problem.
         max_jobs: the largest number of jobs that are submitted.
 
     Raises SiteLost after ``wait_seconds`` or ``max_jobs`` or for a missing answer, and UserError if the run fails.
     """
     user, jobs, problem = user_of_kit(kit), 0, ""
     sites = json.loads((job / "meta.json").read_text(encoding="utf-8"))["mandatory_clients"]
-    away_since, lost_request = None, -1
+    away_since: float | None = time.monotonic()  # since when no job has run
+    lost_request = -1
     while jobs < max_jobs and (away_since is None or time.monotonic() - away_since < wait_seconds):
         try:
             with _session(kit, user) as session:
@@ -168,8 +171,8 @@ def submit_job(
         away_since = away_since or time.monotonic()
         time.sleep(_POLL_SECONDS)
     raise SiteLost(
-        f"the run is not done after {jobs} jobs: {escape_controls(problem)}; see that the server and all sites run, "
-        "then give the same command again, which goes on"
+        f"the run is not done (jobs submitted: {jobs}): {escape_controls(problem)}; see that the server and all sites "
+        "run, then give the same command again, which goes on"
     )
 
 

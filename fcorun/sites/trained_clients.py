@@ -8,10 +8,11 @@ from fcorun.tables.splits import SPLITS
 
 
 def check_classes_of_trained_clients(table: SiteTable) -> None:
-    """Raise UserError for a class with few held-out rows, but some, of the clients with training rows, or of others.
+    """Raise UserError if a class has some, but fewer than ``policy.min_cell``, held-out rows in one group of clients.
 
-    The first ones have personal models, whose scores count the classes of their rows; the shared model's scores count
-    those of all clients.
+    The groups are the clients with training rows, which have personal models, and the others. Scores of personal models
+    count the classes of the first group, and scores of the shared model those of both: their difference would show a
+    small count of either.
     """
     if table.options.task not in ("binary", "multiclass"):
         return

@@ -1,4 +1,4 @@
-"""Interruption by signals, caches, and files that appear whole or not at all."""
+"""Interruption by signals, caches, files that appear whole or not at all, rows of large files, and digests."""
 
 import functools
 import hashlib
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
@@ -194,21 +194,44 @@ def cached_by_key(compute: Callable[..., T]) -> Callable[..., T]:
 
 
 def cache_dir(name: str) -> Path:
-    """Return a writable folder ``name`` below $FCORUN_CACHE, the user's cache folder, or a temporary folder.
+    """Return a writable folder ``name``.
 
-    Raises OSError if none of them can be written to.
+    It is below $FCORUN_CACHE, the user's cache folder, or a folder of the user in the temporary folder. Raises OSError
+    if none of them can be written to.
     """
     from platformdirs import user_cache_dir
 
-    for base in (os.environ.get("FCORUN_CACHE") or user_cache_dir("fcorun", appauthor=False), tempfile.gettempdir()):
-        folder = Path(base) / name
+    cache = Path(os.environ.get("FCORUN_CACHE") or user_cache_dir("fcorun", appauthor=False))
+    for find_base in (lambda: cache, _user_temporary_folder):
         try:
+            folder = find_base() / name
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(folder, os.W_OK):
             return folder
     raise OSError("no writable cache folder; set FCORUN_CACHE")
+
+
+def _user_temporary_folder() -> Path:
+    """Return fcorun-UID in the temporary folder, or a new folder if that name belongs to somebody else.
+
+    Programs are loaded from a cache, and on a shared machine everybody can create names in the temporary folder.
+    """
+    user = getattr(os, "getuid", lambda: 0)()  # Windows has no such call, and gives each file the owner 0
+    parent = tempfile.gettempdir()
+    folder = Path(parent) / f"fcorun-{user}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == user:
+        return folder
+    return _new_temporary_folder(parent)
+
+
+@functools.cache  # one for the process
+def _new_temporary_folder(parent: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix="fcorun-", dir=parent))
 
 
 # Files that appear whole, and rows of large files.
@@ -366,13 +389,13 @@ def file_digest(file: Path) -> str:
     if status.st_size < _CACHED_DIGEST_BYTES:
         return _sha256(file)
     key = [str(file.resolve()), status.st_size, status.st_mtime_ns, _sample_digest(file, status.st_size)]
-    cached = cache_dir("digests") / hashlib.sha256(json.dumps(key).encode()).hexdigest()
-    try:
-        return cached.read_text(encoding="utf-8")
-    except OSError:
-        digest = _sha256(file)
-        write_atomically(cached, digest)
-        return digest
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    with suppress(OSError):
+        return (cache_dir("digests") / name).read_text(encoding="utf-8")
+    digest = _sha256(file)
+    with suppress(OSError):  # a digest that is not cached is computed again
+        write_atomically(cache_dir("digests") / name, digest)
+    return digest
 
 
 def _sha256(file: Path) -> str:

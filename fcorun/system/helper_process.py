@@ -138,31 +138,6 @@ def begin_call(
     return helper.submit(function, *arguments, **options).result
 
 
-def call_in_fork(function: Callable[[], T], *meanwhile: str) -> T:
-    """Call a function in a fork of this process, which imports modules meanwhile, and return its value.
-
-    Where a process cannot be forked, and where the call fails in the fork, this process makes the call, and raises its
-    error.
-
-    Args:
-        meanwhile: the modules that this process imports in a thread.
-    """
-    if not hasattr(os, "fork") or threading.active_count() > 1:  # a fork has none of the other threads
-        return function()
-    here, there = socket.socketpair()
-    child = os.fork()
-    if child == 0:
-        with suppress(BaseException), there.makefile("wb") as stream:
-            stream.write(pickle.dumps(function()))
-        os._exit(0)
-    import_in_background(*meanwhile)
-    there.close()
-    with here, here.makefile("rb") as stream:
-        content = stream.read()
-    os.waitpid(child, 0)
-    return pickle.loads(content) if content else function()
-
-
 def serve_calls() -> None:
     """Import modules, then fork for each connection that arrives at standard input, until its end."""
     warnings.formatwarning = format_warning

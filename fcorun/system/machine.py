@@ -37,7 +37,7 @@ _ALIGNMENT = 64  # bytes: on a CPU, JAX copies an array that begins at any other
 
 
 def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
-    """Return an uninitialised array that ``jax.device_put`` takes on a CPU without a copy.
+    """Return an uninitialized array that ``jax.device_put`` takes on a CPU without a copy.
 
     The array must not be changed while a computation uses it.
     """

@@ -1,4 +1,4 @@
-"""Server optimisers and Fast-FedDA: a box in NumPy, and identities with FedDualAvg."""
+"""Server optimizers and Fast-FedDA: a box in NumPy, and identities with FedDualAvg."""
 
 import boxes
 import numpy as np
@@ -13,7 +13,7 @@ SOME = "clients_per_round=2"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi", "fedadagrad"])
-def test_server_optimisers_agree_with_their_box(name, tmp_path):
+def test_server_optimizers_agree_with_their_box(name, tmp_path):
     """Algorithm 2 of Reddi et al. has no bias correction, starts v at tau^2, and adds tau outside the root."""
     rest = ["algo.client_lr=0.05", "algo.beta1=0.8", "reg=none", "batch_size=4", SOME]
     config = ragged(tmp_path, f"algo={name}", "algo.server_lr=0.3", *rest, "rounds=6", sizes=SIZES)
@@ -41,7 +41,7 @@ def test_server_optimisers_agree_with_their_box(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_without_momentum_the_dual_optimiser_is_feddualavg(tmp_path):
+def test_without_momentum_the_dual_optimizer_is_feddualavg(tmp_path):
     rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "reg.strength=0.4", "batch_size=4", SOME]
     plain = outputs_by_round(ragged(tmp_path, "algo=feddualavg", *rest))
     np.testing.assert_allclose(

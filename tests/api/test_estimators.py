@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fcorun
 from fcorun import L1, FedDualAvg, FederatedClassifier, FederatedRegressor, LeastSquares
+from fcorun.api import estimators
 
 STRENGTH = 0.05
 
@@ -90,6 +91,14 @@ def test_weights_equal_repeated_rows_of_the_same_clients():
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-9)
     assert weighted.intercept_ == pytest.approx(repeated.intercept_, rel=1e-9)
     assert weighted.n_iter_ == repeated.n_iter_
+
+
+def test_weights_that_are_all_0_are_refused_also_by_older_versions_of_scikit_learn(monkeypatch):
+    x, y, _ = draw_rows(30)
+    monkeypatch.setattr(estimators, "_check_sample_weight", lambda weights, *_, **__: np.asarray(weights))
+    for estimator in (FederatedRegressor, FederatedClassifier):
+        with pytest.raises(ValueError, match="sample_weight: all weights are 0; give a row a positive weight"):
+            estimator().fit(x, y > y.mean(), sample_weight=np.zeros(30))
 
 
 class RecordingRegressor(FederatedRegressor):

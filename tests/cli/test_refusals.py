@@ -43,6 +43,21 @@ def test_an_output_folder_that_cannot_be_made_is_refused(fcorun):
     assert Path("taken").read_text() == "a file"
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("conf/mine.yaml", "fcorun: conf/mine.yaml cannot be read (Permission denied);"), (None, "fcorun: OSError: full")],
+)
+def test_a_file_that_cannot_be_read_is_not_called_the_output_folder(fcorun, monkeypatch, name, begins):
+    def fail(*_):
+        raise PermissionError(13, "Permission denied", name) if name else OSError("full")
+
+    monkeypatch.setattr("fcorun.cli.hydra_app.compose_with_defaults", fail)
+    code, _, err = fcorun(*SMALL)
+    assert code != 0
+    assert err.startswith(begins)
+    assert "out=" not in err
+
+
 def test_an_unknown_flag_is_refused(fcorun):
     code, _, err = fcorun("--rounds", "5")
     assert code == 2

@@ -65,9 +65,15 @@ def test_a_sweep_is_named_after_the_data_that_it_runs_on():
     (experiments / "two.yaml").write_text(head + "hydra: {sweeper: {params: {data: 'lasso_8,lasso_16'}}}\n")
     register_resolvers(PreparedOnce(lambda values: pytest.fail("no run is prepared")))
     with use_config_dir("mine"):
-        for experiment, data in (("one", "lasso_16"), ("two", "several")):
-            folder = compose_config([f"experiment={experiment}"]).hydra.sweep.dir
+        for overrides, data in (("one", "lasso_16"), ("two", "several"), ("two data=lasso_8", "lasso_8")):
+            folder = compose_config(f"experiment={overrides}".split()).hydra.sweep.dir
             assert folder.startswith(f"outputs/sweeps/{data}-")
+
+
+@pytest.mark.parametrize("name", ["Zürich", "age>50", "a#b", "it's", "true", "1e5", "007", ""])
+def test_a_name_that_an_override_cannot_hold_is_refused(name):
+    with pytest.raises(UserError, match="cannot be part of an override"):
+        format_value({name: 0})
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,7 @@ def test_a_sweep_is_named_after_the_data_that_it_runs_on():
     [
         *("auto", "null", "a b", "it's", 'a "b"', "C:\\x\\", "\\'", "Zürich", 0.5, True, [], {}),
         *([["a", "b c"], ["it's"]], {"ward=surgery": 0, "blood pressure": [1.5, "a,b"], "x(y)": None}),
+        {"a.b/c-d%e+f@g?h|i*j": 0},
     ],
     ids=repr,
 )

@@ -13,7 +13,7 @@ from helpers import fails
 from fcorun import Record, compose, run, run_grid
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments import evaluation_blocks
-from fcorun.engine.segments.row_fetching import _renumber_whole, bytes_per_round
+from fcorun.engine.segments.row_fetching import DoubleBuffer, _renumber_whole, bytes_per_round
 from fcorun.engine.segments.run_loop import Segments
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
@@ -110,6 +110,16 @@ def test_whole_data_of_seeds_on_a_tree_are_numbered_as_of_each_seed():
     np.testing.assert_array_equal(renumber(), [renumber(0), renumber(1)])
     offset = rows[0, 1, 0, 1, 2, 0] - schedule.starts[cohort[0, 1, 1]]
     assert renumber()[0, 1, 0, 1, 2, 0] == (whole_rows[0, 1, 1, 0, offset] if rows[0, 1, 0, 1, 2, 0] >= 0 else -1)
+
+
+def test_a_host_without_rows_evaluates_blocks_of_padding():
+    engine, _ = engine_on_disk()
+    splits = evaluation_blocks.evaluation_splits(engine.federation.evaluation)
+    splits = {name: rows.take(slice(0, 0)) for name, rows in splits.items()}
+    blocks = list(evaluation_blocks.read_blocks(splits, np.float64, np.float64, DoubleBuffer()))
+    assert [name for name, _ in blocks] == ["train", "val"]
+    for _, (x, y, extras) in blocks:
+        assert (x.shape, y.shape, extras["weight"].tolist()) == ((1, FEATURES), (1,), [0.0])
 
 
 def engine_on_disk(*overrides: str):

@@ -92,7 +92,7 @@ def test_weights_of_rows_equal_statsmodels():
 
 
 @pytest.mark.parametrize("name", GLM)
-def test_generalised_linear_models_with_offsets_equal_statsmodels(name):
+def test_generalized_linear_models_with_offsets_equal_statsmodels(name):
     coefficients, errors, cluster_errors = GLM[name]
     estimates = wald(sums_of(name, offset=0.1 * X[:, 1]))
     np.testing.assert_allclose(estimates.theta, coefficients, rtol=1e-6)

@@ -1,15 +1,18 @@
 """The tables of curves on held-out rows, against scikit-learn and by hand, and their pictures."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from figure_checks import draw_checked
 from matplotlib.image import imread
 from sklearn import metrics
 
 from fcorun.datasets.base import FederatedData
 from fcorun.models.curves import (
+    Curves,
     compute_curves,
     smooth_line,
     trace_calibration,
@@ -20,6 +23,8 @@ from fcorun.models.curves import (
 from fcorun.models.predictions import Predictions, tabulate_scores
 from fcorun.objectives import Logistic
 from fcorun.reports.page.build import build_page
+from fcorun.reports.pictures import calibration
+from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 from fcorun.rows.rows import Rows
 
@@ -99,6 +104,29 @@ def test_the_test_rows_come_first_and_rows_of_no_client_count_in_all_rows_only()
     many = curves(predictions(clients=[f"c{i}" for i in range(60)]))
     assert many is not None
     assert {row["client"] for row in many.decision} == {""}
+
+
+@pytest.mark.parametrize("n_rows", [99, 10_005])
+def test_the_legend_of_calibration_names_both_sizes_of_bins(n_rows):
+    rng = np.random.default_rng(0)
+    output = rng.standard_normal(n_rows) - 2
+    y = (rng.random(n_rows) < 1 / (1 + np.exp(-output))).astype(int)
+    found = curves(replace(predictions(clients=[""]), y=y, output=output, clients=np.full(n_rows, "")))
+    assert found is not None
+    figure = draw_checked(calibration.draw, CurveView(found, "a run"))
+    texts = [text.get_text() for ax in figure.axes for text in ax.get_legend().get_texts()]
+    expected = "4 groups of 24 or 25 rows" if n_rows == 99 else "10 groups of 1,000 or 1,001 rows"
+    assert f"{expected}, 95 % interval" in texts
+
+
+def test_the_axes_of_calibration_hold_the_smooth_line_of_all_rows():
+    def point(kind, probability, observed, high):
+        return {"model": "shared", "client": "", "kind": kind, "probability": probability, "observed": observed,
+                "high": high}  # fmt: skip
+
+    rows = [point("bin", 0.1, 0.2, 0.35), point("smooth", 0.3, 0.55, np.nan)]
+    found = Curves("test", "ill", {"shared": 0.5}, roc=[], calibration=rows, decision=[], scores=[])
+    assert calibration._axis_limit(CurveView(found, "a run")) == 0.6
 
 
 @pytest.mark.slow

@@ -378,6 +378,8 @@ def test_options_that_are_wrong():
         ScoreOptions(level=95)
     with fails("samples=10 must be between 100 and 100,000"):
         ScoreOptions(samples=10)
+    with fails("more than 100,000: give a level of at most 0.9999"):
+        ScoreOptions(level=0.99999)
     with fails("samples=333 are too few for level=0.97: give samples=334"):
         ScoreOptions(samples=333, level=0.97)
     with fails("samples=1000 are too few for level=0.999: give samples=10000"):

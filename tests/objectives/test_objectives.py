@@ -60,7 +60,7 @@ def test_every_objective_passes_every_check(check, case):
 
 
 @pytest.mark.parametrize(("objective", "task"), CASES)
-def test_only_the_intercept_is_not_regularised(objective, task):
+def test_only_the_intercept_is_not_regularized(objective, task):
     free = set(ObjectiveCase(objective, task).problem.shapes) - set(objective.regularized)
     assert free or not objective.intercept
     assert all(name.startswith("bias") for name in free)

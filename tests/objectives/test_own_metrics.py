@@ -38,7 +38,7 @@ def config(user_module):
 
 
 @pytest.mark.slow
-def test_a_declared_metric_is_measured_summarised_and_ranks_points(config, capsys):
+def test_a_declared_metric_is_measured_summarized_and_ranks_points(config, capsys):
     points = grid(config, {"algo.client_lr": [1e-4, 1e-3, 3e-3]})
     records = run_grid(points, [f"s/{i}" for i in range(3)])
     final_values = [record.metrics["val_absolute_error"].iloc[-1] for record in records]

@@ -54,6 +54,15 @@ def test_a_best_point_at_the_edge_says_so(levels, sentences):
     assert ("tried" in text) == bool(sentences)
 
 
+def test_one_step_is_no_edge_of_a_count_that_another_algorithm_lacks():
+    write_line({1: 1.0, 2: 2.0}, "algo__steps", algo="fedgd")
+    fake_record("s/fedmid", fake_config("fedmid"))
+    assert find_grid_edges(build_table(load_records("s")), "objective") == []
+    write_line({1.0: 1.0, 2.0: 2.0}, "algo__penalty", "t", algo="fedgd")  # 1 is no bound of a real number
+    (edge,) = find_grid_edges(build_table(load_records("t")), "objective")
+    assert (edge.value, edge.is_largest) == (1.0, False)
+
+
 @pytest.mark.slow
 def test_pictures_say_what_is_at_the_edge():
     records = write_line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})

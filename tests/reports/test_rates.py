@@ -136,6 +136,19 @@ def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
     assert [ax.get_xlabel().split()[0] for ax in figure.axes] == ["client", "server"]
 
 
+def test_a_ring_is_in_the_legend_if_each_algorithm_has_another_rate():
+    for value in (0.1, 0.2, 0.4):
+        for algo, rate, other in (("fedmid", "client_lr", "server_lr"), ("fedavg", "server_lr", "client_lr")):
+            settings = fake_config(algo)
+            settings["algo"][rate] = value
+            del settings["algo"][other]
+            fake_record(f"s/{algo}{value}", settings, fake_rows(max(value, 0.2)))
+    figure = draw_checked_view(rates.draw, load_records("s"), "objective")
+    for ax in figure.axes:
+        assert len([line for line in ax.lines if line.get_markeredgecolor() == "black"]) == 2
+    assert {"best", "tied with it"} <= set(legend_of(figure))
+
+
 def test_no_rate_no_picture():
     records = [
         fake_record("a"),

@@ -47,6 +47,19 @@ def test_a_gap_is_drawn_down_to_its_last_digit():
     assert low < 6e-16 < 30 < high
 
 
+def test_a_legend_of_three_labels_has_two_rows():
+    heights = {}
+    for n_labels in (1, 2, 3, 4):
+        names = ("support_f1", "support_precision", "support_recall", "density")[:n_labels]
+        rows = [{"round": i, "objective": 1.0} | dict.fromkeys(names, 0.5) for i in range(2)]
+        with style_context("paper"):
+            heights[n_labels] = run_curves.draw(rows, "a", 1e-4, "rounds", CATALOGUE).get_figheight()
+    row = heights[2] - heights[1]
+    assert row > 0
+    assert heights[4] - heights[2] == pytest.approx(row)
+    assert heights[3] == heights[4]
+
+
 @pytest.mark.slow
 def test_curves_of_other_problems():
     figure = drawn(fake_rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))

@@ -15,6 +15,7 @@ from fcorun.api.record import RunRecord
 from fcorun.api.run import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.runs import imputed
 from fcorun.runs.imputed import complete_tables
 from fcorun.selection.comparison.candidates import plan_candidates
 from fcorun.selection.comparison.options import CompareOptions
@@ -25,6 +26,7 @@ from fcorun.selection.stability.select import plan_stability
 
 NEWTON = ("algo=newton", "rounds=6", "eval_every=6", "precision=float64", "clients_per_round=null")
 SOLVER = ("algo=centralized", "algo.tolerance=1e-14")
+ENDS = {"done": 0, "falling": 0, "not certified": 0, "diverged": 0}
 
 
 def settings_with_gaps(*overrides):
@@ -84,7 +86,7 @@ def test_the_model_is_the_average_of_single_runs(algorithm):
     np.testing.assert_allclose(log_odds("averaged"), expected, atol=1e-8)
 
     # the record says what it is
-    assert record.summary["imputations"] == {"tables": 2, "ends": {"done": 2, "falling": 0, "not certified": 0}}
+    assert record.summary["imputations"] == {"tables": 2, "ends": ENDS | {"done": 2}}
     assert "the model is the average of 2 fits to completed tables" in record.status["reason"]
     assert record.summary["certificate"] is None
     assert "objective" not in record.summary["final"]
@@ -119,7 +121,28 @@ def test_fits_that_diverge_before_they_begin_have_diverged():
     frame.assign(y=1e25 * (1 + frame["y"])).to_csv("gaps.csv", index=False)
     record = run(settings, "here")
     assert record.status["status"] == "diverged"
-    assert "the fits to the completed tables 1, 2 diverged" in record.status["reason"]
+    assert "2 of 2 fits to completed tables diverged (tables 1, 2)" in record.status["reason"]
+
+
+@pytest.mark.parametrize("diverged", [True, False])
+def test_the_rounds_of_the_fits_are_summarized(monkeypatch, diverged):
+    settings = settings_with_gaps(*SOLVER)
+    data = load_data(prepare(settings))
+    solution = {"weights": np.zeros(data.train.x.shape[1]), "bias": np.zeros(())}
+    fits = [imputed.ImputedFit(solution, "done", {"round": count, "bytes_up": 0}) for count in (9, 4)]
+    if diverged:
+        fits[0] = imputed.ImputedFit(solution, "diverged", {"round": 5, "bytes_up": 0}, divergence_round=6)
+    remaining = iter(fits)
+    monkeypatch.setattr(imputed, "complete_tables", lambda *_: iter([data, data]))
+    monkeypatch.setattr(imputed.TableFitter, "fit", lambda *_: next(remaining))
+    monkeypatch.setattr(imputed, "evaluate", lambda *_: {"train_loss": 1.0})
+    record = run(settings, "here")
+    if diverged:
+        assert record.status["round"] == 6
+        assert "1 of 2 fits to completed tables diverged (table 1)" in record.status["reason"]
+        assert record.summary["imputations"]["ends"] == ENDS | {"done": 1, "diverged": 1}
+    else:
+        assert record.rows[-1]["round"] == 9
 
 
 def test_the_seed_is_part_of_the_identity_of_a_solver():

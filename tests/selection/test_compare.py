@@ -122,6 +122,8 @@ def test_equal_models_cannot_be_told_apart():
     same = rows_of(rng.uniform(0.1, 0.9, 90), target, client)
     result = compare({"shared": same, "local": replace(same, model="personal")})
     assert "nobody profits" in result.describe_verdict()
+    assert "not corrected for 3 comparisons)" in result.describe_verdict()
+    assert "not corrected for 1 comparison)" in replace(result, clients=["a"]).describe_verdict()
     assert all(row.verdict in ("", UNCLEAR) for row in result.rows)
 
 
@@ -153,7 +155,7 @@ def test_means_are_those_of_the_other_folds():
 
 
 def test_a_method_is_an_algorithm_and_no_other_candidate():
-    with fails("methods=local is a candidate anyway: leave it out"):
+    with fails("methods=local is the name of a candidate of fcorun: leave it out"):
         CompareOptions(methods=["local"])
     with fails("methods=pfed-me is no method with own models: give some of ditto"):
         CompareOptions(methods=["pfed-me"])

@@ -319,3 +319,22 @@ def test_a_path_of_personal_models_begins_where_all_are_zero(monkeypatch):
         strength = float(planned.study.path.values[0] * factor)
         record = run({**settings, "reg": {**settings["reg"], "strength": strength}})
         assert (np.abs(record.personal["weights"]) > 1e-6).any() == some
+
+
+def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
+    monkeypatch.setattr("fcorun.selection.path_fit.MAX_PREDICTED_ROWS", 10)
+    settings = config("algo=centralized", task="binary")
+    options = SelectOptions(folds=2, points=2)
+    with fails("threshold=youden is chosen on rows out of fold", "give fewer points, or a number"):
+        plan_selection({**settings, "threshold": "youden"}, options, "out")
+    plan = plan_selection({**settings, "threshold": 0.3}, options, "out")
+    assert not plan.study.keeps_held_out
+    monkeypatch.setattr("fcorun.selection.cross_validation.select.predict_out_of_fold", lambda *_: [])
+    fit = PathFit(
+        metrics={plan.metric: np.array([1.0, 2.0])},
+        solution={},
+        end_state=np.zeros(2, int),
+        counts={name: np.zeros(2) for name in ("rounds", "bytes_up", "bytes_down")},
+    )
+    selection = plan.choose_value(dict.fromkeys(plan.study.subsets, fit))
+    assert (selection.threshold, plan.apply(selection).settings.threshold) == (0.3, 0.3)

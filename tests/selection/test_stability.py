@@ -173,7 +173,8 @@ def test_no_pair_of_halves_of_the_clients_is_drawn_twice(clients, pairs):
     assert (drawn.sum(axis=2) == clients // 2).all()
     assert not drawn.all(axis=1).any()
     assert len({frozenset(half.tobytes() for half in pair) for pair in drawn}) == pairs
-    with fails(f"subsamples={2 * pairs + 2} is more than the {pairs} pairs", f"give subsamples={2 * pairs} or less"):
+    too_many = f"subsamples={2 * pairs + 2} takes {pairs + 1} pairs of halves, and {clients} clients have {pairs}:"
+    with fails(too_many, f"give subsamples={2 * pairs} or less"):
         list(draw_halves(data, pairs + 1, "clients", np.random.default_rng(0)))
 
 

@@ -89,6 +89,16 @@ def test_a_fetched_record_replaces_one_of_its_plan_alone(tmp_path, monkeypatch):
     assert len(submitted) == 2
 
 
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
+def test_a_file_is_no_folder_for_a_record(tmp_path):
+    from fcorun.sites.kit_study import submit_plan
+
+    (tmp_path / "out").write_text("a file", encoding="utf-8")
+    plan: Any = SimpleNamespace(digest="1" * 64)
+    with pytest.raises(UserError, match="out is a file; choose another folder"):
+        submit_plan(plan, tmp_path, ["north"], tmp_path / "out", 1.0, print)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 def test_the_site_of_a_job_reads_no_plan_without_its_owners_yes_and_logs_its_refusals(tmp_path, monkeypatch):

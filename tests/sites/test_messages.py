@@ -110,7 +110,7 @@ def test_what_is_no_message_is_not_delivered(message):
 
 def test_too_many_names_are_refused_by_the_sender():
     message = Message("describe", {"levels": "x" * 2**21})
-    sentence = "the names of clients and levels in the message 'describe' take 2,097,"
+    sentence = "the names and small values of the message 'describe' take 2,097,"
     with fails(sentence, "leave columns with many levels out"):
         message.to_bytes()
     with fails(f"site 'north': {sentence}"):

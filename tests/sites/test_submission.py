@@ -135,7 +135,7 @@ def test_the_sentence_of_a_failed_run_is_told_without_control_characters(submit)
 def test_jobs_that_end_early_are_repeated_up_to_a_limit(submit):
     result, server, _ = submit(*["FINISHED:EXECUTION_EXCEPTION"] * 5, max_jobs=3)
     assert isinstance(result, SiteLost)
-    assert "the run is not done after 3 jobs: the job ended as execution_exception" in str(result)
+    assert "the run is not done (jobs submitted: 3): the job ended as execution_exception" in str(result)
     assert "same command again" in str(result)
     assert len(server.listed) == 3
 

@@ -1,5 +1,6 @@
 """Files that appear whole, and rows of files that are too large for memory."""
 
+import hashlib
 import io
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from fcorun.errors import WriteError
+from fcorun.system import files
 from fcorun.system.files import append_line, read_rows_at, write_atomically, write_rows_at
 
 ROWS = np.arange(60, dtype=np.float32).reshape(12, 5)
@@ -64,3 +66,53 @@ def test_no_line_is_appended_through_a_link():
     with pytest.raises(WriteError):
         append_line(Path("run.log"), "a line")
     assert Path("other").read_text() == "mine\n"
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The temporary folder, where the user's cache folder cannot be made."""
+    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "taken"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "temporary"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="the system has no such call")
+def test_the_cache_in_the_temporary_folder_is_of_the_user_alone(temporary):
+    folder = temporary / f"fcorun-{os.getuid()}"
+    assert [files.cache_dir(name) for name in ("programs", "digests")] == [folder / "programs", folder / "digests"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="the system has no such call")
+@pytest.mark.parametrize("kind", ["folder of another user", "link", "file"])
+def test_a_cache_that_somebody_else_made_is_not_used(temporary, monkeypatch, tmp_path, kind):
+    if kind == "folder of another user":
+        user = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    name = temporary / f"fcorun-{os.getuid()}"
+    if kind == "link":
+        (tmp_path / "theirs").mkdir()
+        name.symlink_to(tmp_path / "theirs")
+    elif kind == "file":
+        name.write_text("")
+    else:
+        name.mkdir()
+    folder = files.cache_dir("programs")
+    assert folder.parent.parent == temporary
+    assert folder.parent != name
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert files.cache_dir("programs") == folder
+
+
+@pytest.mark.parametrize("function", ["cache_dir", "write_atomically"])
+def test_a_digest_that_cannot_be_cached_is_computed(function, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("full")
+
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(files, "_CACHED_DIGEST_BYTES", 0)
+    monkeypatch.setattr(files, function, fail)
+    Path("rows").write_bytes(b"abc")
+    assert files.file_digest(Path("rows")) == hashlib.sha256(b"abc").hexdigest()

@@ -34,7 +34,12 @@ def run(argv: Sequence[str]) -> int:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise UserError("rm asks before it removes, and there is no terminal to ask on; give --yes")
-        if input(f"remove {len(records)} records? [y/N] ").strip().lower() not in ("y", "yes"):
+        noun = "record" if len(records) == 1 else "records"
+        try:
+            answer = input(f"remove {len(records)} {noun}? [y/N] ")
+        except EOFError:  # Ctrl-D
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
             return 1
     code = 0
     for record in records:

@@ -212,13 +212,15 @@ class RemoteLoop(RunLoop):
 
 @dataclass(frozen=True)
 class RemoteRound:
-    """The parts of a round, a ``CohortRound`` whose arrays have a leading axis of runs.
+    """The parts of a round that ``Star.run_round`` reads of a ``CohortRound``.
+
+    States and messages have a leading axis of runs.
 
     Attributes:
         number: the number of the round, counted from 0.
         cohort: the numbers of the cohort's clients, (S,).
         sites: the names under which the answers for the cohort's clients come.
-        weights: the sum of the weights of the cohort's clients behind each of these answers.
+        weights: the sum of the weights of the cohort's clients behind each of these answers, (n_answers,).
         server_draws: the draws that the server uses.
         state: the state of the runs before the round.
     """

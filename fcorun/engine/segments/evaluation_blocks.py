@@ -24,7 +24,8 @@ def block_length(width: int, dtype: Any) -> int:
 def evaluation_splits(evaluation: Evaluation) -> dict[str, Rows]:
     """Return this host's training rows, "train", and validation rows, "val", each in the order of the file.
 
-    Training rows have their weights in F, validation rows those of a mean over all of them; each sums to one.
+    Training rows have their weights in F, validation rows those of a mean over all of them; each sums to one over all
+    hosts.
     """
     data = evaluation.data
     splits = {"train": replace(data.train, weight=data.train.objective_weights(evaluation.client_weighting))}
@@ -41,7 +42,7 @@ def read_blocks(
     A block may be overwritten when the block after the next one is read.
     """
     width = splits["train"].x.shape[1]
-    length = min(block_length(width, dtype), max(map(len, splits.values())))
+    length = min(block_length(width, dtype), max(1, *map(len, splits.values())))
     for name, rows in splits.items():
         for first in range(0, max(len(rows), 1), length):  # a host without rows yields one block of padding
             some = rows.take(slice(first, first + length))

@@ -158,7 +158,7 @@ def check_identities() -> list[dict[str, str]]:
     """Check identities of the slides on pFedMac, on least squares in float64, whose solutions have a closed form."""
     experiment = prepare(compose([*SMALL_PROBLEM, "algo=local"]))
     data = load_data(experiment)
-    h, c = compute_gradient_coefficients(data, experiment.objective)
+    h, c = compute_gradient_coefficients(data, experiment.objective)  # the gradients H_j x - c_j
     p = data.train.sizes / data.train.sizes.sum()
     values = np.linalg.eigvalsh(h)
     client_optima = np.linalg.solve(h, c[..., None])[..., 0]
@@ -211,7 +211,7 @@ def check_identities() -> list[dict[str, str]]:
 
 
 def run_client_models(overrides: list[str], *points: list[str]) -> list[np.ndarray]:
-    """Run small problems that differ in the numbers of ``points``; return the personal models after each evaluation.
+    """Run small problems that differ in the numbers of ``points``; return the personal models at each evaluation.
 
     Each run has an array (evaluations, M, p), the bias last.
     """

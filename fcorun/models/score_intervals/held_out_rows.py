@@ -117,7 +117,7 @@ def _read_columns(folder: Path) -> dict[str, list[str]]:
         for line in lines:
             if len(line) != len(names):
                 raise _damaged(folder, f"line {lines.line_num} has {len(line)} values")
-            if len(rows) == 2 * MAX_PREDICTED_ROWS:
+            if len(rows) == 2 * MAX_PREDICTED_ROWS:  # so many of the shared model, and of personal models
                 raise _damaged(folder, f"more than {2 * MAX_PREDICTED_ROWS:,} rows")
             rows.append(line)
     except (OSError, ValueError, csv.Error) as error:

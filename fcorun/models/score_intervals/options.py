@@ -36,7 +36,11 @@ class ScoreOptions:
         if not _MIN_SAMPLES <= self.samples <= _MAX_SAMPLES:
             raise UserError(f"samples={self.samples} must be between {_MIN_SAMPLES} and {_MAX_SAMPLES:,}")
         if self.samples * self.tail < _MIN_TAIL - 1e-9:
-            least = math.ceil(_MIN_TAIL / self.tail - 1e-6)
+            least = math.ceil(_MIN_TAIL / self.tail * (1 - 1e-9) - 1e-6)
+            if least > _MAX_SAMPLES:
+                largest = 1 - 2 * _MIN_TAIL / _MAX_SAMPLES
+                raise UserError(f"level={self.level:g} needs {least:,} samples, more than {_MAX_SAMPLES:,}: give a "
+                                f"level of at most {largest:g}")  # fmt: skip
             raise UserError(f"samples={self.samples} are too few for level={self.level:g}: give samples={least}")
 
     @property

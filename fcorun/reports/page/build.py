@@ -113,7 +113,7 @@ def _build_clinical_page(
     *,
     comments: Mapping[str, str],
 ) -> str:
-    """Return the page about a model of a user's table, as HTML; the arguments are those of ``build_page``."""
+    """Return the page about a model of a user's table, as HTML; the other arguments are those of ``build_page``."""
     page = Page()
     clinical.add_main_sections(page, model)
     clinical.add_choice_section(page, model)

@@ -11,7 +11,8 @@ from fcorun.reports.pictures.layout import CurveStyle, curve_style
 from fcorun.reports.run_table import RunTable
 
 MAX_RUNS = 300  # whose curves a page holds, runs of best points first
-MAX_NUMBERS = 90_000  # of all curves together
+# of all curves together, about, unless runs would have fewer than _MIN_EVALUATIONS evaluations
+MAX_NUMBERS = 90_000
 _MIN_EVALUATIONS = 20  # of a run
 _AXES = {"rounds": "round"} | {name: name for name in ("bytes", "grad_evals", "seconds", "simulated_seconds")}
 Evaluations = list[dict[str, float]]
@@ -29,8 +30,9 @@ def collect_curves(
     """Return the data that the page draws curves from; None if no run has evaluations.
 
     ``problems`` has the positions of the runs on each problem, ``best`` those of best points. In the result, ``arrays``
-    holds each different column once, ``columns`` of ``runs`` are indices of arrays, ``usual_metrics`` are the same
-    function for all runs on a problem, and ``left_out`` says which evaluations and runs are not drawn.
+    holds each different column once, ``columns`` of ``runs`` are indices of arrays, and ``left_out`` says which
+    evaluations and runs are not drawn. ``usual_metrics`` are those to show first: of metrics that are one function on
+    each problem, if there are some.
     """
     problem_of_run = {run: i for i, positions in enumerate(problems.values()) for run in positions}
     is_best = set(best)

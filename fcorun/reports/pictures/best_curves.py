@@ -118,7 +118,7 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
     """
     varied = view.table.varied_by_algo.get(row["algo"], [])
     problem_keys = view.table.problem_keys(view.metric)
-    marks = {edge.key: _LARGEST if edge.larger else _SMALLEST for edge in edges if edge.algo == row["algo"]}
+    marks = {edge.key: _LARGEST if edge.is_largest else _SMALLEST for edge in edges if edge.algo == row["algo"]}
     settings = {}
     for key in view.table.varied_keys:
         if key in problem_keys or (key not in varied and key not in _LEARNING_RATES):

@@ -8,7 +8,7 @@ from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, le
 from fcorun.reports.pictures.layout import COLOURS, make_figure
 from fcorun.reports.pictures.style import pt
 
-_LEGEND_COLUMNS = 3
+_CLIENT_COLUMNS = 3  # of the legend of clients; the other legend has one, since a long text is in it
 _DENSITY_HEIGHT = 0.1  # of the bars below the curves, as a share of the axis
 
 
@@ -21,14 +21,14 @@ def draw(view: CurveView) -> Any | None:
         return None
     with_line = [client for client in view.clients if _points(view, client, "smooth")]
     n_panels = 2 if with_line else 1
-    n_entries = 1 + view.n_legend_entries if with_line else 2
+    n_lines = 1 + view.n_legend_entries if with_line else 0
     figure, axes = make_figure(
         n_panels,
         n_panels,
         height=2.75,
         title=view.heading,
         left=0.5,
-        top=0.12 + legend_height(max(n_entries, 2), _LEGEND_COLUMNS),
+        top=0.12 + max(legend_height(2, 1), legend_height(n_lines, _CLIENT_COLUMNS)),
         gap=(0.6, 0.5),
     )
     limit = _axis_limit(view)
@@ -43,7 +43,7 @@ def draw(view: CurveView) -> Any | None:
             label = view.client_label(client, "") if client else "all rows"
             _draw_line(axes[1], view, client, label)
         axes[1].set_ylabel("observed share, smoothed")
-        add_legend_above(axes[1], _LEGEND_COLUMNS)
+        add_legend_above(axes[1], _CLIENT_COLUMNS)
     return figure
 
 
@@ -55,8 +55,9 @@ def _axis_limit(view: CurveView) -> float:
     """Return the end of both axes, a multiple of 0.1, so that rare outcomes fill the panel."""
     largest = max((row["probability"] for row in view.select(view.curves.calibration, "")), default=1.0)
     largest = max([largest, *(row["high"] for row in _points(view, "", "bin"))])
-    for client in view.clients:
-        largest = max([largest, *(row["observed"] for row in _points(view, client, "smooth"))])
+    for client in ["", *view.clients]:
+        for point in _points(view, client, "smooth"):
+            largest = max(largest, point["probability"], point["observed"])
     return min(math.ceil(10 * largest - 1e-9) / 10, 1.0)
 
 
@@ -74,6 +75,7 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
     bins = _points(view, "", "bin")
     if bins:
         observed = [row["observed"] for row in bins]
+        sizes = " or ".join(f"{n:,}" for n in sorted({row["n"] for row in bins}))
         errors = [[row["observed"] - row["low"] for row in bins], [row["high"] - row["observed"] for row in bins]]
         ax.errorbar(
             [row["probability"] for row in bins],
@@ -85,7 +87,7 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
             linestyle="",
             elinewidth=pt(0.7),
             capsize=pt(1.5),
-            label=f"{len(bins)} groups of {bins[-1]['n']:,} rows, 95 % interval",
+            label=f"{len(bins)} groups of {sizes} rows, 95 % interval",
             zorder=3.2,
         )
     _draw_density(ax, view, limit)
@@ -98,11 +100,14 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
     ]
     text = "\n".join(lines).replace("-", "\N{MINUS SIGN}")
     ax.text(0.97, 0.16, text, transform=ax.transAxes, ha="right", va="bottom", linespacing=1.3)
-    add_legend_above(ax, _LEGEND_COLUMNS)
+    add_legend_above(ax, 1)
 
 
 def _draw_density(ax: Any, view: CurveView, limit: float) -> None:
-    """Draw below the axis how many rows have each probability, in steps of 0.01, from the flagged rows."""
+    """Draw below 0 the numbers of rows by probability, in steps of 0.01.
+
+    They are differences of the numbers of rows that are flagged at each threshold.
+    """
     flagged = {row["threshold"]: row["n_flagged"] for row in view.select(view.curves.decision, "")}
     edges = [0.0, *(i / 100 for i in range(1, 100)), 1.0]
     counts = [flagged.get(edge, 0) for edge in edges]

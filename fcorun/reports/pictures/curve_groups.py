@@ -10,7 +10,8 @@ from fcorun.records.record import PERSONAL
 from fcorun.reports.pictures.layout import COLOURS, DASHES
 from fcorun.reports.pictures.style import pt
 
-MAX_NAMED = 6  # clients with a colour and a name each; more are grey
+# with up to so many clients each has a colour and a name; with more, all are grey and share a legend entry
+MAX_NAMED = 6
 _LEGEND_ROW = 0.14  # inches
 _MAX_LETTERS = 18  # of a client's name
 SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "rows out of fold"}

@@ -188,7 +188,10 @@ def _write(ax: Any, text: str, position: tuple[float, float | None], **options: 
 
 
 def format_interval(low: float, middle: float, high: float, null: float) -> str:
-    """Return an estimate and its interval, with decimals for its width and the side of ``null`` of its ends."""
+    """Return an estimate and its interval as text; "" if one of the three numbers is not finite.
+
+    The width of the interval sets the decimals; more are given where an end would round to ``null`` or to 0.
+    """
     if not np.isfinite([low, middle, high]).all():
         return ""
     width = high - low

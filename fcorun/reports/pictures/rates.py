@@ -1,4 +1,4 @@
-"""The picture of a metric over the learning rates: heat maps if both vary, lines if one does."""
+"""The picture of a metric over the learning rates: heat maps if both vary for some algorithm, else lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -75,7 +75,10 @@ def _rate_values(row: Mapping[str, Any], rates: Sequence[str]) -> RateValues:
 
 
 def _draw_heat_maps(view: ProblemView, points: DataFrame, algos: list[str]) -> Any | None:
-    """Return a figure with a map for each algorithm that has a point; an algorithm without a rate has a strip."""
+    """Return a figure with a map for each algorithm that has a point.
+
+    The map of an algorithm with numbers of one rate only is a strip.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
@@ -102,8 +105,10 @@ def _draw_heat_maps(view: ProblemView, points: DataFrame, algos: list[str]) -> A
         count, across, height=1.9, left=0.58, right=0.9, top=0.2, bottom=bottom, gap=(0.55, 0.17 + bottom)
     )
     best_values, tied = locate_best(view, points, rates)
+    ring_entries: dict[str, Any] = {}
     for ax, (algo, best) in zip(axes, best_of_algo.items(), strict=True):
         draw_heat_map(ax, best, colours, best_values[algo], tied.get(algo, []))
+        ring_entries |= _legend_of_rings(best, best_values[algo], tied.get(algo, []))
         label_missing_rates(ax, best, view.records)
         ax.set_title(view.table.algo_title(algo), pad=pt(3))
     for ax in axes[::across]:
@@ -115,7 +120,7 @@ def _draw_heat_maps(view: ProblemView, points: DataFrame, algos: list[str]) -> A
     colour_bar = figure.add_axes((1 - 0.82 / width, bottom, 0.09 / width, top - bottom))
     figure.colorbar(colours, cax=colour_bar, label=_metric_label(view), extend="max" if has_outliers else "neither")
     colour_bar.grid(False)
-    _add_rate_legend(figure, view, points, rates)
+    _add_rate_legend(figure, view, points, rates, ring_entries=ring_entries)
     return figure
 
 
@@ -137,6 +142,7 @@ def _draw_lines(view: ProblemView, points: DataFrame, varied: Mapping[Any, list[
     max_numbers = max(view.table.frame[rate].nunique() for rate in rates)
     bottom = 0.72 if max_numbers > MAX_HORIZONTAL_TICKS else 0.47
     figure, axes = make_figure(len(rates), len(rates), height=1.9, left=0.72, bottom=bottom, gap=(0.8, 0.5))
+    ring_entries: dict[str, Any] = {}
     for ax, rate in zip(axes, rates, strict=True):
         best_values, tied = locate_best(view, points, [rate])
         drawn_values: list[float] = []
@@ -166,6 +172,7 @@ def _draw_lines(view: ProblemView, points: DataFrame, varied: Mapping[Any, list[
             for values, marker in rings:
                 if values in best:
                     ax.plot(*values, best[values]["metric"], **marker)
+            ring_entries |= _legend_of_rings(best, best_values.get(algo), tied.get(algo, []))
             line = len({colour for *_, colour in crosses})
             for values, row in best.items():
                 if row["status"] != "done":
@@ -179,7 +186,7 @@ def _draw_lines(view: ProblemView, points: DataFrame, varied: Mapping[Any, list[
         set_y_scale(ax, drawn_values)
         _draw_diverged_strip(ax, crosses, at_bottom=view.higher_is_better)
         ax.set(xlabel=_LABELS[rate], ylabel=_metric_label(view))
-    _add_rate_legend(figure, view, points, rates, axes)
+    _add_rate_legend(figure, view, points, rates, ring_entries=ring_entries, axes=axes)
     return figure
 
 
@@ -222,15 +229,27 @@ def locate_best(
     return best, tied
 
 
+def _legend_of_rings(best: BestByRates, best_values: RateValues | None, tied: Sequence[RateValues]) -> dict[str, Any]:
+    """Return the entries of a legend for the rings of an algorithm that are drawn, which are at points of ``best``."""
+    from matplotlib.lines import Line2D
+
+    entries = {}
+    if best_values in best:
+        entries["best"] = Line2D([], [], **ring_marker())
+    if any(values in best for values in tied):
+        entries["tied with it"] = Line2D([], [], **ring_marker(tie=True))
+    return entries
+
+
 def _describe_edges(view: ProblemView, rates: Sequence[str]) -> list[str]:
     """Return advice on what to try beyond the edges of the grid, a line for each rate and direction."""
     algos_at_edge: dict[tuple[str, bool], list[str]] = {}
     for edge in view.grid_edges():
         if edge.key in rates:
-            algos_at_edge.setdefault((edge.key, edge.larger), []).append(view.table.algo_title(edge.algo))
+            algos_at_edge.setdefault((edge.key, edge.is_largest), []).append(view.table.algo_title(edge.algo))
     lines = []
-    for (rate, larger), algos in algos_at_edge.items():
-        tried, beyond = ("largest", "larger") if larger else ("smallest", "smaller")
+    for (rate, is_largest), algos in algos_at_edge.items():
+        tried, beyond = ("largest", "larger") if is_largest else ("smallest", "smaller")
         lines.append(f"best is the {tried} {_SYMBOLS[rate]}, try {beyond}: {', '.join(algos)}")
     return lines
 
@@ -242,7 +261,13 @@ def _metric_label(view: ProblemView) -> str:
 
 
 def _add_rate_legend(
-    figure: Any, view: ProblemView, points: DataFrame, rates: list[str], axes: Sequence[Any] = ()
+    figure: Any,
+    view: ProblemView,
+    points: DataFrame,
+    rates: list[str],
+    *,
+    ring_entries: Mapping[str, Any],
+    axes: Sequence[Any] = (),
 ) -> None:
     """Add a legend: the lines, the rings and crosses, the meaning of values and bands, and notes."""
     from matplotlib.lines import Line2D
@@ -252,11 +277,7 @@ def _add_rate_legend(
     entries: dict[str, Any] = {}
     for ax in axes:
         entries |= {text: handle for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    best_values, tied = locate_best(view, points, rates)
-    if not axes or any(None not in values for values in best_values.values()):
-        entries["best"] = Line2D([], [], **ring_marker())
-    if any(tied.values()):
-        entries["tied with it"] = Line2D([], [], **ring_marker(tie=True))
+    entries |= ring_entries
     seeds = points["rows"].map(len).max()
     seed_kind = view.table.seed_kind
     if (points["status"] == "diverged").any():

@@ -28,6 +28,7 @@ from fcorun.reports.pictures.style import style_context
 
 Evaluations = Sequence[dict[str, float]]
 _LEGEND_ROW = 0.14  # inches
+_LEGEND_COLUMNS = 2
 Panel = tuple[str, dict[str, str]]  # the label of the y axis, and the label of each metric in the legend
 
 
@@ -60,7 +61,7 @@ def draw(rows: Evaluations, label: str, cutoff: float, x: str, metrics: MetricCa
     panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], cutoff, metrics)
     across = count_panel_columns(len(panels))
     label_height = 0.58 if "(" in x_label else 0.45
-    legend_height = _LEGEND_ROW * max(len(labels) // 2 for _, labels in panels)  # above the panels, over no curve
+    legend_height = _LEGEND_ROW * max(_count_legend_rows(labels) for _, labels in panels)  # over no curve
     figure, axes = make_figure(
         len(panels),
         across,
@@ -79,6 +80,11 @@ def draw(rows: Evaluations, label: str, cutoff: float, x: str, metrics: MetricCa
     return figure
 
 
+def _count_legend_rows(labels: dict[str, str]) -> int:
+    """Return the number of rows of the legend above a panel; a panel with one metric has no legend."""
+    return math.ceil(len(labels) / _LEGEND_COLUMNS) if len(labels) > 1 else 0
+
+
 def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, str], metrics: Sequence[Metric]) -> None:
     for i, (name, label) in enumerate(labels.items()):
         values = [row[name] for row in rows]
@@ -91,7 +97,7 @@ def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, s
         ax.legend(
             loc="lower left",
             bbox_to_anchor=(0, 1),
-            ncols=2,
+            ncols=_LEGEND_COLUMNS,
             frameon=False,
             borderaxespad=0.2,
             labelspacing=0.2,
@@ -103,7 +109,7 @@ def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, s
 
 
 def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalogue = CATALOGUE) -> list[Panel]:
-    """Return the panels for a run with these metrics; a panel of one metric has its label."""
+    """Return the panels for a run with these metrics; a panel without a label of its own is labelled by its metric."""
     panels: list[Panel] = [("", {next((name for name in GAP_METRICS if name in names), "objective"): ""})]
     split = "val_" if any(name.startswith("val_") for name in names) else "train_"
     has_accuracy = "train_accuracy" in names or PERSONAL_PREFIX + "train_accuracy" in names

@@ -48,7 +48,7 @@ class CompareOptions:
         _ = self.score_options  # refused before anything is computed
         for name in self.method_names:
             if name in DESCRIPTIONS:
-                raise UserError(f"methods={name} is a candidate anyway: leave it out")
+                raise UserError(f"methods={name} is the name of a candidate of fcorun: leave it out")
             if not name.isidentifier():
                 raise UserError(
                     f"methods={name} is no method with own models: give some of {', '.join(PERSONAL_ALGORITHMS)}, ..."

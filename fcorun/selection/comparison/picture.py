@@ -26,8 +26,10 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     notes = [
         f"{title}{label} minus that of the shared model, out of fold, with "
         f"{100 * comparison.options.level:g} % intervals ({'events / rows' if has_events else 'rows'}). Green: better "
-        "than the shared model, orange: worse, grey: cannot be told apart"
+        "than the shared model, red-orange: worse, grey: cannot be told apart"
     ]
+    if len(comparison.clients) > _MAX_CLIENTS:
+        notes.append(f"The first {_MAX_CLIENTS} of {len(comparison.clients)} clients")
     across = min(4, len(names))
     with style_context(comparison.experiment.settings.style):
         labels = [_label_client(comparison, client) for client in clients]
@@ -83,7 +85,7 @@ def _draw_candidate(
 
 
 def _limits(comparison: ModelComparison, names: list[str], clients: list[str]) -> tuple[float, float]:
-    """Return the ends of the axis: those of all intervals, unless a few of them would flatten the rest."""
+    """Return the ends of the axis: 0 and those of all intervals, unless a few would flatten the rest."""
     rows = [comparison.find(name, client) for name in names for client in clients]
     ends = np.array([[row.difference_low, row.difference_high] for row in rows], float)
     points = np.array([row.difference for row in rows], float)
@@ -91,6 +93,8 @@ def _limits(comparison: ModelComparison, names: list[str], clients: list[str]) -
     ends = ends[np.isfinite(ends).all(axis=1)]
     if not len(ends):
         ends = points[:, None]
+    if not len(ends):
+        return -1.0, 1.0
     typical = 3 * float(np.percentile(np.abs(ends), 75)) or 1.0
     low, high = max(min(ends.min(), 0), -typical), min(max(ends.max(), 0), typical)
     margin = 0.05 * (high - low) or 1.0

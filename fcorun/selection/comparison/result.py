@@ -11,7 +11,7 @@ from fcorun.selection.comparison.options import NEW_CLIENT, SHARED, CompareOptio
 ALL = ""  # the client of the rows of all clients
 BETTER, WORSE, UNCLEAR = "better", "worse", "cannot be told apart"
 FEW_EVENTS = 10  # of a client: below, the client is named as too small for a verdict
-# the scores of comparison.csv in order; the first that rows have is that of the verdict
+# the scores of comparison.csv in order, unless ``order_scores`` puts that of the metric first, for the verdict
 _SCORES = ("log_loss", "auc", "auc_macro", "average_precision", "brier", "rmse", "r2", "c_index", "accuracy")
 HIGHER_IS_BETTER = ("auc", "auc_macro", "average_precision", "r2", "c_index", "accuracy")
 RANKINGS = ("auc", "auc_macro", "average_precision")  # of rows, by their predictions
@@ -28,7 +28,8 @@ class ComparisonRow:
         n, events: the number of rows, and of events, or rows of the positive class; None for
             numbers and for several classes.
         value, low, high: the score and its interval; NaN where there is none.
-        difference, difference_low, difference_high: the score minus that of the shared model; None of this itself.
+        difference, difference_low, difference_high: the score minus that of the shared model; None for the shared
+            model.
     """
 
     candidate: str
@@ -63,7 +64,10 @@ class ComparisonRow:
 
     @property
     def verdict(self) -> str:
-        """Better or worse than the shared model, if the interval of the difference excludes 0; "" of this itself."""
+        """Better or worse than the shared model, if the interval of the difference excludes 0.
+
+        The shared model itself has the verdict "".
+        """
         if self.difference is None or self.difference_low is None or self.difference_high is None:
             return ""
         if not (self.difference_low > 0 or self.difference_high < 0):  # nan, too
@@ -153,9 +157,11 @@ class ModelComparison:
         if small := self.small_clients:
             parts.append(f"too small to rely on a verdict: {', '.join(small)}")
         level = f"{100 * self.options.level:g} %"
+        n_comparisons = len(others) * len(clients)
+        noun = "comparison" if n_comparisons == 1 else "comparisons"
         return (
             f"compared with the shared model by the {self.score_label} ({level} intervals of the differences, not "
-            f"corrected for {len(others) * len(clients)} comparisons): {'; '.join(parts)}"
+            f"corrected for {n_comparisons} {noun}): {'; '.join(parts)}"
         )
 
 

@@ -149,7 +149,8 @@ class Selection(StudyResult):
         nested: the score of the whole selection by nested cross-validation; None unless ``outer_folds`` is given.
         predictions: the training rows, each predicted by the chosen fit of the fold that held it out, by shared and by
             personal models; none if the rows are too many. If the selection is nested, the folds are the outer ones.
-        thresholds: the thresholds between two classes, chosen on these predictions; None without probabilities.
+        thresholds: the thresholds between two classes, chosen on these predictions, or a number; None without
+            probabilities.
     """
 
     options: SelectOptions

@@ -10,11 +10,11 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.errors import UserError
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.metrics import RANKING_METRICS
-from fcorun.models.chosen_thresholds import choose_thresholds
+from fcorun.models.chosen_thresholds import choose_thresholds, fixed_thresholds
 from fcorun.records.record import OUT_OF_FOLD, SELECTION_FILE
 from fcorun.runs.job import Watcher
 from fcorun.selection.adaptive import check_linear_model, weigh_features
@@ -59,7 +59,7 @@ class SelectionPlan:
         metric: the metric that chooses.
         fold_weights: the weight of each fold in the mean, (K,).
         nested_folds: the folds of a nested cross-validation; None without.
-        held_out_clients: the clients that each fold holds out; None by rows.
+        held_out_clients: the clients that each fold holds out; None without by=clients.
         threshold: the rule for the threshold between two classes, applied to the rows out of fold.
         messages: lines to print before the selection begins.
     """
@@ -133,6 +133,8 @@ class SelectionPlan:
             thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
             predictions = thresholds.apply(predictions)
             warnings += thresholds.warnings
+        elif self.threshold != DEFAULT_THRESHOLD:  # a number: a rule is refused without these predictions
+            thresholds = fixed_thresholds(self.threshold)
         return Selection(
             study=study,
             path=study.path,
@@ -164,9 +166,10 @@ def select(
 ) -> Selection:
     """Choose a strength for a configuration, or an experiment, by K folds, and refit the model on all rows.
 
-    A path of strengths runs on the training rows of each fold, evaluated on the rows that the fold holds out, and on
-    all training rows. Fits in the folder, by default outputs/DATA/select-ALGO-HASH, are not computed again. The
-    validation rows of the data set take no part in the choice: they score the refit, a record in FOLDER/refit.
+    A path of strengths runs on the training rows of each fold, and is evaluated on the rows that the fold holds out. A
+    further path runs on all training rows. Fits in the folder, by default outputs/DATA/select-ALGO-HASH, are not
+    computed again. The validation rows of the data set take no part in the choice: they score the refit, a record in
+    FOLDER/refit.
 
     Raises:
         UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
@@ -235,9 +238,9 @@ def plan_selection(
     )
     _check_subset_rows(study)
     check_threshold(experiment, data, threshold, out_of_fold=True)
-    if threshold != DEFAULT_THRESHOLD and not study.keeps_held_out:
+    if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
         raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "
-                        "points, or leave it out")  # fmt: skip
+                        "points, or a number")  # fmt: skip
     by = options.by if data.train.fold is None else "data.fold"
     division = f"{n_folds} folds"
     if nested_folds is not None:
@@ -279,7 +282,7 @@ def _separate_options(
 
 
 def _describe_models(study: Study) -> list[str]:
-    """Return lines about folds that the data mark, about models of single clients, and about a baseline."""
+    """Return lines about the pilot, relaxation, imputations, marked folds, personal models, and a baseline."""
     experiment, data = study.experiment, study.data
     algo = experiment.names["algo"]
     lines = []

@@ -22,7 +22,7 @@ def fit_client_supports(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve the problem of each client alone; return the supports, (M, d), and which of them are valid, (M,).
 
-    The solver minimizes the regularised loss of the client's rows, with their weights and offsets, in float64 at this
+    The solver minimizes the regularized loss of the client's rows, with their weights and offsets, in float64 at this
     strength or radius. A support is not valid if the rows with weight are of one class only, or if the solver did not
     certify its solution.
     """

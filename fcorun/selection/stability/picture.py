@@ -77,7 +77,10 @@ def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
 
 
 def _most_frequent(result: StabilityResult) -> list[int]:
-    """Return the positions of the features that are chosen most often, without those that are never chosen."""
+    """Return the positions of at most N_LABELLED features, without those that are never chosen.
+
+    They are ordered by their largest frequency in the region, then by their mean frequency on the path.
+    """
     mean = result.scores.frequency.mean(axis=0)
     order = np.lexsort((-mean, -result.scores.max_frequency))
     return [int(j) for j in order[:N_LABELLED] if mean[j] > 0]

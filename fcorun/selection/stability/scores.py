@@ -55,9 +55,9 @@ def score_features(
 
     A feature is stable if, at some value of the region, the share of halves that choose it is at least ``threshold``,
     which must exceed 1/2. The region is the longest beginning of the path for which the bound on false selections under
-    the ``assumption`` is at most ``max_errors``; the region has at least one value. A half chooses a feature if it
-    chooses the feature anywhere in the region. ``unpenalized`` features always have a coefficient: they are neither
-    chosen nor counted in d and q.
+    the ``assumption`` is at most ``max_errors``; the region has at least one value. In q, a half counts each feature
+    that it chooses anywhere in the region. ``unpenalized`` features always have a coefficient: they are neither chosen
+    nor counted, in q and in the bound.
     """
     unpenalized = np.zeros(chosen.shape[2], bool) if unpenalized is None else unpenalized
     n_penalized = int((~unpenalized).sum())
