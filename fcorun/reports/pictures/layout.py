@@ -186,8 +186,8 @@ def _render_png(figure: Any) -> bytes:
     """Return a figure as a PNG file, drawn once, with margins that are cut off; empty if the content fills a margin."""
     import numpy as np
     from matplotlib import rcParams
-    from matplotlib.image import imsave
     from matplotlib.transforms import Bbox
+    from PIL import Image
 
     dpi = figure.dpi if rcParams["savefig.dpi"] == "figure" else rcParams["savefig.dpi"]
     width, height = (math.floor(inches * dpi) for inches in figure.get_size_inches())
@@ -206,8 +206,8 @@ def _render_png(figure: Any) -> bytes:
     left, right = min(margin, columns[0] - pad), max(margin + width, columns[-1] + 1 + pad)
     cropped = pixels[rows[0] - pad : rows[-1] + 1 + pad, left:right]
     content = io.BytesIO()
-    image = np.ascontiguousarray(cropped).view(np.uint8).reshape(*cropped.shape, 4)
-    imsave(content, image, format="png", dpi=dpi, pil_kwargs={"compress_level": 1})  # a fifth larger, made sooner
+    image = np.ascontiguousarray(cropped).view(np.uint8).reshape(*cropped.shape, 4)[..., :3]  # all is opaque
+    Image.fromarray(image).save(content, "png", dpi=(dpi, dpi), compress_level=1)  # a fifth larger, made sooner
     return content.getvalue()
 
 
