@@ -23,7 +23,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from fcorun.configuration.compose import split_overrides
+from fcorun.configuration.override_text import split_overrides
 from fcorun.configuration.search_path import plugin_config_dirs, user_config_dir
 from fcorun.configuration.sweep_algorithms import has_product
 from fcorun.errors import UserError
@@ -266,7 +266,7 @@ class FcorunLauncher(Launcher):
 
     def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
         """Return the point of a job from its composition, with its numbers set; or a point with the error."""
-        from fcorun.configuration.compose import describe_hydra_error, is_user_error
+        from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
         from fcorun.runs.sweep_points import SweepPoint
 
         text = " ".join(o for o in overrides if re.split("[.=]", o)[0] not in self.ignored_keys)

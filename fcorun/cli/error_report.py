@@ -8,7 +8,7 @@ from fcorun.errors import HostLost, WriteError, describe_error, escape_controls
 
 def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error as one line; return the exit code. With debug=true in ``arguments``, print its traceback too."""
-    from fcorun.configuration.compose import describe_hydra_error, is_user_error
+    from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
 
     debug = any(text.lower() == "debug=true" for text in arguments)
     if debug:

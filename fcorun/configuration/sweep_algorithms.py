@@ -8,7 +8,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
-from fcorun.configuration.compose import compose_config, describe_hydra_error, normalize_overrides, split_overrides
+from fcorun.configuration.compose import compose_config, normalize_overrides
+from fcorun.configuration.hydra_errors import describe_hydra_error
+from fcorun.configuration.override_text import split_overrides
 from fcorun.configuration.search_path import find_choices, read_yaml
 from fcorun.errors import UserError
 

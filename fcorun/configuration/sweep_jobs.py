@@ -9,7 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fcorun.config import GRID_SECTIONS, build_plugin, import_classes
-from fcorun.configuration.compose import find_unknown_key, override_key
+from fcorun.configuration.compose import override_key
+from fcorun.configuration.hydra_errors import find_unknown_key
 from fcorun.errors import UserError
 from fcorun.metrics import IGNORES_PSI
 

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from fcorun.config import LABEL_KEYS, SECTIONS, field_marks, keys_outside_identity
-from fcorun.configuration.compose import format_value, override_key, quote_text
+from fcorun.configuration.compose import override_key
+from fcorun.configuration.override_text import format_value, quote_text
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError

@@ -46,14 +46,7 @@ from fcorun.models.predictions import (
 from fcorun.models.score_functions import Arrays
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
-from fcorun.records.record import (
-    BASELINE_HAZARD_FILE,
-    MAX_PREDICTED_ROWS,
-    PERSONAL,
-    PREDICTIONS_FILE,
-    SHARED,
-    TRAIN,
-)
+from fcorun.records.record import BASELINE_HAZARD_FILE, MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import describe_source

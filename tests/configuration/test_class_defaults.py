@@ -13,8 +13,8 @@ from fcorun import compose, load_records
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
 from fcorun.config import GRID_SECTIONS
-from fcorun.configuration.compose import split_overrides
 from fcorun.configuration.key_docs import format_default, read_choice
+from fcorun.configuration.override_text import split_overrides
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.figures.reproduce import _list_seed_jobs
 from fcorun.figures.spec import Figure

@@ -9,15 +9,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fcorun.configuration.compose import (
     PreparedOnce,
     compose_config,
-    format_value,
-    is_user_error,
     make_sweep_name,
     normalize_overrides,
-    quote_text,
     register_resolvers,
-    split_overrides,
     translate_folder,
 )
+from fcorun.configuration.hydra_errors import is_user_error
+from fcorun.configuration.override_text import format_value, quote_text, split_overrides
 from fcorun.configuration.search_path import use_config_dir
 from fcorun.errors import UserError
 
