@@ -142,7 +142,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
 def explain_file_error(error: OSError) -> Exception:
     """Return the error of a folder that Hydra cannot make, or of a file that it cannot read, as a UserError.
 
-    An error that names no file is returned as it is.
+    Hydra makes no other folder, and opens all else to read. An error that names no file is returned as it is.
     """
     if error.filename is None:
         return error

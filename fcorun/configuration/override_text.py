@@ -16,20 +16,21 @@ def split_overrides(job: str) -> list[str]:
     return re.findall(r"""(?:\\.|[^\s'"\\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\\)+""", job)
 
 
-def format_value(value: Any) -> str:
+def format_override_value(value: Any) -> str:
     r"""Return a value as text of an override, which Hydra and ``split_overrides`` read back as the same value.
 
-    Raises UserError for a name in a mapping that Hydra's overrides cannot hold: it may have letters from A to Z,
-    digits, spaces, and the characters _ . - / % + * @ ? | \ ( ) [ ] { } : = , alone.
+    A whole number as a name in a mapping is read back as a number. Raises UserError for a name that overrides cannot
+    hold. A name may have letters a to z and A to Z, digits, spaces, and _ . - / % + * @ ? | \ ( ) [ ] { } : = and commas
+    alone, and may not be read as another value, such as true or 1.5.
 
-    >>> print(format_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
+    >>> print(format_override_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
     {ward\=surgery:0,blood\ pressure:[1.5,"it's"]}
     """
     if isinstance(value, Mapping):
-        pairs = [_escape_name(str(name)) + ":" + format_value(item) for name, item in value.items()]
+        pairs = [_escape_name(str(name)) + ":" + format_override_value(item) for name, item in value.items()]
         return "{" + ",".join(pairs) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(format_value(item) for item in value) + "]"
+        return "[" + ",".join(format_override_value(item) for item in value) + "]"
     if value is None:
         return "null"
     if not isinstance(value, str):
@@ -59,7 +60,8 @@ def quote_text(text: str, quote: str) -> str:
 
 
 def quote_for_shell(override: str) -> str:
-    """Return an override in quotes for a shell; for values with quotes, braces or backslashes the form 'KEY="TEXT"'."""
+    """Return an override in quotes for a shell; of a value with quotes, braces or backslashes the
+    form alone, 'KEY="TEXT"'."""
     key, _, value = override.partition("=")
     if set("'\"{}\\") & set(value):  # the value needs more than quotes
         return f"'{key}=\"TEXT\"'"

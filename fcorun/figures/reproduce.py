@@ -12,7 +12,7 @@ import pandas as pd
 
 from fcorun.config import LABEL_KEYS, SECTIONS, field_marks, keys_outside_identity
 from fcorun.configuration.compose import override_key
-from fcorun.configuration.override_text import format_value, quote_text
+from fcorun.configuration.override_text import format_override_value, quote_text
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError
@@ -240,7 +240,7 @@ def _list_seed_jobs(
         is_missing = value is None or value != value  # None or NaN
         if not is_missing:
             prefix = "++" if "." in key else ""  # the file of a choice may not have the key
-            point.append(f"{prefix}{key}={format_value(value)}")
+            point.append(f"{prefix}{key}={format_override_value(value)}")
     run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
     jobs = []
     for seed in dict.fromkeys(figure.seeds):
@@ -257,7 +257,7 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     if algo["name"] in classes or algo["class"] not in classes.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in classes.items() if path == algo["class"])
-    title = [f"++algo.title={format_value(algo['title'])}"] if "title" in algo else []
+    title = [f"++algo.title={format_override_value(algo['title'])}"] if "title" in algo else []
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 

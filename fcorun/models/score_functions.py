@@ -13,7 +13,7 @@ from fcorun.system.machine import use_precision
 # The forward pass of a trained model: predictions of examples, and losses, probabilities and means from these.
 
 _BLOCK_ENTRIES = 2**24  # numbers in a block of examples
-_PADDED_LENGTH = 2**13  # rows whose losses are computed together, at least
+_PADDED_LENGTH = 2**13  # losses are computed for a multiple of so many rows
 
 Arrays = dict[str, np.ndarray]
 
@@ -78,7 +78,7 @@ def compute_losses(
     """
     n_rows = len(y)
     if not objective.has_client_losses:
-        # splits of different lengths are padded to a multiple of one, so that JAX compiles fewer operations
+        # splits of similar lengths then share JAX's compiled operations; losses of whole clients take no other rows
         padding = -n_rows % _PADDED_LENGTH
         prediction = np.pad(prediction, [(0, padding), *[(0, 0)] * (prediction.ndim - 1)], mode="edge")
         y = np.pad(y, (0, padding), mode="edge")

@@ -281,10 +281,10 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
     return [jobs[i] for i in handed_back]
 
 
-@cache  # once in a process
-def _prepare_records(several_runs: bool) -> None:
+@cache  # once in a process for each value
+def _prepare_records(has_several_runs: bool) -> None:
     """Import what completes records, and a table of several runs, in the background while devices compute rounds."""
-    import_in_background(*RECORD_MODULES, *(TABLE_MODULES if several_runs else ()))
+    import_in_background(*RECORD_MODULES, *(TABLE_MODULES if has_several_runs else ()))
 
 
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:

@@ -118,9 +118,10 @@ class Plan:
     @cached_property
     def quantities(self) -> list[Quantity]:
         """Everything that leaves a site."""
-        quantities = list_quantities(self.experiment)
+        masked = self.secure is not None
+        quantities = list_quantities(self.experiment, masked)
         if self.select is not None:
-            quantities = self.select.list_quantities(quantities, self.experiment)
+            quantities = self.select.list_quantities(quantities, self.experiment, masked)
         if self.infer is not None:
             quantities = [*quantities, *self.infer.list_quantities()]
         if self.secure is None:
@@ -128,10 +129,7 @@ class Plan:
         described = [_KEYS_QUANTITY]
         for quantity in quantities:
             seen = describe_bound(self.secure.get(quantity.message))
-            numbers = quantity.numbers
-            if quantity.message in ("sums", "fold_sums", "fold_values"):  # of all clients together
-                numbers = numbers.removesuffix(" for each client").removesuffix(" and each client")
-            described.append(replace(quantity, numbers=numbers, content=f"{quantity.content}; {seen}"))
+            described.append(replace(quantity, content=f"{quantity.content}; {seen}"))
         return described
 
     def _content(self) -> dict[str, Any]:

@@ -133,8 +133,13 @@ class PlannedSelection(SelectOptions):
                 f"one of {self.n_folds} folds by {self.by}; chosen by {rules[self.rule]} of the rows that folds hold "
                 f"out (rule={self.rule}); then a run with the chosen value on all training rows")  # fmt: skip
 
-    def list_quantities(self, of_run: Sequence[Quantity], experiment: PreparedExperiment) -> list[Quantity]:
-        """Return everything that leaves a site in the selection, from what leaves it in one run."""
+    def list_quantities(
+        self, of_run: Sequence[Quantity], experiment: PreparedExperiment, masked: bool
+    ) -> list[Quantity]:
+        """Return everything that leaves a site in the selection, from what leaves it in one run.
+
+        ``masked`` sums are those of all clients together.
+        """
         algo, data, n_fits = experiment.algo, experiment.data, self.n_folds + 1
         assert isinstance(algo, Algorithm)
         assert isinstance(data, Sites)
@@ -157,22 +162,20 @@ class PlannedSelection(SelectOptions):
         size = f"{3 * self.n_folds} for each client, and one bit for each class and fold"
         before.append(Quantity("folds", size, "once", content, "the clients' weights in each fit"))
         size = "1 for each level and each column"
-        content = "counts of the levels of columns, and of gaps"
+        content = "over the training rows of each fold, counts of the levels of columns, and of gaps"
         if data.missing != "refuse":
-            fill_size, fill_content = describe_fills(data.missing)
+            fill_size, fill_content = describe_fills(data.missing, by_client=not masked)
             size += f", and {fill_size}"
             content += f"; {fill_content}"
         times = f"once for each of {self.n_folds} folds, if a column has levels or data.missing fills gaps"
         purpose = "fills and levels by training rows alone"
-        content += "; over the training rows of each fold"
         before.append(Quantity("fold_values", size, times, content, purpose))
         if data.standardize == "pooled":
             content = "sums of features, and of their squares around the mean, over the training rows of each fold"
-            times, purpose = (
-                f"twice for each of {self.n_folds} folds",
-                "data.standardize=pooled, by training rows alone",
-            )
-            before.append(Quantity("fold_sums", "d for each client", times, content, purpose))
+            size = "d" if masked else "d for each client"
+            times = f"twice for each of {self.n_folds} folds"
+            purpose = "data.standardize=pooled, by training rows alone"
+            before.append(Quantity("fold_sums", size, times, content, purpose))
         return [*before, *in_fits, *in_refit]
 
     def to_dict(self) -> dict[str, Any]:

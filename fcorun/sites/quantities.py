@@ -36,8 +36,8 @@ class Quantity:
     purpose: str
 
 
-def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
-    """Return everything that leaves a site in an experiment."""
+def list_quantities(experiment: PreparedExperiment, masked: bool) -> list[Quantity]:
+    """Return everything that leaves a site in an experiment; ``masked`` sums are those of all clients together."""
     algo, settings, data = experiment.algo, experiment.settings, experiment.data
     assert isinstance(algo, Algorithm)
     assert isinstance(data, Sites)
@@ -57,7 +57,9 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
         quantities.append(Quantity("describe", size, "once", content, f"data.missing={data.missing} fills gaps"))
     if data.standardize == "pooled":
         content = "sums of features, and of their squares around the mean"
-        quantities.append(Quantity("sums", "d for each client", "twice", content, "data.standardize=pooled"))
+        quantities.append(
+            Quantity("sums", "d" if masked else "d for each client", "twice", content, "data.standardize=pooled")
+        )
     if experiment.needs_curvature_bounds or settings.reference:
         content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
         purpose = "reference=true"
@@ -103,11 +105,15 @@ def list_quantities(experiment: PreparedExperiment) -> list[Quantity]:
     return quantities + _list_scores(experiment)
 
 
-def describe_fills(missing: MissingPolicy) -> tuple[str, str]:
-    """Return how many numbers leave a site for ``data.missing``, in words, and what these numbers are."""
+def describe_fills(missing: MissingPolicy, by_client: bool = True) -> tuple[str, str]:
+    """Return how many numbers leave a site for ``data.missing``, in words, and what these numbers are.
+
+    Sums are those of each client if ``by_client``, else of all clients together.
+    """
     if missing == "median":
         return f"{HISTOGRAM_BINS} counts for each column of numbers", "counts of the values of columns in bins"
-    return "2 for each column of numbers and each client", "sums of columns, and counts of values"
+    size = "2 for each column of numbers" + (" and each client" if by_client else "")
+    return size, "sums of columns, and counts of values"
 
 
 def _list_scores(experiment: PreparedExperiment) -> list[Quantity]:

@@ -390,11 +390,14 @@ def file_digest(file: Path) -> str:
         return _sha256(file)
     key = [str(file.resolve()), status.st_size, status.st_mtime_ns, _sample_digest(file, status.st_size)]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    cached = None
     with suppress(OSError):
-        return (cache_dir("digests") / name).read_text(encoding="utf-8")
+        cached = cache_dir("digests") / name
+        return cached.read_text(encoding="utf-8")
     digest = _sha256(file)
-    with suppress(OSError):  # a digest that is not cached is computed again
-        write_atomically(cache_dir("digests") / name, digest)
+    if cached is not None:
+        with suppress(OSError):  # a digest that is not cached is computed again
+            write_atomically(cached, digest)
     return digest
 
 

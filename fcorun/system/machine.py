@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -381,10 +381,7 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
     if is_incomplete and (_count_tasks() > 1 or _is_indexed_pod()):
         from fcorun.system.cluster import detect_cluster
 
-        address, count, rank, gpus = detect_cluster(
-            options.address, options.count, options.rank, options.gpus, options.timeout
-        )
-        options = replace(options, address=address, count=count, rank=rank, gpus=gpus)
+        options = detect_cluster(options)
     address, count, rank = options.address, options.count, options.rank
     given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
     if not given:

@@ -15,7 +15,7 @@ from fcorun.configuration.compose import (
     translate_folder,
 )
 from fcorun.configuration.hydra_errors import is_user_error
-from fcorun.configuration.override_text import format_value, quote_text, split_overrides
+from fcorun.configuration.override_text import format_override_value, quote_text, split_overrides
 from fcorun.configuration.search_path import use_config_dir
 from fcorun.errors import UserError
 
@@ -71,7 +71,7 @@ def test_a_sweep_is_named_after_the_data_that_it_runs_on():
 @pytest.mark.parametrize("name", ["Zürich", "age>50", "a#b", "it's", "true", "1e5", "007", ""])
 def test_a_name_that_an_override_cannot_hold_is_refused(name):
     with pytest.raises(UserError, match="cannot be part of an override"):
-        format_value({name: 0})
+        format_override_value({name: 0})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_name_that_an_override_cannot_hold_is_refused(name):
     ids=repr,
 )
 def test_a_formatted_value_is_read_back_from_a_list_of_jobs(value):
-    overrides = ["seed=1", f"++reg.key={format_value(value)}", "rounds=2"]
+    overrides = ["seed=1", f"++reg.key={format_override_value(value)}", "rounds=2"]
     listed = quote_text(" ".join(overrides), "'")
     parser = OverridesParser.create()
     (job,) = parser.parse_override(f"hydra.sweeper.also=[{listed}]").value()  # type: ignore[misc]

@@ -41,8 +41,11 @@ def test_constants_of_the_theorems():
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["objective.intercept=false"], "with an intercept and without a ridge"),
-        (["objective.ridge=0.1"], "with an intercept and without a ridge"),
+        (
+            ["objective.intercept=false"],
+            "need least squares with an intercept (objective.intercept=true), and no ridge",
+        ),
+        (["objective.ridge=0.1"], "need least squares with an intercept (objective.intercept=true), and no ridge"),
         (["data.features=30", "data.samples=5", "data.nonzeros=2"], "need a Hessian that is invertible"),
     ],
 )

@@ -63,8 +63,8 @@ def _check_problem(experiment: PreparedExperiment, data: FederatedData) -> None:
         raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
     is_plain = objective.intercept and not objective.ridge and train.weight is None and train.offset is None
     if not is_plain or data.features.scale != 1:
-        raise UserError("the bounds of the theorems are computed for least squares with an intercept and without a "
-                        "ridge, weights, offsets and scaled features only: leave these out")  # fmt: skip
+        raise UserError("the bounds of the theorems need least squares with an intercept (objective.intercept=true), "
+                        "and no ridge, no weights, no offsets and no scaled features")  # fmt: skip
     if experiment.settings.client_weighting == "examples" and len(set(train.sizes)) > 1:
         raise UserError("the bounds of the theorems weigh all clients alike: give client_weighting=uniform")
 
