@@ -20,8 +20,8 @@ def format_override_value(value: Any) -> str:
     r"""Return a value as text of an override, which Hydra and ``split_overrides`` read back as the same value.
 
     A whole number as a name in a mapping is read back as a number. Raises UserError for a name that overrides cannot
-    hold. A name may have letters a to z and A to Z, digits, spaces, and _ . - / % + * @ ? | \ ( ) [ ] { } : = and commas
-    alone, and may not be read as another value, such as true or 1.5.
+    hold. A name may have letters a to z and A to Z, digits, spaces, and _ . - / % + * @ ? | \ ( ) [ ] { } : = and
+    commas alone, and may not be read as another value, such as true or 1.5.
 
     >>> print(format_override_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
     {ward\=surgery:0,blood\ pressure:[1.5,"it's"]}

@@ -1,12 +1,9 @@
 """The hosts that Slurm, Open MPI or Kubernetes has started together, as JAX detects them."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fcorun.errors import UserError
-
-if TYPE_CHECKING:
-    from fcorun.system.machine import HostOptions
 
 _NOT_DETECTED = (
     "several tasks were started together, and JAX does not tell the address of the first one, their number, or the "
@@ -15,8 +12,8 @@ _NOT_DETECTED = (
 _ADVICE = "give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for each alone"
 
 
-def detect_cluster(options: "HostOptions") -> "HostOptions":
-    """Return the options with missing ones filled in from the cluster. Raises UserError if one stays unknown.
+def detect_cluster(options: Any) -> Any:
+    """Return ``HostOptions`` with missing ones filled in from the cluster. Raises UserError if one stays unknown.
 
     Without ``hosts.gpus``, a process of Slurm or Open MPI has the GPU of its number on its machine.
     """
