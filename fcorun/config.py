@@ -3,10 +3,8 @@
 import dataclasses
 import functools
 import importlib
-import inspect
 import math
 import os
-import pathlib
 import re
 import types
 import typing
@@ -14,8 +12,8 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
-from fcorun.trust import import_trusted_module, import_user_module, is_free_to_import
+from fcorun.errors import UserError, suggest_name
+from fcorun.trust import locate, locate_user_class
 
 if TYPE_CHECKING:
     from fcorun.plugin_code import PluginCode
@@ -176,34 +174,6 @@ IDENTITY_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.
 GRID_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.grid)
 
 
-def locate(target: str, key: str, trust: str | os.PathLike[str] | None = None) -> type:
-    """Return the class at a dotted path ``package.module.Class`` that anybody may have named, as a record does.
-
-    Only modules that are free to import (see ``fcorun.trust``) and modules of the folder ``trust`` are imported.
-    Raises UserError, naming ``key``, for a class of another module, and for a module or class that does not exist.
-    """
-    target = str(target)
-    module = target.rpartition(".")[0]
-    if is_free_to_import(module):
-        return _load_class(lambda: importlib.import_module(module), target, key)
-    if trust is not None:
-        return _load_class(lambda: import_trusted_module(module, trust), target, key)
-    raise UserError(
-        f"{key}={target} is not imported: it is no class of fcorun, of an installed plug-in package or of your own "
-        f"configuration; if you know its code, give the folder that holds '{module}', as trust=DIR or --trust DIR"
-    )
-
-
-def locate_user_class(target: str, key: str) -> type:
-    """Return the class at a dotted path that the user's own configuration files or command line name.
-
-    Its module may be installed, or lie in the current folder. Raises UserError, naming ``key``, for a module or class
-    that does not exist.
-    """
-    target = str(target)
-    return _load_class(lambda: import_user_module(target.rpartition(".")[0]), target, key)
-
-
 def code_identifier(plugin: Any) -> str:
     """Return a name for the code of a plug-in: the dotted path of its class, and outside of fcorun a digest."""
     cls = type(plugin)
@@ -236,44 +206,6 @@ def import_classes(config: Mapping[str, Any], trust: str | os.PathLike[str] | No
             locate_user_class(target, key)
         else:
             locate(target, key, trust)
-
-
-def _load_class(import_module: Callable[[], types.ModuleType], target: str, key: str) -> type:
-    """Return the dataclass at a dotted path from its module. Raises UserError, naming ``key``."""
-    module_name, _, class_name = target.rpartition(".")
-    try:
-        module = import_module()
-    except UserError:
-        raise
-    except Exception as error:
-        if "non-frozen dataclass" in str(error):
-            raise UserError(
-                f"{key}={target}: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above its class, "
-                f"{find_user_line(error)}"
-            ) from error
-        raise UserError(
-            f"{key}={target}: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
-            "class, package.module.Class, that Python can import from this folder"
-        ) from error
-    cls = getattr(module, class_name, None)
-    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-        dataclass_names = [
-            name
-            for name, value in vars(module).items()
-            if getattr(value, "__module__", "") == module_name
-            and isinstance(value, type)
-            and dataclasses.is_dataclass(value)
-        ]
-        raise UserError(
-            f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; "
-            f"{suggest_name(class_name, dataclass_names)}"
-        )
-    options = [name for name, hint in inspect.get_annotations(cls).items() if "ClassVar" not in str(hint)]
-    if options and "__dataclass_fields__" not in vars(cls):
-        location = f"{pathlib.Path(inspect.getfile(cls)).name} line {inspect.getsourcelines(cls)[1]}"
-        raise UserError(f"{key}={target}: its option {options[0]} is no field: write @dataclass(frozen=True) above "
-                        f"class {class_name}, {location}")  # fmt: skip
-    return cls
 
 
 def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:

@@ -16,10 +16,11 @@ from fcorun.algorithms import Algorithm, Traits
 from fcorun.checks import problems
 from fcorun.checks.algorithms import AlgorithmCase
 from fcorun.checks.problems import SMALL, engine_of, flat, snapshots
-from fcorun.config import build_plugin, locate
+from fcorun.config import build_plugin
 from fcorun.configuration.compose import packaged_config_dir
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
+from fcorun.trust import locate
 
 __all__ = ["engine_of", "flat", "snapshots"]  # reexported
 

@@ -215,7 +215,7 @@ def test_only_algorithms_name_algorithms():
 
 @pytest.mark.slow
 def test_no_room_is_imported_by_name_at_run_time():
-    """Only classes of a configuration are, by ``config.locate``, and public names."""
+    """Only classes of a configuration are, by ``trust.locate``, and public names."""
     dynamic = [
         f"{place}:{node.lineno}"
         for place, tree in trees().items()

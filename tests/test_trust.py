@@ -20,13 +20,13 @@ from rich.console import Console
 from fcorun import load_records, run
 from fcorun.cli.commands import main
 from fcorun.cli.commands.common import Terminal
-from fcorun.config import import_classes, locate, locate_user_class
+from fcorun.config import import_classes
 from fcorun.errors import format_warning
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_yaml, yaml_text
 from fcorun.sources.catalogue import entry_from_record
-from fcorun.trust import import_trusted_module, import_user_module
+from fcorun.trust import import_trusted_module, import_user_module, locate, locate_user_class
 
 PAYLOAD = """
 from pathlib import Path

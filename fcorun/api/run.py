@@ -18,10 +18,10 @@ from fcorun.api.messages import (
     python_errors,
 )
 from fcorun.api.record import RunRecord
-from fcorun.config import locate
 from fcorun.errors import UserError, suggest_name
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run_experiments
+from fcorun.trust import locate
 
 
 @python_errors(names_of_configuration)

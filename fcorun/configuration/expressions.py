@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any
 
-from fcorun.config import AUTO, locate_user_class
+from fcorun.config import AUTO
 from fcorun.configuration.search_path import user_config_dir
+from fcorun.trust import locate_user_class
 
 
 def find_expression(section: str, choice: str) -> str | None:

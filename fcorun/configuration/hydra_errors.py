@@ -8,11 +8,12 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from fcorun.config import SECTIONS, locate_user_class
+from fcorun.config import SECTIONS
 from fcorun.configuration.key_docs import read_choice
 from fcorun.configuration.override_text import quote_for_shell
 from fcorun.configuration.search_path import describe_yaml_error, find_choices
 from fcorun.errors import UserError, suggest_name
+from fcorun.trust import locate_user_class
 
 # the error about an experiment whose keys Hydra has put below "experiment"
 NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, Union
 
 import yaml
 
-from fcorun.config import SECTIONS, Settings, locate_user_class, required_fields, type_hints
+from fcorun.config import SECTIONS, Settings, required_fields, type_hints
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.errors import UserError
 from fcorun.sources.catalogue import read_source
+from fcorun.trust import locate_user_class
 
 # The section that holds the keys of each config group.
 GROUPS = {name: name for name in SECTIONS} | {"hydra/launcher": "hydra.launcher", "hydra/sweeper": "hydra.sweeper"}

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable
 from typing import get_args
 
-from fcorun.config import CurveAxis, Settings, locate_user_class
+from fcorun.config import CurveAxis, Settings
 from fcorun.configuration.search_path import find_choices, read_yaml
 from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Figure
 from fcorun.metrics import REFERENCE_METRICS, Metric, MetricCatalogue
+from fcorun.trust import locate_user_class
 
 # the rows that draw=averaging adds to the solutions of single clients
 AVERAGING_LABELS = ("mean of the clients", "densest client")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.config import build_plugin, locate
+from fcorun.config import build_plugin
 from fcorun.errors import UserError, find_spelling
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.models.coefficients import personal_only
@@ -22,6 +22,7 @@ from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import PERSONAL, SHARED, Record
 from fcorun.tables.scaling import ClientScalings, Scaling
+from fcorun.trust import locate
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from yaml import YAMLError
 
-from fcorun.config import IDENTITY_SECTIONS, SECTIONS, locate
+from fcorun.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.errors import UserError
 from fcorun.inference.methods import INTERVALS_FILE, METHODS, MODEL_ERRORS, SOURCES, find_sources
 from fcorun.records.formats import read_summary, read_text
 from fcorun.records.record import Record, is_refit_of_stability
 from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
 from fcorun.system.machine import fcorun_version
-from fcorun.trust import is_free_to_import
+from fcorun.trust import is_free_to_import, locate
 
 STABILITY_SOURCE = "@meinshausen2010, with complementary pairs of halves of @shah2013"
 

@@ -7,8 +7,9 @@ from helpers import fails, rows_of, small
 
 from fcorun import run
 from fcorun.algorithms.base import Algorithm
-from fcorun.config import build, locate_user_class
+from fcorun.config import build
 from fcorun.errors import UserError, describe_error
+from fcorun.trust import locate_user_class
 
 MINE = """
 from dataclasses import dataclass

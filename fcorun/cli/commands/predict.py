@@ -115,8 +115,8 @@ def _explain_missing(name: str, client_column: str | None, frame: Any, rows: str
 
 def _import_objective(record: Record, config_dir: str | None, trust: str | None) -> None:
     """Import the class of a record's objective if the user's own folder names it, or else from the folder ``trust``."""
-    from fcorun.config import locate, locate_user_class
     from fcorun.configuration.search_path import use_config_dir, user_class_paths
+    from fcorun.trust import locate, locate_user_class
 
     target = str(record.flat_config.get("objective.class"))
     with use_config_dir(config_dir):
