@@ -398,7 +398,8 @@ class Algorithm(Method, ABC):
         declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
             Metric("consensus", "distance from consensus", higher=False, log=True).
         metrics_of_server: True if ``metrics`` reads the server's state alone, so that runs over sites have them, too.
-        sending_rounds: the number of rounds, the first ones of a run, in which messages are sent; None: all rounds.
+        sending_rounds: the number of rounds, the first ones of a run, in which messages are sent; later rounds are not
+            computed and change nothing. None: all rounds.
     """
 
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()

@@ -3,9 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
-from jax import lax
 
 from fcorun.algorithms.base import Algorithm, LocalData, PyTree
 from fcorun.config import Count, NonNegative
@@ -45,33 +43,19 @@ class LocalFitAlgorithm(Algorithm):
         return w0
 
     def init(self, problem, w0):
-        return {"result": self.empty_result(w0), "received": jnp.zeros((), bool)}, None
+        return self.empty_result(w0), None
 
     def broadcast(self, server):
-        return server["received"]
-
-    def broadcast_bytes(self, broadcast):
-        return 0  # a request without numbers
+        return ()  # a request without numbers
 
     def local(self, problem, server, client, data):
-        has_received = server  # the broadcast
-
-        def summarize():
-            return self.summarize(problem, data)
-
-        def send_nothing():
-            return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(summarize))
-
-        return lax.cond(has_received, send_nothing, summarize), client
+        return self.summarize(problem, data), client
 
     def server(self, problem, server, mean):
-        def combine():
-            return {"result": self.combine(problem, mean), "received": jnp.ones((), bool)}
-
-        return lax.cond(server["received"], lambda: server, combine)  # later rounds have no messages
+        return self.combine(problem, mean)
 
     def output(self, problem, server):
-        return server["result"]
+        return server
 
     def fit(self, problem: Problem, data: LocalData) -> Vector:
         """Return the minimizer of a client's loss, the ridge, and sqrt(eps) ||w||^2 / 2, intercept included.

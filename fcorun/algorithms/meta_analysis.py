@@ -70,13 +70,13 @@ class MetaAnalysis(LocalFitAlgorithm):
         return {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
 
     def output(self, problem, server):
-        return server["result"]["w"]
+        return server["w"]
 
     def metrics(self, problem, server, clients):
         columns = {"tau2": "tau2", "cochran_q": "q", "i2": "i2"}
         names = problem.objective.regularized
         return {
-            metric: jnp.stack([server["result"][column][name].max() for name in names]).max()
+            metric: jnp.stack([server[column][name].max() for name in names]).max()
             for metric, column in columns.items()
         }
 

@@ -221,9 +221,14 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values for the root keys that are "auto": those of ``data.natural``, else the defaults of ``Settings``."""
-    data = values.get("data")
-    natural = (data.get("natural") or {}) if isinstance(data, Mapping) else {}
+    """Return values for the root keys that are "auto".
+
+    They are those of ``algo.natural``, else of ``data.natural``, else the defaults of ``Settings``.
+    """
+    natural: dict[str, Any] = {}
+    for section in ("data", "algo"):
+        plugin = values.get(section)
+        natural |= (plugin.get("natural") or {}) if isinstance(plugin, Mapping) else {}
     return {
         field.name: natural.get(field.name, field.default)
         for field in fields(Settings)

@@ -23,7 +23,7 @@ _LABEL_COMMENTS = {
     "name": "the name of the choice in records, tables and folders",
     "class": "the dotted path of the plug-in's class, a dataclass that Python can import from the current folder",
     "title": "the name in pictures",
-    "natural": "numbers that suit these data, from which other keys take their defaults",
+    "natural": "numbers that suit this choice, from which other keys take their defaults",
 }
 _COMMON_COMMENTS = {  # keys that many plug-ins have
     "algo.client_lr": "the clients' learning rate",

@@ -112,10 +112,10 @@ def warn_few_evaluations(experiment: PreparedExperiment) -> list[str]:
     evaluations = -(-settings.rounds // settings.eval_every) + 1
     if isinstance(experiment.algo, Baseline) or evaluations >= MIN_EVALUATIONS:
         return []
-    return [
-        f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: a smaller "
-        "eval_every gives more"
-    ]
+    advice = "a smaller eval_every gives more"
+    if getattr(experiment.algo, "sending_rounds", None) is not None:
+        advice = "gap=true measures how near a run of the chosen value is to the optimum"
+    return [f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: {advice}"]
 
 
 def format_cost(cost: Mapping[str, int]) -> str:

@@ -88,8 +88,9 @@ class RemoteLoop(RunLoop):
         assert segment is not None
         for number in range(rounds_done, rounds_done + segment.n_rounds):
             check_interrupted()
-            state, round_work = self._run_round(state, number)
-            work = work + round_work
+            if self.federation.algorithm.sends_in_round(number):
+                state, round_work = self._run_round(state, number)
+                work = work + round_work
         rounds_done += segment.n_rounds
         return state, self.next_segment(rounds_done), work, rounds_done
 
@@ -299,10 +300,6 @@ class SiteExchange:
         Where all runs have one upload, that of the first run stands for all.
         """
         loop, sites = self.round.loop, self.round.sites
-        if not loop.federation.algorithm.sends_in_round(self.round.number):
-            shape = loop.federation.shapes.uploads[self.programs.number]
-            nothing = jax.tree.map(lambda leaf: jnp.zeros((loop.n_runs, *leaf.shape), leaf.dtype), shape)
-            return nothing, clients, np.zeros((loop.n_runs, 2), np.int64)
         answers = loop.site_rows.request_present(
             "round",
             self.round.number + 1,
