@@ -4,7 +4,6 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,7 +324,8 @@ def reason_not_exact(case: AlgorithmCase) -> str:
 
 
 def _reason_always_sends(case: AlgorithmCase) -> str:
-    return _reason_baseline(case) or ("it sends in all rounds" if _last_sending_round(case) == ROUNDS else "")
+    sending_rounds = getattr(case.algorithm, "sending_rounds", None)
+    return _reason_baseline(case) or ("it sends in all rounds" if sending_rounds is None else "")
 
 
 def _reason_mixes_points(case: AlgorithmCase) -> str:

@@ -297,7 +297,7 @@ class SiteExchange:
 
         Sites that are away have no share in the mean.
 
-        Where all runs have one upload, that of the first run stands for all.
+        Where all runs have one upload, the mean is that of the first run.
         """
         loop, sites = self.round.loop, self.round.sites
         answers = loop.site_rows.request_present(
@@ -317,7 +317,6 @@ class SiteExchange:
         else:
             mean = self.programs.average(uploads, shares)
         if loop.n_sent_runs < loop.n_runs:
-            mean = jax.tree.map(lambda v: jnp.broadcast_to(v, (loop.n_runs, *v.shape[1:])), mean)
             work = np.broadcast_to(work, (loop.n_runs, 2))
         return mean, clients, work
 

@@ -98,14 +98,20 @@ class RemotePrograms:
     def receive(
         self, numbers: Any, state: PyTree, rows: DeviceRows, draws: Any, mean: PyTree
     ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Update the server of each run from the mean of messages. Returns the server, the memory and the work."""
+        """Update the server of each run from the mean of messages. Returns the server, the memory and the work.
+
+        Where all runs have one upload, ``mean`` is that of the first run, so that the server computes with one matrix.
+        """
+        mean_axis = 0
+        if self.federation.algorithm.traits.common_uploads:
+            mean, mean_axis = jax.tree.map(lambda v: v[0], mean), None
 
         def receive_run(numbers, server, memory, mean):
             parts = self.federation.build_round(numbers, rows, draws, chunked(1))
             return parts.exchanges[self.exchange].update(server, mean, memory, parts.draws)
 
         arguments = (numbers, state["server"], state["memory"], mean)
-        return vmap_runs(receive_run, (0, 0, 0, 0), *arguments, sequential=self.n_runs == 1)
+        return vmap_runs(receive_run, (0, 0, 0, mean_axis), *arguments, sequential=self.n_runs == 1)
 
     def commit(self, state: PyTree, server: PyTree, memory: PyTree, number: Any) -> PyTree:
         """Return the state of each run after the round ``number``.
