@@ -1,14 +1,15 @@
-"""Run three studies by their plans over NVFLARE, with a server and sites that are processes of this machine.
+"""Run four studies by their plans over NVFLARE, with a server and sites that are processes of this machine.
 
 python scripts/study_on_loopback.py FOLDER
 
 The first study is 500 rounds of FedDualAvg on 1,024 features at three sites, the second the federated Newton method on
 200 features at five sites, until the duality gap is 1e-9, and the third ends with intervals of coefficients, which the
-server and all sites keep. Prints a table in Markdown. FOLDER must be empty, and holds the kits, the tables and all
-logs.
+server and all sites keep. The fourth is a selection: 50 strengths by 5 folds of least squares. Prints a table in
+Markdown. FOLDER must be empty, and holds the kits, the tables and all logs.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -34,6 +35,9 @@ STUDIES = {
         3, 200, 10, ["algo=newton", "rounds=6", "eval_every=6", "reg.strength=0.02", "data.task=binary",
                      "data.positive=yes", "--infer"],
     ),
+    "50 strengths by 5 folds with gram, 1,024 features, 3 sites of 400 rows": (
+        3, 400, 1024, ["select", "algo=gram", "folds=5", "points=50", "data.standardize=pooled"],
+    ),
 }  # fmt: skip
 
 
@@ -58,14 +62,15 @@ def write_tables(folder: Path, sites: list[str], n: int, d: int, binary: bool) -
         frame.to_csv(folder / f"{site}.csv", index=False)
 
 
-def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) -> tuple[float, Record]:
-    """Run a study from the start of all processes; return the seconds and the record."""
+def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) -> tuple[float, Record, int]:
+    """Run a study from the start of all processes; return the seconds, the record, and the bytes that a site sent."""
     folder.mkdir()
     sites_on_loopback.SITES[:] = [f"site-{number}" for number in range(1, n_sites + 1)]
     sites = sites_on_loopback.SITES
     write_tables(folder, sites, n, d, "data.task=binary" in overrides)
     options = ["data=sites", "data.target=y", "data.validation=0", "precision=float64"]
-    fcorun(folder, "plan", *options, *overrides, "--out", "study.yaml")
+    command = overrides[:1] if overrides[0] == "select" else []
+    fcorun(folder, "plan", *command, *options, *overrides[len(command) :], "--out", "study.yaml")
     kits = provision(folder)
     fcorun(folder, "site", "accept", "study.yaml", "--kit", str(kits / SERVER))
     (folder / "policy.yaml").write_text("alone: allow\n", encoding="utf-8")
@@ -86,7 +91,9 @@ def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) 
         for name in sites:
             if not any((kits / name).rglob("inference.csv")):
                 raise SystemExit(f"site {name} has no inference.csv: see {folder / 'fcorun.log'}")
-    return seconds, Record(folder / "record")
+    (log,) = (kits / sites[0]).rglob("sent.jsonl")
+    n_bytes = sum(json.loads(line)["bytes"] for line in log.read_text(encoding="utf-8").splitlines())
+    return seconds, Record(folder / "record" / ("refit" if command else "")), n_bytes
 
 
 def main() -> None:
@@ -94,14 +101,20 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    print(
-        "| study | with its start | of these, rounds and evaluations | rounds | gap |\n| --- | --- | --- | --- | --- |"
-    )
+    print("| study | with its start | of these, rounds and evaluations | rounds | gap | sent by a site |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for number, (what, study) in enumerate(STUDIES.items()):
-        seconds, record = run_study(folder / f"study{number}", *study)
+        seconds, record, n_bytes = run_study(folder / f"study{number}", *study)
         last = record.metrics.iloc[-1]
         gap = f"{last['gap']:.1g}" if "gap" in last else ""
-        print(f"| {what} | {seconds:.0f} s | {last['seconds']:.1f} s | {last['round']:.0f} | {gap} |", flush=True)
+        numbers = [
+            f"{seconds:.0f} s",
+            f"{last['seconds']:.1f} s",
+            f"{last['round']:.0f}",
+            gap,
+            f"{n_bytes / 1e6:.1f} MB",
+        ]
+        print(f"| {' | '.join([what, *numbers])} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from fcorun.models.predictions import predict_personal, predictions_csv
 from fcorun.models.score_functions import Arrays, compute_predictions
 from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
-from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.cross_validation.out_of_fold import join_folds
 from fcorun.selection.path import find_path_parameter
 from fcorun.selection.path_fit import keeps_held_out
@@ -53,7 +52,7 @@ class FoldPredictions:
 
     def begin_subset(self, name: str) -> None:
         """Remove the predictions of an earlier selection if the subset is the first one."""
-        if name == ALL_ROWS:
+        if name == next(iter(self._folds)):
             with _writing():
                 remove_path(self.folder)
 

@@ -18,6 +18,7 @@ from fcorun.selection.cross_validation.metric import choose_metric
 from fcorun.selection.cross_validation.options import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
 from fcorun.selection.path import MIN_RATIO, find_path_parameter
 from fcorun.selection.study import check_study
+from fcorun.sites.gram_sums import sends_sums, sums_add_up
 from fcorun.sites.quantities import Quantity, describe_fills
 
 REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits
@@ -101,7 +102,7 @@ class PlannedSelection(SelectOptions):
     @property
     def subsets(self) -> list[str]:
         """The subsets of the rows in the order in which the server asks for them: each one once."""
-        return [ALL_ROWS, *self.folds_by_name, REFIT]
+        return [*self.folds_by_name, ALL_ROWS, REFIT]
 
     def count_runs(self, subset: str) -> int:
         """Return the number of runs on a subset."""
@@ -149,6 +150,9 @@ class PlannedSelection(SelectOptions):
             if quantity.message in ("describe", "sums"):
                 before.append(quantity)
                 continue
+            if quantity.message == "round" and sends_sums(experiment):
+                in_fits.append(replace(quantity, times=self._say_when_sums_leave(experiment)))
+                continue
             in_refit.append(replace(quantity, times=f"{quantity.times} in the refit"))
             if quantity.message in ("score_counts", "scores", "calibration"):
                 continue
@@ -177,6 +181,13 @@ class PlannedSelection(SelectOptions):
             purpose = "data.standardize=pooled, by training rows alone"
             before.append(Quantity("fold_sums", size, times, content, purpose))
         return [*before, *in_fits, *in_refit]
+
+    def _say_when_sums_leave(self, experiment: PreparedExperiment) -> str:
+        """Return how often the sums of ``algo=gram`` leave a site, which the refit has from the fit on all rows."""
+        of_all_rows = "and once of all training rows"
+        if sums_add_up(experiment):
+            of_all_rows += ", if a column has levels or data.missing fills gaps: else they follow from those of folds"
+        return f"once of all training rows but those of each of {self.n_folds} folds, {of_all_rows}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain values."""

@@ -30,6 +30,7 @@ from fcorun.sites.fold_counts import FoldCounts
 from fcorun.sites.fold_encoding import count_shapes, fit_fold, learnt_columns
 from fcorun.sites.messages import Message
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
+from fcorun.sites.sums_of_folds import SumsOfFolds
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import use_precision
 from fcorun.tables.column_statistics import sum_in_order
@@ -100,7 +101,10 @@ class SiteStudy(Study):
             engine = build_engine(experiment, data)
             programs = self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
             points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
-            return fit_batch(experiment, replace(engine, programs=programs), points)
+            fit = fit_batch(experiment, replace(engine, programs=programs), points)
+        if isinstance(self.connections, SumsOfFolds) and self.connections.knew_sums:
+            return replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
+        return fit
 
     def _begin(self, name: str) -> FederatedData:
         """Have the sites take a subset of their rows, and return what the server knows of it."""
@@ -225,7 +229,7 @@ def plan_site_selection(
         experiment,
         data,
         path,
-        dict.fromkeys([ALL_ROWS, *select.folds_by_name], _NO_ROWS),
+        dict.fromkeys([*select.folds_by_name, ALL_ROWS], _NO_ROWS),
         experiment_identity=experiment_identity,
         dependencies={name: getattr(select, name) for name in ("folds", "points", "by", "range")},
         row_arrays=counts.to_arrays().values(),

@@ -23,6 +23,7 @@ from fcorun.selection.study import Log
 from fcorun.sites.batch import resolve_numbers
 from fcorun.sites.connections import Connections
 from fcorun.sites.folder import FolderConnections
+from fcorun.sites.gram_sums import sends_sums
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.intervals import compare_intervals, infer_over_sites
 from fcorun.sites.messages import LAST_REQUEST
@@ -32,6 +33,7 @@ from fcorun.sites.selection import plan_site_selection
 from fcorun.sites.server import Server
 from fcorun.sites.shared_programs import SharedPrograms
 from fcorun.sites.site import Site
+from fcorun.sites.sums_of_folds import SumsOfFolds
 from fcorun.system.files import write_atomically
 from fcorun.system.helper_process import HelperProcess
 from fcorun.system.machine import use_precision
@@ -60,6 +62,9 @@ def run_plan(
         from fcorun.sites.masking import MaskedConnections
 
         connections = MaskedConnections(connections, plan.secure)
+    sums = None
+    if plan.select is not None and sends_sums(plan.experiment):
+        connections = sums = SumsOfFolds(connections, plan.experiment, list(plan.select.folds_by_name), Path(folder))
     data, digest = Server(plan, connections).load()
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=digest)
     experiment = replace(plan.experiment, data=dataset)
@@ -88,6 +93,8 @@ def run_plan(
                 log(line)
         _end_run(connections, data, record)
         write_atomically(mark, plan.digest)
+        if sums is not None:
+            sums.forget()
     return record
 
 

@@ -36,6 +36,7 @@ TABLE = ("data.target=cost", "data.standardize=pooled", "precision=float64", "ro
 BINARY = ("data.target=high", "data.task=binary", "data.positive=yes", "data.ignore=[cost,half]", "objective=logistic")
 
 PERSONAL = ("algo=ditto", "algo.solver=fedmid", "algo.client_lr=0.1", "algo.lam=0.5", "data.standardize=per_client")
+NUMBERS = ("data.ignore=[high,half,ward]",)  # without a column of levels
 MARKED = ("data.fold=half", "data.fold_names=[second,first]")
 
 
@@ -83,6 +84,8 @@ def select_pooled(*overrides, options=OPTIONS, metric=None):
         (("algo=newton", *BINARY), replace(OPTIONS, rule="one_se"), "accuracy"),
         (("algo=feddualavg", "algo.client_lr=0.1", "algo.server_lr=1", "batch_size=16", *BINARY), OPTIONS, None),
         (("algo=gram",), replace(OPTIONS, by="clients"), None),
+        (("algo=gram", *NUMBERS, "data.weight=bmi"), OPTIONS, None),
+        (("algo=gram", *NUMBERS), replace(OPTIONS, by="clients"), None),
         (("algo=gram", "data.missing=mean", "data.weight=bmi"), OPTIONS, None),
         (("algo=newton", "data.missing=indicator"), OPTIONS, None),
         (("algo=gram", *MARKED), replace(OPTIONS, folds=None, rule="one_se"), None),
@@ -194,7 +197,6 @@ def test_a_site_refuses_fills_that_mark_rows_or_are_none():
     connections = InProcessConnections({"a": site})
     Server(plan, connections).load()
     connections.ask("folds")
-    connections.ask("subset", about={"subset": "all"})
     told = connections.ask("fold_values", about={"subset": "fold1"})["a"].arrays
     age, bmi = (told["sums"] / told["values"])[0]
     fits = {"fills": np.array([age, bmi, 0.0]), "informative": np.ones(5, bool)}
@@ -273,7 +275,7 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
     run_plan(plan, connections, tmp_path / "out")
     requests = connections.sent
     names = [request.about.get("subset", "") for request in requests if request.name == "subset"]
-    assert names == ["all", "fold1", "fold2", "refit"]
+    assert names == ["fold1", "fold2", "all", "refit"]
     load = next(request for request in requests if request.name == "load" and "a" in request.about["all_clients"])
     subsets = {request.about["subset"]: request for request in requests if request.name == "subset"}
     starts = [request for request in requests if request.name == "start"]
@@ -284,23 +286,22 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
         return fresh
 
     for request, words in (
-        (subsets["fold1"], "the next one of this site is 'all'"),
+        (subsets["all"], "the next one of this site is 'fold1'"),
         (starts[0], "more often than the plan says, 0 times"),
-        (Message("fold_sums", {"subset": "fold1"}), "the next one of this site is 'all'"),
-        (Message("fold_sums", {"subset": "all"}), "'fold_sums' does not fit the plan"),
+        (Message("fold_sums", {"subset": "fold2"}), "the next one of this site is 'fold1'"),
     ):
         with fails(words):
             site().answer(request)
     forged = {"numbers": [{**run, "reg": {"strength": 1.0 + k}} for k, run in enumerate(starts[0].about["numbers"])]}
     begun = site()
-    begun.answer(subsets["all"])
+    begun.answer(subsets["fold1"])
     with fails("than the path of the plan"):
         begun.answer(replace(starts[0], about=starts[0].about | forged))
     begun = site()
-    for request in (subsets["all"], starts[0], subsets["fold1"]):
+    for request in (subsets["fold1"], starts[0], subsets["fold2"]):
         begun.answer(request)
-    with fails("the next one of this site is 'fold2'"):
-        begun.answer(subsets["fold1"])
+    with fails("the next one of this site is 'all'"):
+        begun.answer(subsets["fold2"])
     scaled = [{**run, "reg": {"strength": run["reg"]["strength"] * 2}} for run in starts[0].about["numbers"]]
     with fails("than those of the first fit"):
         begun.answer(replace(starts[1], about=starts[1].about | {"numbers": scaled}))
@@ -311,8 +312,38 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
         changed = counts[name].copy()
         changed[0, 0] += k
         with fails("'subset' does not fit the plan" if k == 1 else "other numbers of rows in folds"):
-            begun._counts.counts["subset"] = 2
+            begun._counts.counts["subset"] = 1
             begun.answer(replace(subsets["fold2"], arrays=counts | {name: changed}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounds", [None, {"round": 1e4}])
+def test_sums_of_folds_give_those_of_all_rows(bounds):
+    plan = selection_of("algo=gram", *NUMBERS, bounds=bounds)
+    (of_rounds,) = (quantity.times for quantity in plan.quantities if quantity.message == "round")
+    assert "else they follow from those of folds" in of_rounds
+    sites = sites_of(plan, Policy(alone="allow"))
+    answered = []
+    for site in sites.values():
+        site.compute_answer = lambda request, compute=site.compute_answer: (
+            answered.append(request.name) or compute(request)
+        )
+    record, comparison = try_selection(plan, sites, "trial")
+    assert answered.count("round") == 2 * len(NAMES)
+    assert comparison.same_choice
+    assert max(comparison.curve, comparison.coefficients) < (1e-12 if bounds is None else 1e-8)
+    assert record.rows[-1]["grad_evals"] > 0
+    cost = read_json(Path("trial/selection.json"))["cost"]
+    assert cost["bytes_up"] == 2 * record.rows[-1]["bytes_up"]
+    assert not list(Path("trial/fits").glob("sums-*"))
+
+
+@pytest.mark.slow
+def test_columns_of_levels_have_sites_send_the_sums_of_all_rows_once():
+    connections = Requests(sites_of(plan := selection_of("algo=gram"), Policy(alone="allow")))
+    run_plan(plan, connections, "out")
+    assert sum(request.name == "round" for request in connections.sent) == 3
+    assert not list(Path("out/fits").glob("sums-*"))
 
 
 class Killed(Exception):
@@ -321,14 +352,14 @@ class Killed(Exception):
 
 @pytest.mark.slow
 def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
-    plan, shared = selection_of("algo=gram"), tmp_path / "shared"
-    answered = []
+    plan, shared = selection_of("algo=gram", *NUMBERS), tmp_path / "shared"
+    answered, killers = [], []
 
-    class KilledInFold(FolderConnections):
+    class KilledInFit(FolderConnections):
         def ask(self, name, *arguments, **options):
             answered.append(name)
-            if answered.count("start") == 3 and name == "round" and "killed" not in answered:
-                answered.append("killed")
+            if killers and (answered.count("start"), name) == killers[0]:
+                del killers[0]
                 raise Killed
             return super().ask(name, *arguments, **options)
 
@@ -347,21 +378,23 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
                 FolderSite(shared / folder, name, site).answer_pending()
 
         try:
-            return run_plan(plan, KilledInFold(shared / folder, NAMES, "run", 30, answer), tmp_path / out)
+            return run_plan(plan, KilledInFit(shared / folder, NAMES, "run", 30, answer), tmp_path / out)
         finally:
             for site in sites.values():
                 site.close()
 
+    killers[:] = [(2, "round"), (5, "evaluate")]  # of the second fold, and of the refit
     with pytest.raises(Killed):
         command("one", "one")
-    assert sorted(path.name for path in (tmp_path / "one" / "fits").iterdir()) == [
-        "all.npz",
-        "fold1.npz",
-        "requests.json",
-    ]
-    before = answered.count("start")
+    kept = {path.name for path in (tmp_path / "one" / "fits").iterdir()}
+    assert kept == {"fold1.npz", "sums-fold1.npz", "requests.json"}
+    with pytest.raises(Killed):
+        command("one", "one")
+    assert not killers
     assert command("one", "one").finished
-    assert answered.count("start") - before == 2  # of the second fold, and of the refit
+    assert answered.count("start") == 2 + 3 + 1
+    assert answered.count("round") == 2 + 1  # the second fold's again, and none of all rows
+    answered.clear()
     command("two", "two")
     for name in ("curve.csv", "path.csv", "refit/solution.npz"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -407,7 +440,6 @@ def test_few_gaps_of_a_fold_count_as_the_level_that_fills_them():
     connections = InProcessConnections({"a": site})
     Server(plan, connections).load()
     connections.ask("folds")
-    connections.ask("subset", about={"subset": "all"})
     told = connections.ask("fold_values", about={"subset": "fold1"})["a"].arrays
     assert told["levels"].sum() == (site.folds.fold != 0).sum()  # as if there were no gaps
     fills = {"fills": np.array([50.0, 25.0, 0.0]), "informative": np.ones(5, bool)}

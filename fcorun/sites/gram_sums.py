@@ -1,0 +1,69 @@
+"""The sums of ``algo=gram`` over all training rows of a selection, from those over the rows that each fold leaves.
+
+Each row is left by all folds but its own. So the mean over all rows is the mean of the folds' means, weighted by the
+weights of their rows, and no site has to send it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fcorun.algorithms.gram import Gram
+from fcorun.communication.base import Identity
+from fcorun.datasets.sites import Sites
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.objectives.least_squares import LeastSquares
+
+Arrays = dict[str, np.ndarray]
+_WORK = "work"  # the array of an answer that counts gradients
+
+
+def sends_sums(experiment: PreparedExperiment) -> bool:
+    """Return whether sites send the sums of ``algo=gram`` as they are, which a later fit on the same rows may reuse."""
+    return type(experiment.algo) is Gram and isinstance(experiment.uplink, Identity)
+
+
+def sums_add_up(experiment: PreparedExperiment) -> bool:
+    """Return whether the sums over all rows follow from those of the folds, where no fold learns fills or levels.
+
+    Means that count all clients alike do not, nor those of features that each fold scales anew without an intercept, or
+    with a ridge.
+    """
+    data, objective = experiment.data, experiment.objective
+    assert isinstance(data, Sites)
+    if not isinstance(objective, LeastSquares) or experiment.settings.client_weighting != "examples":
+        return False
+    scaled_alike = data.standardize == "none"
+    return scaled_alike or (data.standardize == "pooled" and objective.intercept and objective.ridge == 0)
+
+
+def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arrays:
+    """Return an upload of Gram for features x (N, d), from that for (x - mean) / deviation, 0 where a deviation is 0.
+
+    The model with weights w and bias b for x has the weights deviation * w and the bias b + <mean, w> for the others.
+    """
+    weights, bias, packed = (arrays[name][0] for name in "012")
+    rows, columns = np.triu_indices(len(mean) + 1)
+    matrix = np.zeros((len(mean) + 1, len(mean) + 1))
+    matrix[rows, columns] = matrix[columns, rows] = packed
+
+    def transform(vectors):  # from derivatives in the one pair of parameters to those in the other, row by row
+        return np.concatenate([deviation[:, None] * vectors[:-1] + np.outer(mean, vectors[-1]), vectors[-1:]])
+
+    slopes = transform(np.append(weights, bias)[:, None])[:, 0]
+    matrix = transform(transform(matrix).T)
+    leaves = {"0": slopes[:-1], "1": slopes[-1], "2": matrix[rows, columns]}
+    return arrays | {name: np.asarray(leaf, packed.dtype)[None] for name, leaf in leaves.items()}
+
+
+def add_folds(parts: Sequence[tuple[float, Arrays]], n_folds: int) -> Arrays:
+    """Return a site's answer for all rows, from the weights of the rows that folds leave, and the answers for these."""
+    total = sum(weight for weight, _ in parts)
+    added: Arrays = {}
+    for name, first in parts[0][1].items():
+        if name == _WORK:  # each row is in all fits of folds but one
+            added[name] = np.sum([arrays[name] for _, arrays in parts], axis=0) // (n_folds - 1)
+        else:
+            mean = np.sum([weight / total * arrays[name] for weight, arrays in parts], axis=0, dtype=np.float64)
+            added[name] = mean.astype(first.dtype)
+    return added

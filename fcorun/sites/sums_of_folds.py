@@ -1,0 +1,116 @@
+"""Connections that ask sites for the sums of ``algo=gram`` over all training rows only if those of folds do not do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.rows.away_sites import AwayRule
+from fcorun.selection.cross_validation.options import ALL_ROWS
+from fcorun.selection.study import FITS
+from fcorun.sites.connections import ALL_SITES, Connections, ConnectionsWrapper
+from fcorun.sites.fold_encoding import FILLS
+from fcorun.sites.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
+from fcorun.sites.messages import Message
+from fcorun.system.files import write_atomically
+
+
+@dataclass
+class SumsOfFolds(ConnectionsWrapper):
+    """Connections for a selection with ``algo=gram``, in which the sums over all rows are asked for at most once.
+
+    If they follow from those of the folds, the sites are not asked at all.
+
+    Attributes:
+        connections: the connections to the sites.
+        experiment: that of the plan.
+        fold_names: the names of the fits that leave out a fold.
+        folder: the folder of the selection. It holds the sums of the folds until ``forget`` is called.
+        knew_sums: whether the sums of the present fit were known, so that sites sent none.
+    """
+
+    connections: Connections
+    experiment: PreparedExperiment
+    fold_names: Sequence[str]
+    folder: Path
+    knew_sums: bool = field(default=False, init=False)
+    _fit: str = field(default="", init=False)  # the name of the present fit
+    _fold_arrays: Arrays = field(default_factory=dict, init=False)  # with which the server began it
+    _fold_weights: dict[str, np.ndarray] = field(default_factory=dict, init=False)  # of each site, (K,)
+
+    def ask(
+        self,
+        message_name: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        about: Mapping[str, Any] | None = None,
+        of: Sequence[str] | None = None,
+        away: AwayRule | None = None,
+    ) -> dict[str, Message]:
+        """Return the answers of sites as ``Connections.ask`` says, sums that are known without asking."""
+        if message_name != "round":
+            answers = self.connections.ask(message_name, arrays, about, of, away)
+            if message_name == "folds":
+                self._fold_weights = {site: a.arrays["train_weights"].sum(axis=0) for site, a in answers.items()}
+            elif message_name == "subset":
+                self._fit, self._fold_arrays, self.knew_sums = (about or {})["subset"], dict(arrays or {}), False
+            return answers
+        is_fold = self._fit in self.fold_names
+        if not is_fold:
+            known = self._read(ALL_ROWS) or self._add_folds()
+            if known:
+                self.knew_sums = True
+                return known
+        answers = self.connections.ask(message_name, arrays, about, of, away)
+        if not is_fold:
+            self._write(ALL_ROWS, answers)
+        elif sums_add_up(self.experiment) and FILLS not in self._fold_arrays:
+            self._write(self._fit, answers)
+        return answers
+
+    def forget(self) -> None:
+        """Remove the files of sums."""
+        for name in (ALL_ROWS, *self.fold_names):
+            self._file(name).unlink(missing_ok=True)
+
+    def _add_folds(self) -> dict[str, Message] | None:
+        """Return the answers for all rows, the weighted means of those of the folds; None if one is not known."""
+        folds = [fold for name in self.fold_names if (fold := self._read(name)) is not None]
+        if len(folds) < len(self.fold_names):
+            return None
+        weights = self._fold_weights
+        if ALL_SITES in folds[0]:
+            weights = {ALL_SITES: np.sum(list(weights.values()), axis=0)}
+        answers = {}
+        for site, of_fold in weights.items():
+            parts = [(weight, fold[site].arrays) for weight, fold in zip(of_fold, folds, strict=True) if site in fold]
+            answers[site] = Message("round", arrays=add_folds(parts, len(folds)))
+        return answers
+
+    def _file(self, name: str) -> Path:
+        return self.folder / FITS / f"sums-{name}.npz"
+
+    def _write(self, name: str, answers: Mapping[str, Message]) -> None:
+        """Write answers, and the scaling of the features of a fold."""
+        arrays = {f"/{key}": self._fold_arrays[key] for key in ("mean", "deviation") if key in self._fold_arrays}
+        for site, answer in answers.items():
+            arrays |= {f"{site}/{key}": array for key, array in answer.arrays.items()}
+        write_atomically(self._file(name), npz_bytes(arrays))
+
+    def _read(self, name: str) -> dict[str, Message] | None:
+        """Return the answers that ``_write`` wrote, for features without scaling; None if there are none."""
+        try:
+            arrays = read_npz(self._file(name))
+        except READ_ERRORS:
+            return None
+        by_site: dict[str, Arrays] = {}
+        for key, array in arrays.items():
+            site, _, key_of_site = key.rpartition("/")
+            by_site.setdefault(site, {})[key_of_site] = array
+        scaling = by_site.pop("", None)
+        if scaling is not None:
+            by_site = {site: unscale_sums(of_site, **scaling) for site, of_site in by_site.items()}
+        return {site: Message("round", arrays=of_site) for site, of_site in by_site.items()}
