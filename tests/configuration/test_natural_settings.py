@@ -47,3 +47,8 @@ def test_a_number_of_the_user_wins_in_each_file(tmp_path):
     assert settings("data=lasso", "experiment=mine", *given, **own) == (9, None, None, 4, "float64")
     assert settings("data=lasso", "rounds=auto", "batch_size=auto", **own) == (500, 10, 10, 10, "float32")
     assert settings("data=lasso", "data.natural.rounds=30")[0] == 30
+
+
+def test_an_algorithm_of_one_round_computes_one_unless_more_are_given():
+    assert settings("data=least_squares", "algo=gram") == (1, None, None, 1, "float64")
+    assert settings("data=least_squares", "algo=gram", "rounds=4")[0] == 4
