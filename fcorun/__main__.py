@@ -1,9 +1,11 @@
 """The entry point of ``fcorun`` and of ``python -m fcorun``."""
 
+import atexit
 import gc
 import io
 import os
 import sys
+import threading
 
 
 def main() -> None:
@@ -16,6 +18,7 @@ def main() -> None:
         from fcorun.cli.main import main as command
 
         command()
+        end_process()
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
@@ -23,6 +26,23 @@ def main() -> None:
 
         ignore_signals()
         gc.freeze()  # skips the last collection, which takes half a second and frees nothing
+
+
+def end_process() -> None:
+    """End this process, which has succeeded, without the time that Python takes to remove all modules from memory.
+
+    Returns where a thread goes on, or where the output cannot be written: Python then waits, or says so.
+    """
+    main_thread = threading.main_thread()
+    if any(thread is not main_thread and not thread.daemon for thread in threading.enumerate()):
+        return
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(0)
 
 
 if __name__ == "__main__":

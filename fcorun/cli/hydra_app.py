@@ -297,6 +297,9 @@ def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modu
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
     """Return the prepared experiment of plain values, by the Experiment that Python programs use. Raises UserError."""
+    from fcorun.system.machine import import_jax
+
+    import_jax()
     from fcorun.api.experiment import experiment_of_config, prepare_objects
 
     return prepare_objects(vars(experiment_of_config(values)))
