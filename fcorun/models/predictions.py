@@ -74,9 +74,15 @@ class Predictions:
     @cached_property
     def client_numbers(self) -> np.ndarray:
         """A number for each row's client, (n,), 0 for all rows where clients are unknown."""
-        if self.clients is None:
-            return np.zeros(len(self), np.int32)
-        return np.unique(self.clients, return_inverse=True)[1].astype(np.int32)
+        return self.client_groups[1].astype(np.int32)
+
+    @cached_property
+    def client_groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """The names of the clients, sorted, and the position of each row's client among them, (n,).
+
+        Rows of unknown clients have the name "".
+        """
+        return np.unique(np.full(len(self), "") if self.clients is None else self.clients, return_inverse=True)
 
     @cached_property
     def expected(self) -> np.ndarray | None:
@@ -305,8 +311,7 @@ def scores_by_group(predictions: Predictions, groups: Groups) -> dict[str, np.nd
 def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
     """Yield the lines of scores.csv of one set and one model: all clients together, then each client."""
     n, data = len(predictions), predictions.data
-    clients = np.full(n, "") if predictions.clients is None else predictions.clients
-    names, row_group = np.unique(clients, return_inverse=True)
+    names, row_group = predictions.client_groups
     group = {str(name): g for g, name in enumerate(names)}
     trained = [name for name in data.client_names if name in group]
     held_out = [name for name in group if name and name not in set(trained)]

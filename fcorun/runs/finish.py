@@ -355,10 +355,12 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
 
     settings = job.experiment.settings
     options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
+    model: Callable[[], dict[str, bytes]] = dict
+    if coefficients is not None:  # takes longer than the curves, so that it begins first
+        model = begin_call(
+            job.helper, draw_model, coefficients, job.picture_title, settings.cutoff, style=settings.style
+        )
     curves = begin_call(job.helper, draw_run, job.rows, job.picture_title, settings.cutoff, **options)
-    if coefficients is None:
-        return lambda: {"curves.png": curves()}
-    model = begin_call(job.helper, draw_model, coefficients, job.picture_title, settings.cutoff, style=settings.style)
     return lambda: {"curves.png": curves(), **model()}
 
 

@@ -27,14 +27,21 @@ PLOTTING_MODULES = (
     "matplotlib.ticker",
 )
 TABLE_MODULES = ("pandas",)
+_FIRST_PICTURE = "fcorun.reports.pictures.layout:draw_nothing"
 # of the process that draws the pictures of a run, and of a sweep
 RUN_DRAWING_MODULES = (
     *PLOTTING_MODULES,
     "fcorun.reports.pictures.run_curves",
     "fcorun.reports.pictures.coefficients",
-    "fcorun.reports.pictures.layout:draw_nothing",
+    _FIRST_PICTURE,
 )
-SWEEP_DRAWING_MODULES = (*PLOTTING_MODULES, *TABLE_MODULES, "fcorun.reports.pictures.sweep_pictures")
+SWEEP_DRAWING_MODULES = (
+    *PLOTTING_MODULES,
+    *TABLE_MODULES,
+    "fcorun.reports.pictures.sweep_pictures",
+    _FIRST_PICTURE,
+    "pandas.core.methods.to_dict",
+)
 # of this process, in a thread during the first rounds: what completes the record of a run
 RECORD_MODULES = (
     "fcorun.runs.finish",

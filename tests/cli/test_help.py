@@ -30,7 +30,7 @@ def help_lines(capsys):
                             "default: the value of data.natural.client_lr, else auto"]),
         ("reg.strength", ["the strength of psi (a number, non-negative)", "of reg=l1, "]),
         ("data.validation", ["a fraction of each client's rows", "default: null", "of data=table"]),
-        ("rounds", ["of communication; auto: as the data say", "(a whole number, non-negative)", "default: auto"]),
+        ("rounds", ["of communication; auto: 1 for an algorithm that needs no more, else as the data say", "(a whole number, non-negative)", "default: auto"]),
         ("precision", ["precision: float32 | float64", "default: auto"]),
         ("reg.apply_to", ["the parameters that psi acts on", "a list of texts or null"]),
         ("data.missing", ["missing values of features: refuse", "gets no level)\n", "default: refuse"]),
