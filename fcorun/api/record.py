@@ -194,18 +194,20 @@ class RunRecord(FittedRecord):
         return replace(intervals, warnings=sentences)
 
     @python_errors(names_of_record)
-    def calibration(self, at: float) -> "pd.DataFrame":
+    def calibration(self, at: float, level: float = ScoreOptions.level) -> "pd.DataFrame":
         """Return predicted and observed risks of an event up to a time, as ``fcorun scores --at`` does.
 
         The rows are those of calibration.csv: all held-out rows, groups by predicted risk, and the same by client.
+        Observed risks have intervals of the confidence ``level``.
 
-        Raises UserError for a record without baseline hazards, and for a time at which no held-out row is at risk.
+        Raises UserError for a record without baseline hazards, for a time at which no held-out row is at risk, and for
+        a level that is not between 0 and 1.
         """
         import pandas as pd
 
         from fcorun.models.survival_calibration import calibrate_record
 
-        calibration = calibrate_record(self.folder, at)
+        calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level)
         for sentence in names_of_record(self).translate_each(calibration.warnings):
             warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
         frame = pd.read_csv(io.StringIO(calibration.to_csv()), dtype=str, keep_default_na=False)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float
@@ -23,7 +24,7 @@ from fcorun.records.record import Record
 ALL_ROWS, GROUP = "all", "bin"  # kinds of rows of calibration.csv
 _MAX_GROUPS, _ROWS_OF_GROUP = 5, 20  # the largest number of groups, and the least rows in one
 _FEW_AT_RISK = 10
-_Z = 1.959964  # of a 95 % interval
+_LEVEL = 0.95  # of intervals
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class ObservedRisk:
     """The risk of an event up to a time, of rows of which some are censored.
 
     Attributes:
-        risk, low, high: one minus the estimate of Kaplan and Meier, and the ends of its 95 % interval; nan where no row
+        risk, low, high: one minus the estimate of Kaplan and Meier, and the ends of its interval; nan where no row
             is at risk at the time. The interval is nan for risks of 0 and 1.
         events: the number of events up to the time.
         censored: the number of rows that are censored before the time.
@@ -74,12 +75,14 @@ class SurvivalCalibration:
         split: the set of the rows.
         groups: all rows and their groups, then those of each client.
         warnings: what a reader must know, a sentence each.
+        level: the confidence level of the intervals of observed risks.
     """
 
     at: float
     split: str
     groups: tuple[RiskGroup, ...]
     warnings: tuple[str, ...]
+    level: float = _LEVEL
 
     def select(self, client: str, kind: str) -> list[RiskGroup]:
         """Return the groups of a kind of a client, or of all clients for ""."""
@@ -110,14 +113,16 @@ class SurvivalCalibration:
             "events": observed.events,
             "censored": observed.censored,
             "at_risk": observed.at_risk,
+            "level": self.level,
         }
         return {name: "" if value != value else value for name, value in cells.items()}
 
 
-def calibrate_record(folder: Path, at: float) -> SurvivalCalibration:
+def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> SurvivalCalibration:
     """Return the calibration of a record's held-out rows at a time, by the baseline hazards of its training rows.
 
-    Raises UserError for a record without hazards or held-out rows, and for a time at which no row is at risk.
+    Observed risks have intervals of the confidence ``level``. Raises UserError for a record without hazards or held-out
+    rows, and for a time at which no row is at risk.
     """
     if not (math.isfinite(at) and at > 0):
         raise UserError(f"at={at:g} must be a positive time")
@@ -133,11 +138,15 @@ def calibrate_record(folder: Path, at: float) -> SurvivalCalibration:
     if not is_known.all():
         sentences = [*sentences, f"calibration leaves out {int((~is_known).sum())} of {len(rows)} rows without a "
                      "prediction"]  # fmt: skip
-    return calibrate(rows.take(is_known), 1 - survival[is_known], at, sentences)
+    return calibrate(rows.take(is_known), 1 - survival[is_known], at, sentences, level)
 
 
 def calibrate(
-    rows: HeldOutRows, risk: Float[np.ndarray, " n"], at: float, sentences: list[str] | None = None
+    rows: HeldOutRows,
+    risk: Float[np.ndarray, " n"],
+    at: float,
+    sentences: list[str] | None = None,
+    level: float = _LEVEL,
 ) -> SurvivalCalibration:
     """Return the calibration of predicted risks of an event up to ``at``, after the warnings ``sentences``."""
     times = np.abs(rows.target)
@@ -148,12 +157,12 @@ def calibrate(
     names = [name for name in np.unique(rows.client).tolist() if name]
     for client in ["", *(names if len(names) > 1 else [])]:
         mask = rows.client == client if client else np.ones(len(rows), bool)
-        groups += list(_group_rows(client, rows.target[mask], risk[mask], at))
+        groups += list(_group_rows(client, rows.target[mask], risk[mask], at, level))
     warnings = [*(sentences or []), *_find_warnings(groups, at)]
-    return SurvivalCalibration(at, rows.split, tuple(groups), tuple(warnings))
+    return SurvivalCalibration(at, rows.split, tuple(groups), tuple(warnings), level)
 
 
-def _group_rows(client: str, times: np.ndarray, risk: np.ndarray, at: float) -> Iterator[RiskGroup]:
+def _group_rows(client: str, times: np.ndarray, risk: np.ndarray, at: float, level: float) -> Iterator[RiskGroup]:
     """Yield all rows, and then groups of as many rows each, in the order of their predicted risk."""
     n = len(times)
     n_groups = min(_MAX_GROUPS, n // _ROWS_OF_GROUP)
@@ -164,12 +173,12 @@ def _group_rows(client: str, times: np.ndarray, risk: np.ndarray, at: float) -> 
             kind=kind,
             n=len(index),
             predicted=float(risk[index].mean()),
-            observed=observe_risk(times[index], at),
+            observed=observe_risk(times[index], at, level),
         )
 
 
-def observe_risk(times: Float[np.ndarray, " n"], at: float) -> ObservedRisk:
-    """Return the observed risk of an event up to a time of rows with these signed times."""
+def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVEL) -> ObservedRisk:
+    """Return the observed risk of an event up to a time of rows with these signed times, with its interval."""
     time, is_event = np.abs(times), times > 0
     before = np.unique(time[is_event & (time <= at)])
     events = np.array([np.sum(is_event & (time == moment)) for moment in before])
@@ -178,7 +187,8 @@ def observe_risk(times: Float[np.ndarray, " n"], at: float) -> ObservedRisk:
     low = high = math.nan
     if 0 < survival < 1:
         greenwood = float(np.sum(events / (at_risk * (at_risk - events))))
-        factor = math.exp(_Z * math.sqrt(greenwood) / -math.log(survival))
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        factor = math.exp(z * math.sqrt(greenwood) / -math.log(survival))
         low, high = 1 - survival ** (1 / factor), 1 - survival**factor
     n_at_risk = int(np.sum(time >= at))
     if not n_at_risk and survival > 0:  # the last row is censored before the time

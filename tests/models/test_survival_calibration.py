@@ -53,6 +53,8 @@ def test_published_survival_of_patients_with_leukemia(at, survival, low, high, a
     found = observe_risk(times, at)
     assert [found.risk, found.low, found.high] == pytest.approx([1 - survival, 1 - high, 1 - low], abs=6e-5)
     assert found.at_risk == at_risk
+    narrower = observe_risk(times, at, level=0.5)
+    assert found.low < narrower.low < found.risk < narrower.high < found.high
 
 
 def test_groups_have_rows_of_similar_risk():
@@ -135,5 +137,11 @@ def test_calibration_in_python(record):
         frame = loaded.calibration(0.4)
     assert set(frame["client"]) == {"", "Basel", "Graz"}
     np.testing.assert_array_equal(frame["n"], frame["censored"] + frame["events"] + frame["at_risk"])
+    with pytest.warns(fcorun.ExperimentWarning):
+        narrower = loaded.calibration(0.4, level=0.5)
+    assert set(narrower["level"]) == {0.5}
+    assert (narrower["low"] > frame["low"])[frame["low"].notna()].all()
     with pytest.raises(UserError, match="at=-1 must be a positive time"):
         loaded.calibration(-1)
+    with pytest.raises(UserError, match="level"):
+        loaded.calibration(0.4, level=1.5)

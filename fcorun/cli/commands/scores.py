@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
             if arguments.at is not None:
                 from fcorun.models.survival_calibration import calibrate_record
 
-                calibration = calibrate_record(arguments.record, arguments.at)
+                calibration = calibrate_record(arguments.record, arguments.at, options.level)
         else:
             intervals = compare_records([arguments.record, arguments.other], options)
     except UserError as error:
@@ -164,7 +164,8 @@ def _print_calibration(calibration: "SurvivalCalibration", console: Console) -> 
     clients = calibration.clients[:_MAX_CLIENTS]
     shown += [(client, *calibration.select(client, ALL_ROWS)) for client in clients]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("rows", "n", "events", "censored before", "at risk", "predicted", "observed (95 %)"):
+    observed_header = f"observed ({100 * calibration.level:g} %)"
+    for header in ("rows", "n", "events", "censored before", "at risk", "predicted", observed_header):
         table.add_column(header, no_wrap=True, justify="left" if header == "rows" else "right")
     for name, group in shown:
         observed = group.observed

@@ -21,7 +21,7 @@ def draw_survival_calibration(calibration: SurvivalCalibration, title: str, styl
 def draw(calibration: SurvivalCalibration, title: str) -> Any:
     """Return the figure: groups of all rows, and beside them those of each client, or all its rows if they are few.
 
-    Vertical lines are 95 % intervals. Groups without an observed risk are left out; the legend counts the others.
+    Vertical lines are intervals. Groups without an observed risk are left out; the legend counts the others.
     """
     (everything,) = calibration.select("", ALL_ROWS)
     observed = everything.observed
@@ -46,14 +46,15 @@ def draw(calibration: SurvivalCalibration, title: str) -> Any:
         shape_square(ax, limit)
         ax.set_xlabel("predicted risk")
         ax.set_ylabel("observed risk (Kaplan-Meier)")
+    interval = f"{100 * calibration.level:g} % interval"
     groups = calibration.select("", GROUP)
     if groups:
         n_known = sum(not math.isnan(group.observed.risk) for group in groups)
         counted = f"{len(groups)} groups" if n_known == len(groups) else f"{n_known} of {len(groups)} groups"
-        label = f"{counted} of {groups[-1].n:,} rows, 95 % interval"
+        label = f"{counted} of {groups[-1].n:,} rows, {interval}"
         _draw_groups(axes[0], groups, label, COLOURS[0], "o")
     else:
-        _draw_groups(axes[0], [everything], "all rows, 95 % interval", COLOURS[0], "o")
+        _draw_groups(axes[0], [everything], f"all rows, {interval}", COLOURS[0], "o")
     add_legend_above(axes[0], _LEGEND_COLUMNS)
     for i, client in enumerate(clients):
         of_client = calibration.select(client, GROUP) or calibration.select(client, ALL_ROWS)

@@ -163,7 +163,7 @@ def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients
     ax.margins(x=0)
     mark_choices(ax, selection)
     label_curve_ends(ax, labels)
-    note = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
+    note = f", {len(named)} largest at the choice named" if 0 < len(named) < len(size) else ""
     second = selection.path.second
     if second is not None:
         note = note.replace(" at the choice", "") + f", {second.name} = {second.values[of_choice.start]:g}"
