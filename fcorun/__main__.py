@@ -19,6 +19,10 @@ def main() -> None:
 
         command()
         end_process()
+    except SystemExit as end:
+        if not end.code:
+            end_process()
+        raise
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
@@ -31,15 +35,20 @@ def main() -> None:
 def end_process() -> None:
     """End this process, which has succeeded, without the time that Python takes to remove all modules from memory.
 
-    Returns where a thread goes on, or where the output cannot be written: Python then waits, or says so.
+    Returns where a thread, a debugger or a profiler goes on, or where the output cannot be written.
     """
     main_thread = threading.main_thread()
-    if any(thread is not main_thread and not thread.daemon for thread in threading.enumerate()):
+    has_threads = any(thread is not main_thread and not thread.daemon for thread in threading.enumerate())
+    if has_threads or sys.gettrace() or sys.getprofile() or sys.flags.inspect:
         return
+    from fcorun.system.files import ignore_signals
+
+    ignore_signals()
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except (OSError, ValueError):
         return
     os._exit(0)

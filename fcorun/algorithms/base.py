@@ -398,13 +398,14 @@ class Algorithm(Method, ABC):
         declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
             Metric("consensus", "distance from consensus", higher=False, log=True).
         metrics_of_server: True if ``metrics`` reads the server's state alone, so that runs over sites have them, too.
-        sending_rounds: the number of rounds, the first ones of a run, in which messages are sent; later rounds are not
-            computed and change nothing. None: all rounds.
+        computed_rounds: the number of rounds, the first ones of a run, after which the algorithm is done: later rounds
+            send nothing and change nothing. None: all rounds. ``natural: {rounds: 1}`` in the algorithm's YAML makes
+            such a number the default of ``rounds``.
     """
 
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()
     metrics_of_server: ClassVar[bool] = False
-    sending_rounds: ClassVar[int | None] = None
+    computed_rounds: ClassVar[int | None] = None
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
@@ -464,9 +465,9 @@ class Algorithm(Method, ABC):
         """
         return False
 
-    def sends_in_round(self, number: int) -> bool:
-        """Return whether messages are sent in a round, counted from 0."""
-        return self.sending_rounds is None or number < self.sending_rounds
+    def computes_round(self, number: int) -> bool:
+        """Return whether a round, counted from 0, is computed."""
+        return self.computed_rounds is None or number < self.computed_rounds
 
     @property
     def has_two_exchanges(self) -> bool:

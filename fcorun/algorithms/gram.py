@@ -32,7 +32,7 @@ class Gram(Algorithm):
         hessian="constant",
         common_uploads=True,
     )
-    sending_rounds = 1
+    computed_rounds = 1
 
     iterations: Count = 10_000
     tolerance: NonNegative = 1e-12

@@ -28,7 +28,7 @@ class LocalFitAlgorithm(Algorithm):
     iterations: Count = 100
     tolerance: NonNegative = 1e-10
 
-    sending_rounds = 1
+    computed_rounds = 1
 
     @abstractmethod
     def summarize(self, problem: Problem, data: LocalData) -> PyTree:

@@ -215,7 +215,7 @@ def _declared_metrics(case: AlgorithmCase) -> tuple[Metric, ...]:
 def check_rounds_without_messages(case: AlgorithmCase) -> None:
     """Require that rounds in which nothing is sent change neither the model nor the counts of operations."""
     assert isinstance(case.algorithm, Algorithm)
-    last = case.algorithm.sending_rounds
+    last = case.algorithm.computed_rounds
     assert last is not None
     taken = snapshots(case.config("precision=float64", f"rounds={last + 2}", "eval_every=1"))
     for snapshot in taken[last + 1 :]:
@@ -324,8 +324,8 @@ def reason_not_exact(case: AlgorithmCase) -> str:
 
 
 def _reason_always_sends(case: AlgorithmCase) -> str:
-    sending_rounds = getattr(case.algorithm, "sending_rounds", None)
-    return _reason_baseline(case) or ("it sends in all rounds" if sending_rounds is None else "")
+    computed_rounds = getattr(case.algorithm, "computed_rounds", None)
+    return _reason_baseline(case) or ("it sends in all rounds" if computed_rounds is None else "")
 
 
 def _reason_mixes_points(case: AlgorithmCase) -> str:

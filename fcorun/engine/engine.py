@@ -142,7 +142,7 @@ def build_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
         schedule=federation.schedule.with_seed(seed),
         rounds=rounds,
         frozen=federation.frozen,
-        sending_rounds=federation.algorithm.sending_rounds,
+        sending_rounds=federation.algorithm.computed_rounds,
         sizes_of_round=federation.algorithm.round_bytes if has_uneven_rounds else None,
     )
 
@@ -189,7 +189,7 @@ def depends_on_seed(federation: Federation) -> bool:
 
 # The engine: compiles programs, and alternates rounds and evaluations of a batch of runs.
 
-RESULTS_VERSION = 8  # raise it whenever the same configuration gives other numbers, so that old records are not reused
+RESULTS_VERSION = 9  # raise it whenever the same configuration gives other numbers, so that old records are not reused
 
 
 @dataclass

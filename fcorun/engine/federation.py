@@ -274,7 +274,7 @@ class Federation:
         n_runs = state["diverged"].shape[0]
         in_order = self.full_participation and not (self.debug or devices.shard_clients)
         whole, compute_chunks = self.layout.plan(rows, n_runs, shared, in_order)
-        sending_rounds = self.algorithm.sending_rounds  # all runs skip the rounds after these
+        computed_rounds = self.algorithm.computed_rounds  # all runs skip the rounds after these
 
         def advance_run(numbers, state, rounds):
             def compute_round(carry, draws):
@@ -294,11 +294,11 @@ class Federation:
                 return (state, number + 1, work.at[-1].add(outcome.server_work)), None
 
             def compute_or_skip(carry, draws):
-                if sending_rounds is None:
+                if computed_rounds is None:
                     return compute_round(carry, draws)
                 state, number, work = carry
                 skipped = (state, number + 1, work), None
-                return lax.cond(number < sending_rounds, compute_round, lambda *_: skipped, carry, draws)
+                return lax.cond(number < computed_rounds, compute_round, lambda *_: skipped, carry, draws)
 
             no_work = jnp.zeros((len(self.schedule.work_sizes) + 1, 3), jnp.int32)
             (state, _, work), _ = lax.scan(compute_or_skip, (state, start, no_work), rounds)

@@ -213,6 +213,6 @@ def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: 
         raise UserError(f"frozen=true sends nothing: leave clock={names['clock']} out")
     traits = algo.traits
     does_more = traits.deterministic or traits.proximal or traits.hessian or traits.local_fits
-    if does_more or algo.has_two_exchanges or algo.has_personal_models or algo.sending_rounds is not None:
+    if does_more or algo.has_two_exchanges or algo.has_personal_models or algo.computed_rounds is not None:
         raise UserError(f"clock={names['clock']} counts one gradient for each row of a local step, and the clients of "
                         f"algo={names['algo']} do more: leave clock out")  # fmt: skip

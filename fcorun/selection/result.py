@@ -108,14 +108,18 @@ def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: in
 
 def warn_few_evaluations(experiment: PreparedExperiment) -> list[str]:
     """Return a warning if runs have too few evaluations for a judgement of their convergence."""
-    settings = experiment.settings
+    algo, settings = experiment.algo, experiment.settings
     evaluations = -(-settings.rounds // settings.eval_every) + 1
-    if isinstance(experiment.algo, Baseline) or evaluations >= MIN_EVALUATIONS:
+    if isinstance(algo, Baseline) or evaluations >= MIN_EVALUATIONS:
         return []
-    advice = "a smaller eval_every gives more"
-    if getattr(experiment.algo, "sending_rounds", None) is not None:
-        advice = "gap=true measures how near a run of the chosen value is to the optimum"
-    return [f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: {advice}"]
+    if algo.computed_rounds is None:
+        return [
+            f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: a smaller "
+            "eval_every gives more"
+        ]
+    if settings.gap or not algo.traits.psi_sides:
+        return []
+    return ["how near the runs are to the optimum is not known: gap=true measures it"]
 
 
 def format_cost(cost: Mapping[str, int]) -> str:

@@ -34,7 +34,7 @@ def check_away(experiment: PreparedExperiment, secure: bool, selects: bool) -> N
         "the difference of secure sums over different sites is the numbers of a site: plan without --secure": secure,
         "a selection compares fits on the same rows: plan a single run": selects,
         f"algo={name} needs all clients in every round: choose an algorithm that takes cohorts of some clients": (
-            not algo.traits.partial or algo.sending_rounds is not None
+            not algo.traits.partial or algo.computed_rounds is not None
         ),
         f"algo={name} has two exchanges in a round, which need the same sites: choose an algorithm with one": (
             algo.has_two_exchanges

@@ -118,7 +118,7 @@ class SiteBatch:
         """Return the first round from ``start`` on whose cohort asks a client of the site; the end where none does."""
         schedule, algorithm = self._schedule, self.federation.algorithm
         for number in range(start, self.engine.rounds):
-            if algorithm.sends_in_round(number) and self.rows.has_client[schedule.draw_cohort(number)].any():
+            if algorithm.computes_round(number) and self.rows.has_client[schedule.draw_cohort(number)].any():
                 return number
         return self.engine.rounds
 

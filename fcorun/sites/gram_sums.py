@@ -1,7 +1,7 @@
-"""The sums of ``algo=gram`` over all training rows of a selection, from those over the rows that each fold leaves.
+"""The sums of ``algo=gram`` over all training rows of a selection, from those over the training rows of each fold.
 
-Each row is left by all folds but its own. So the mean over all rows is the mean of the folds' means, weighted by the
-weights of their rows, and no site has to send it.
+A row is a training row of all folds but the one that holds it out. So the mean over all rows is the mean of the folds'
+means, weighted by the weights of their training rows, and no site has to send it.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,16 @@ def sends_sums(experiment: PreparedExperiment) -> bool:
 
 
 def sums_add_up(experiment: PreparedExperiment) -> bool:
-    """Return whether the sums over all rows follow from those of the folds, where no fold learns fills or levels.
+    """Return whether the sums over all training rows follow from those of the folds, if no column has levels.
 
-    Means that count all clients alike do not, nor those of features that each fold scales anew without an intercept, or
-    with a ridge.
+    Means that count all clients alike do not, nor those of features that each fold fills anew, or scales anew without
+    an intercept or with a ridge.
     """
     data, objective = experiment.data, experiment.objective
     assert isinstance(data, Sites)
-    if not isinstance(objective, LeastSquares) or experiment.settings.client_weighting != "examples":
+    if type(objective) is not LeastSquares or experiment.settings.client_weighting != "examples":
+        return False
+    if data.missing != "refuse":
         return False
     scaled_alike = data.standardize == "none"
     return scaled_alike or (data.standardize == "pooled" and objective.intercept and objective.ridge == 0)
@@ -47,7 +49,7 @@ def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arr
     matrix = np.zeros((len(mean) + 1, len(mean) + 1))
     matrix[rows, columns] = matrix[columns, rows] = packed
 
-    def transform(vectors):  # from derivatives in the one pair of parameters to those in the other, row by row
+    def transform(vectors):  # derivatives by the parameters for the scaled features, to those for x, row by row
         return np.concatenate([deviation[:, None] * vectors[:-1] + np.outer(mean, vectors[-1]), vectors[-1:]])
 
     slopes = transform(np.append(weights, bias)[:, None])[:, 0]
@@ -57,11 +59,11 @@ def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arr
 
 
 def add_folds(parts: Sequence[tuple[float, Arrays]], n_folds: int) -> Arrays:
-    """Return a site's answer for all rows, from the weights of the rows that folds leave, and the answers for these."""
+    """Return a site's answer for all training rows, from the weights of those of folds, and the answers for these."""
     total = sum(weight for weight, _ in parts)
     added: Arrays = {}
     for name, first in parts[0][1].items():
-        if name == _WORK:  # each row is in all fits of folds but one
+        if name == _WORK:  # each row is a training row of all folds but one
             added[name] = np.sum([arrays[name] for _, arrays in parts], axis=0) // (n_folds - 1)
         else:
             mean = np.sum([weight / total * arrays[name] for weight, arrays in parts], axis=0, dtype=np.float64)

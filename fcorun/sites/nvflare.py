@@ -134,6 +134,8 @@ class CollabServer:
     @collab.main
     def execute(self) -> None:
         """Compute the run, and leave its result or the sentence of its failure in the folder of the job."""
+        from fcorun.sites.sums_of_folds import SUMS_FILES
+
         collect_garbage_rarely()
         _silence_log_of_calls()
         if not _RUN_NAME.fullmatch(self.run):
@@ -156,7 +158,7 @@ class CollabServer:
             _log.exception("The server failed.")
             outcome = {"status": "failed", "sentence": describe_error(error)}
         sent = Path(workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULT_FOLDER
-        shutil.copytree(result, sent, dirs_exist_ok=True)
+        shutil.copytree(result, sent, dirs_exist_ok=True, ignore=shutil.ignore_patterns(SUMS_FILES))
         write_atomically(sent / OUTCOME_FILE, json_text(outcome))
 
 

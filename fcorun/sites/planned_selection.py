@@ -183,11 +183,11 @@ class PlannedSelection(SelectOptions):
         return [*before, *in_fits, *in_refit]
 
     def _say_when_sums_leave(self, experiment: PreparedExperiment) -> str:
-        """Return how often the sums of ``algo=gram`` leave a site, which the refit has from the fit on all rows."""
-        of_all_rows = "and once of all training rows"
+        """Return how often the sums of ``algo=gram`` leave a site; the refit reuses those of all training rows."""
+        times = f"once for each of {self.n_folds} folds, of all training rows but those of the fold; and once of all"
         if sums_add_up(experiment):
-            of_all_rows += ", if a column has levels or data.missing fills gaps: else they follow from those of folds"
-        return f"once of all training rows but those of each of {self.n_folds} folds, {of_all_rows}"
+            return f"{times}, if a column has levels: else they follow from those of the folds"
+        return times
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain values."""

@@ -81,7 +81,7 @@ def list_quantities(experiment: PreparedExperiment, masked: bool) -> list[Quanti
         size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
     elif algo.traits.local_fits:
         size = "2 p + 1 for each client of the study, of which a client fills its own"
-    sending_rounds = rounds if algo.sending_rounds is None else min(algo.sending_rounds, rounds)
+    computed_rounds = rounds if algo.computed_rounds is None else min(algo.computed_rounds, rounds)
     content = "the weighted mean of what the site's clients upload, and counts of gradients"
     if algo.has_personal_models:
         content += "; clients' personal models are not sent"
@@ -90,7 +90,7 @@ def list_quantities(experiment: PreparedExperiment, masked: bool) -> list[Quanti
     if not isinstance(experiment.uplink, Identity):
         content += (f"; uploads are encoded by uplink={experiment.names['uplink']} at the site, and sent as the server "
                     "decodes them")  # fmt: skip
-    quantities.append(Quantity("round", size, f"{sending_rounds} rounds", content, f"algo={experiment.names['algo']}"))
+    quantities.append(Quantity("round", size, f"{computed_rounds} rounds", content, f"algo={experiment.names['algo']}"))
     content = "sums of losses and scores of the model over the training rows and the validation rows"
     if algo.has_personal_models:
         content += ", and of the clients' personal models over the rows of their clients, with their structure"

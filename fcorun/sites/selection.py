@@ -213,6 +213,9 @@ def plan_site_selection(
     experiment, data, experiment_identity = prepare_study(refit_experiment, "select")
     path = build_path(experiment, data, select.points, select.range)
     counts = _ask_for_folds(select, connections, data)
+    if isinstance(connections, SumsOfFolds):
+        assert isinstance(data.train, SiteRows)
+        connections.fold_weights = [data.train.sum_by_answer(weights) for weights in counts.train_weights.T]
     grouped = data.train.group is not None
     fold_names = sorted(getattr(experiment.data, "fold_names", None) or ())
     select = replace(select, **vars(select.resolve(data.n_clients, fold_names, grouped)))

@@ -93,8 +93,8 @@ def run_plan(
                 log(line)
         _end_run(connections, data, record)
         write_atomically(mark, plan.digest)
-        if sums is not None:
-            sums.forget()
+    if sums is not None:
+        sums.forget()
     return record
 
 

@@ -1,4 +1,4 @@
-"""Connections that ask sites for the sums of ``algo=gram`` over all training rows only if those of folds do not do."""
+"""Connections that compute the sums of ``algo=gram`` over all training rows from those of the folds, if they can."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,24 +12,28 @@ from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.rows.away_sites import AwayRule
 from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.study import FITS
-from fcorun.sites.connections import ALL_SITES, Connections, ConnectionsWrapper
+from fcorun.sites.connections import Connections, ConnectionsWrapper
 from fcorun.sites.fold_encoding import FILLS
 from fcorun.sites.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
 from fcorun.sites.messages import Message
+from fcorun.sites.planned_selection import REFIT
 from fcorun.system.files import write_atomically
+
+SUMS_FILES = "sums-*.npz"  # of fits; they stay with the server
 
 
 @dataclass
 class SumsOfFolds(ConnectionsWrapper):
-    """Connections for a selection with ``algo=gram``, in which the sums over all rows are asked for at most once.
+    """Connections for a selection with ``algo=gram``, in which the sums over all training rows are sent at most once.
 
-    If they follow from those of the folds, the sites are not asked at all.
+    They are not sent at all if they follow from those of the folds.
 
     Attributes:
         connections: the connections to the sites.
         experiment: that of the plan.
         fold_names: the names of the fits that leave out a fold.
         folder: the folder of the selection. It holds the sums of the folds until ``forget`` is called.
+        fold_weights: the weights of the training rows of each fold, by the name under which their sums come.
         knew_sums: whether the sums of the present fit were known, so that sites sent none.
     """
 
@@ -37,10 +41,10 @@ class SumsOfFolds(ConnectionsWrapper):
     experiment: PreparedExperiment
     fold_names: Sequence[str]
     folder: Path
+    fold_weights: Sequence[Mapping[str, float]] = ()
     knew_sums: bool = field(default=False, init=False)
     _fit: str = field(default="", init=False)  # the name of the present fit
     _fold_arrays: Arrays = field(default_factory=dict, init=False)  # with which the server began it
-    _fold_weights: dict[str, np.ndarray] = field(default_factory=dict, init=False)  # of each site, (K,)
 
     def ask(
         self,
@@ -51,24 +55,19 @@ class SumsOfFolds(ConnectionsWrapper):
         away: AwayRule | None = None,
     ) -> dict[str, Message]:
         """Return the answers of sites as ``Connections.ask`` says, sums that are known without asking."""
-        if message_name != "round":
-            answers = self.connections.ask(message_name, arrays, about, of, away)
-            if message_name == "folds":
-                self._fold_weights = {site: a.arrays["train_weights"].sum(axis=0) for site, a in answers.items()}
-            elif message_name == "subset":
-                self._fit, self._fold_arrays, self.knew_sums = (about or {})["subset"], dict(arrays or {}), False
-            return answers
+        if message_name == "subset":
+            self._fit, self._fold_arrays, self.knew_sums = (about or {})["subset"], dict(arrays or {}), False
         is_fold = self._fit in self.fold_names
-        if not is_fold:
-            known = self._read(ALL_ROWS) or self._add_folds()
+        if message_name == "round" and not is_fold:
+            known = self._add_folds() or (self._read(ALL_ROWS) if self._fit == REFIT else None)
             if known:
                 self.knew_sums = True
                 return known
         answers = self.connections.ask(message_name, arrays, about, of, away)
-        if not is_fold:
-            self._write(ALL_ROWS, answers)
-        elif sums_add_up(self.experiment) and FILLS not in self._fold_arrays:
+        if message_name == "round" and is_fold and FILLS not in self._fold_arrays:
             self._write(self._fit, answers)
+        elif message_name == "round" and self._fit == ALL_ROWS:  # asked again after a kill, lest requests be renumbered
+            self._write(ALL_ROWS, answers)
         return answers
 
     def forget(self) -> None:
@@ -77,21 +76,20 @@ class SumsOfFolds(ConnectionsWrapper):
             self._file(name).unlink(missing_ok=True)
 
     def _add_folds(self) -> dict[str, Message] | None:
-        """Return the answers for all rows, the weighted means of those of the folds; None if one is not known."""
+        """Return the answers for all training rows, means of those for the folds; None if they do not follow."""
+        if not sums_add_up(self.experiment):
+            return None
         folds = [fold for name in self.fold_names if (fold := self._read(name)) is not None]
         if len(folds) < len(self.fold_names):
             return None
-        weights = self._fold_weights
-        if ALL_SITES in folds[0]:
-            weights = {ALL_SITES: np.sum(list(weights.values()), axis=0)}
-        answers = {}
-        for site, of_fold in weights.items():
-            parts = [(weight, fold[site].arrays) for weight, fold in zip(of_fold, folds, strict=True) if site in fold]
-            answers[site] = Message("round", arrays=add_folds(parts, len(folds)))
-        return answers
+        parts: dict[str, list[tuple[float, Arrays]]] = {}
+        for fold, weights in zip(folds, self.fold_weights, strict=True):
+            for name, answer in fold.items():
+                parts.setdefault(name, []).append((weights[name], answer.arrays))
+        return {name: Message("round", arrays=add_folds(parts[name], len(folds))) for name in sorted(parts)}
 
     def _file(self, name: str) -> Path:
-        return self.folder / FITS / f"sums-{name}.npz"
+        return self.folder / FITS / SUMS_FILES.replace("*", name)
 
     def _write(self, name: str, answers: Mapping[str, Message]) -> None:
         """Write answers, and the scaling of the features of a fold."""

@@ -283,11 +283,12 @@ def collect_garbage_rarely() -> None:
 
 
 def import_jax() -> None:
-    """Import JAX for the first time.
+    """Import JAX without the metadata of all installed packages, among which JAX looks for a plug-in of its own.
 
-    JAX looks for a plug-in among the metadata of all installed packages. It gets those of its own packages alone, which
-    saves the time to read the others.
+    JAX gets the metadata of its own packages alone, which saves the time to read the others.
     """
+    if "jax" in sys.modules:
+        return
     distributions = metadata.distributions
 
     def own_distributions() -> Iterator[metadata.Distribution]:

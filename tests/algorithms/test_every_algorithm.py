@@ -47,7 +47,7 @@ def test_every_algorithm_has_the_properties(check, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in FEDERATED if plugin_class("algo", name).sending_rounds is not None])
+@pytest.mark.parametrize("name", [name for name in FEDERATED if plugin_class("algo", name).computed_rounds is not None])
 def test_rounds_without_messages_keep_the_model(name):
     check_rounds_without_messages(AlgorithmCase(name))
 

@@ -19,7 +19,12 @@ def upload_of(x, y, weight):
     return {str(number): np.asarray(leaf)[None] for number, leaf in enumerate(leaves)} | work
 
 
-def test_folds_with_their_own_scaling_add_up_to_all_rows():
+def round_to(dtype, upload):
+    return {name: values if name == "work" else values.astype(dtype) for name, values in upload.items()}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+def test_folds_with_their_own_scaling_add_up_to_all_rows(dtype, tolerance):
     rng = np.random.default_rng(0)
     x, y, weight = rng.normal(3, 2, (30, 4)), rng.normal(size=30), rng.uniform(1, 2, 30)
     fold = np.arange(30) % 3
@@ -29,13 +34,13 @@ def test_folds_with_their_own_scaling_add_up_to_all_rows():
         of_fold = fold != k
         mean, deviation = x[of_fold].mean(axis=0), x[of_fold].std(axis=0)
         factor = np.divide(1, deviation, out=np.zeros(4), where=deviation > 0)
-        scaled = upload_of((x[of_fold] - mean) * factor, y[of_fold], weight[of_fold])
+        scaled = round_to(dtype, upload_of((x[of_fold] - mean) * factor, y[of_fold], weight[of_fold]))
         parts.append((weight[of_fold].sum(), unscale_sums(scaled, mean, deviation)))
-    expected = upload_of(x, y, weight)
+    expected = round_to(dtype, upload_of(x, y, weight))
     added = add_folds(parts, 3)
     assert list(added) == list(expected)
     for name, values in expected.items():
-        np.testing.assert_allclose(added[name], values, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(added[name], values, rtol=tolerance, atol=tolerance)
         assert added[name].dtype == values.dtype
 
 
@@ -49,6 +54,7 @@ def test_folds_with_their_own_scaling_add_up_to_all_rows():
         (["data.standardize=pooled", "objective.ridge=0.1"], False),
         (["objective.intercept=false", "objective.ridge=0.1"], True),
         (["client_weighting=uniform"], False),
+        (["data.missing=mean"], False),
     ],
 )
 def test_sums_add_up_where_a_linear_map_relates_the_features(overrides, adds_up):

@@ -321,7 +321,7 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
 def test_sums_of_folds_give_those_of_all_rows(bounds):
     plan = selection_of("algo=gram", *NUMBERS, bounds=bounds)
     (of_rounds,) = (quantity.times for quantity in plan.quantities if quantity.message == "round")
-    assert "else they follow from those of folds" in of_rounds
+    assert "else they follow from those of the folds" in of_rounds
     sites = sites_of(plan, Policy(alone="allow"))
     answered = []
     for site in sites.values():
@@ -332,10 +332,19 @@ def test_sums_of_folds_give_those_of_all_rows(bounds):
     assert answered.count("round") == 2 * len(NAMES)
     assert comparison.same_choice
     assert max(comparison.curve, comparison.coefficients) < (1e-12 if bounds is None else 1e-8)
-    assert record.rows[-1]["grad_evals"] > 0
+    about = record.summary["data"]
+    assert record.rows[-1]["grad_evals"] == about["examples"] * (about["features"] + 2)  # a gradient, and p products
     cost = read_json(Path("trial/selection.json"))["cost"]
     assert cost["bytes_up"] == 2 * record.rows[-1]["bytes_up"]
     assert not list(Path("trial/fits").glob("sums-*"))
+
+
+@pytest.mark.slow
+def test_a_site_without_training_rows_has_no_sums():
+    plan = selection_of("algo=gram", *NUMBERS, f"data.validation=[{NAMES[-1]}]")
+    _, comparison = try_selection(plan, sites_of(plan, Policy(alone="allow")), "trial")
+    assert comparison.same_choice
+    assert comparison.coefficients < 1e-12
 
 
 @pytest.mark.slow
@@ -351,14 +360,22 @@ class Killed(Exception):
 
 
 @pytest.mark.slow
-def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
-    plan, shared = selection_of("algo=gram", *NUMBERS), tmp_path / "shared"
+@pytest.mark.parametrize(
+    ("features", "kills", "n_rounds"),
+    [
+        (NUMBERS, [(2, "round", 1), (5, "evaluate", 1)], 3),  # of the second fold, and of the refit
+        ((), [(3, "evaluate", 2)], 4),  # of the fit on all rows, after the sites have sent its sums
+    ],
+)
+def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path, features, kills, n_rounds):
+    plan, shared = selection_of("algo=gram", *features), tmp_path / "shared"
     answered, killers = [], []
 
     class KilledInFit(FolderConnections):
         def ask(self, name, *arguments, **options):
             answered.append(name)
-            if killers and (answered.count("start"), name) == killers[0]:
+            of_fit = answered[::-1][: answered[::-1].index("start") + 1] if "start" in answered else answered
+            if killers and (answered.count("start"), name, of_fit.count(name)) == killers[0]:
                 del killers[0]
                 raise Killed
             return super().ask(name, *arguments, **options)
@@ -383,17 +400,15 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
             for site in sites.values():
                 site.close()
 
-    killers[:] = [(2, "round"), (5, "evaluate")]  # of the second fold, and of the refit
-    with pytest.raises(Killed):
-        command("one", "one")
-    kept = {path.name for path in (tmp_path / "one" / "fits").iterdir()}
-    assert kept == {"fold1.npz", "sums-fold1.npz", "requests.json"}
-    with pytest.raises(Killed):
-        command("one", "one")
+    killers[:] = kills
+    for _ in kills:
+        with pytest.raises(Killed):
+            command("one", "one")
     assert not killers
     assert command("one", "one").finished
-    assert answered.count("start") == 2 + 3 + 1
-    assert answered.count("round") == 2 + 1  # the second fold's again, and none of all rows
+    assert answered.count("start") == 4 + len(kills)
+    assert answered.count("round") == n_rounds
+    assert not list((tmp_path / "one" / "fits").glob("sums-*"))
     answered.clear()
     command("two", "two")
     for name in ("curve.csv", "path.csv", "refit/solution.npz"):

@@ -8,9 +8,13 @@ IMPORT = """
 from importlib import metadata
 before = metadata.distributions
 from fcorun.system.machine import import_jax
+listed = []
+at = metadata.Distribution.at
+metadata.Distribution.at = lambda path: listed.append(path.name) or at(path)
 import_jax()
 import sys
 assert metadata.distributions is before
+assert listed and all(name.startswith("jax") for name in listed)
 print("jax_rocm7_plugin.rocm_plugin_extension" in sys.modules)
 """
 END = """

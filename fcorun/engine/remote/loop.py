@@ -88,7 +88,7 @@ class RemoteLoop(RunLoop):
         assert segment is not None
         for number in range(rounds_done, rounds_done + segment.n_rounds):
             check_interrupted()
-            if self.federation.algorithm.sends_in_round(number):
+            if self.federation.algorithm.computes_round(number):
                 state, round_work = self._run_round(state, number)
                 work = work + round_work
         rounds_done += segment.n_rounds
