@@ -17,8 +17,9 @@ class FedComposite(Algorithm):
     equally many steps. Comments name the vectors of the paper, with eta~ = eta eta_g K.
 
     Attributes:
-        client_lr: eta; "auto" is the smaller of 1 / L and 1 / (eta_g K L), the bound of the theorem but for its
-            constant.
+        client_lr: eta; "auto" is the bound of the theorem but for its constant: for K > 1 the smaller of 1 / L and
+            1 / (eta_g K L), with the largest smoothness constant L of the clients' losses (for 1 / L, of their
+            minibatches' losses); for K = 1, 1 / (eta_g L) with the L of the mean of their losses.
         server_lr: eta_g.
     """
 

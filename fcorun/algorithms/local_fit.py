@@ -13,7 +13,7 @@ from fcorun.problem.problem import Problem, Vector
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFitAlgorithm(Algorithm):
-    """An algorithm whose clients send what the server needs of their own fits, without psi, in the first round.
+    """A one-round algorithm, in which each client fits its own loss, without psi, and sends a summary of the fit.
 
     A client needs more rows than parameters, or a ridge. Logistic fits of separable classes need a ridge, too. Later
     rounds send nothing and change nothing.
@@ -58,7 +58,7 @@ class LocalFitAlgorithm(Algorithm):
         return server
 
     def fit(self, problem: Problem, data: LocalData) -> Vector:
-        """Return the minimizer of a client's loss, the ridge, and sqrt(eps) ||w||^2 / 2, intercept included.
+        """Return the minimizer of the sum of a client's loss, the ridge, and sqrt(eps) ||w||^2 / 2 with the intercept.
 
         The last term bounds fits along collinear columns. A Newton step from the fit, as DLSA takes, corrects its bias.
         """

@@ -81,7 +81,7 @@ def _traced_program(case: AlgorithmCase, seed: int) -> str:
 
 
 def check_local_steps(case: AlgorithmCase) -> str:
-    """Require that local() draws from data.key, and that its gradients and proxes can be counted.
+    """Require that any random numbers in local() come from data.key, and that its gradients and proxes can be counted.
 
     Returns the remark that both sides of a ``where`` count, if local() has one.
     """
@@ -161,7 +161,7 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
     base = case.config("precision=float64", *case.exact_overrides)
     experiment = prepare(base)
     values = numeric_fields(resolve_auto(experiment, load_data(experiment))[0].algo)
-    require(bool(values), "an algorithm should have a real number at least, a field of type float or Positive")
+    require(bool(values), "an algorithm should have at least one real number, a field of type float or Positive")
 
     def scaled_config(factor: float, **rest: Any) -> Config:
         (point,) = grid(base, {f"algo.{key}": [factor * value] for key, value in values.items()} | rest)
@@ -171,7 +171,12 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
     diverging = grid(base, {"algo.client_lr": [TOO_LARGE]}) if case.has_field("client_lr") else []
     batch = snapshots(*points, *diverging)
     last = batch[-1]
-    require_close("which runs of a grid diverge", last.diverged > 0, [False] * len(points) + [True] * len(diverging))
+    for g, round_ in enumerate(last.diverged):
+        name = f"run {g + 1} of a grid of {len(last.diverged)} should"
+        if g < len(points):
+            require(round_ == 0, f"{name} not diverge, and does in round {round_}")
+        else:
+            require(round_ > 0, f"{name} diverge, since its client_lr is {TOO_LARGE:g}, and does not")
     for name, value in last.solution.items():
         require_finite(f"'{name}' in a grid, where a run that diverged stays as it was before,", value)
     single_engine = engine_of(
@@ -328,7 +333,7 @@ def _reason_always_sends(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("it sends in all rounds" if computed_rounds is None else "")
 
 
-def _reason_mixes_points(case: AlgorithmCase) -> str:
+def _reason_no_domain_claim(case: AlgorithmCase) -> str:
     claims = case.traits.restores_domain
     return _reason_baseline(case) or ("" if claims else "its traits do not say that it restores the domain")
 
@@ -351,7 +356,7 @@ CHECKS: tuple[Check[AlgorithmCase], ...] = (
     Check("a grid gives the numbers of single runs", check_grid_equals_single_runs, _reason_baseline),
     Check("its metrics are finite, and monotone if they say so", check_declared_metrics, _reason_no_metrics),
     Check("rounds without messages keep its model", check_rounds_without_messages, _reason_always_sends),
-    Check("restores the domain of psi from any mean", check_restores_domain, _reason_mixes_points),
+    Check("restores the domain of psi from any mean", check_restores_domain, _reason_no_domain_claim),
     Check("float64", check_float64, _reason_baseline),
     Check("on two devices as on one", check_two_devices, _reason_one_device),
     Check("reaches the optimum", check_reaches_optimum, reason_not_exact),

@@ -75,7 +75,10 @@ def require(holds: bool, message: str) -> None:
 
 
 def require_close(name: str, actual: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
-    """Raise Violation for arrays that differ by more than ``atol + rtol |expected|``, with the largest difference."""
+    """Raise Violation for arrays that differ by more than the tolerance ``atol + rtol |expected|``.
+
+    The message has the entry that exceeds its tolerance by most.
+    """
     actual, expected = np.asarray(actual), np.asarray(expected)
     require(actual.shape == expected.shape, f"{name} should have the shape {expected.shape} and has {actual.shape}")
     with np.errstate(invalid="ignore"):
@@ -117,4 +120,8 @@ def _report_largest_excess(
         return
     index = np.unravel_index(excess.argmax(), excess.shape)
     entry = f" at entry {', '.join(str(int(i)) for i in index)}" if index else ""
-    raise Violation(f"{name} {relation} {float(expected[index]):.12g} and is {float(actual[index]):.12g}{entry}")
+    values = float(expected[index]), float(actual[index])
+    wanted, found = (f"{value:.12g}" for value in values)
+    if wanted == found:  # they differ in later digits
+        wanted, found = (f"{value:.17g}" for value in values)
+    raise Violation(f"{name} {relation} {wanted} and is {found}{entry}")

@@ -79,7 +79,7 @@ def check_retrieve_without_psi(mirror: MirrorMap) -> None:
 
 
 def check_retrieve_minimizes(case: PairCase) -> None:
-    """Require w = retrieve(z, t, psi) in the domains of h and psi, with z - to_dual(w) t times a subgradient of psi."""
+    """Require w = retrieve(z, t, psi) in the domains, such that (z - to_dual(w)) / t is a subgradient of psi at w."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     rng = np.random.default_rng(3)
     z = jax.vmap(mirror.to_dual)(domain_points(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
@@ -109,23 +109,30 @@ def check_retrieve_minimizes(case: PairCase) -> None:
 
 
 def check_traced_numbers(case: PairCase) -> None:
-    """Require retrieve(0, 0) in the domains of h and psi, and one float32 program for runs that differ in numbers."""
-    mirror, reg, shape = case.mirror, case.reg, case.shape
+    """Require retrieve(0, 0) in the domains of h and psi, and one float32 program for two runs.
+
+    The runs differ in psi's strength or radius, if it has one. The numbers of h are equal, for those of a plug-in may
+    have only a narrow range.
+    """
+    mirror, shape = case.mirror, case.shape
+    halved = {name: v / 2 for name, v in numeric_fields(case.reg).items() if name in ("strength", "radius")}
+    regs = (case.reg, replace(case.reg, **halved))
     z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), jnp.float32).at[0].set(0)
-    stacked = jax.tree.map(lambda *v: jnp.asarray(v, jnp.float32), *[(numeric_fields(mirror), numeric_fields(reg))] * 2)
+    runs = [(numeric_fields(mirror), numeric_fields(reg)) for reg in regs]
+    stacked = jax.tree.map(lambda *v: jnp.asarray(v, jnp.float32), *runs)
 
     def call(values, z, t):
-        return replace(mirror, **values[0]).retrieve(z, t, replace(reg, **values[1]))
+        return replace(mirror, **values[0]).retrieve(z, t, replace(case.reg, **values[1]))
 
     batch = jax.jit(jax.vmap(call))(stacked, z, jnp.asarray([0, 0.3], jnp.float32))
     require(batch.dtype == jnp.float32, f"retrieve() in float32 should stay in it and is in {batch.dtype}")
     require_finite("retrieve(z, t, psi) in float32", batch)
-    expected = [mirror.retrieve(z[g].astype("float64"), t, reg) for g, t in enumerate((0, 0.3))]
+    expected = [mirror.retrieve(z[g].astype("float64"), t, regs[g]) for g, t in enumerate((0, 0.3))]
     require_close("retrieve(z, t, psi) under jax.vmap in float32", batch, expected, rtol=2e-5, atol=1e-6)
     start = mirror.to_dual(batch[0])
     require_finite("to_dual(retrieve(0, 0, psi))", start)
     require(start.dtype == jnp.float32, f"to_dual() of an array in float32 should stay in it and is in {start.dtype}")
-    require_finite("psi(retrieve(0, 0, psi))", reg.value(batch[0]))
+    require_finite("psi(retrieve(0, 0, psi))", case.reg.value(batch[0]))
 
 
 CHECKS: tuple[Check[MirrorMap], ...] = (

@@ -34,7 +34,7 @@ class Measurements:
         runs: by algorithm, the seed and the rows of each run at its best point; the seed is None if the run does not
             depend on it.
         seed_kind: the seeds in words, such as "seeds of data".
-        lost_seeds: a note for each algorithm that has lost seeds, which diverged or failed.
+        lost_seeds_notes: a note for each algorithm that has lost seeds, which diverged or failed.
     """
 
     grid: RunTable
@@ -42,7 +42,7 @@ class Measurements:
     runs: dict[str, list[tuple[Any, MetricRows]]]
     grid_rows: Sequence[MetricRows] = ()
     seed_kind: str = "seeds"
-    lost_seeds: dict[str, str] = field(default_factory=dict)
+    lost_seeds_notes: dict[str, str] = field(default_factory=dict)
 
 
 def collect_measurements(inputs: FigureInputs) -> Measurements:
@@ -56,7 +56,7 @@ def collect_measurements(inputs: FigureInputs) -> Measurements:
         runs=runs,
         grid_rows=[record.rows for record in inputs.grid_records],
         seed_kind=inputs.figure.seed_kind,
-        lost_seeds=inputs.lost_seeds_notes,
+        lost_seeds_notes=inputs.lost_seeds_notes,
     )
 
 
@@ -112,7 +112,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
     if tests and claim.at == "tail" and "rounds" not in figure.x and len(_list_algorithms(claim)) > 1:
         tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
     return {
-        "measured": f"{_describe_quantity(claim)} {_format_values(claim, algorithm_bounds)}",
+        "measured": f"{_describe_quantity(claim, measurements)} {_format_values(claim, algorithm_bounds)}",
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),
@@ -125,7 +125,7 @@ def _describe_lost_seeds(claim: Claim, measurements: Measurements) -> str:
     if _is_of_grid(claim):
         return ""
     algorithms = dict.fromkeys(_list_algorithms(claim))
-    return "; ".join(note for algo, note in measurements.lost_seeds.items() if algo in algorithms)
+    return "; ".join(note for algo, note in measurements.lost_seeds_notes.items() if algo in algorithms)
 
 
 def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
@@ -187,7 +187,7 @@ def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
     return "; ".join(notes)
 
 
-def _describe_quantity(claim: Claim) -> str:
+def _describe_quantity(claim: Claim, measurements: Measurements) -> str:
     """Return the quantity that a claim is about."""
     if isinstance(claim.at, dict):
         ((axis, value),) = claim.at.items()
@@ -195,16 +195,21 @@ def _describe_quantity(claim: Claim) -> str:
             return f"largest {value} whose {claim.metric} is within {TIE_TOLERANCE:.1%} of its best:"
         return f"{claim.metric} after {value:,g} {axis}"
     target = "" if claim.target is None else f"{claim.target:g}"
+    has_direction = measurements.grid.metrics[claim.metric].higher is not None
+    at_target = f"{target} or better" if has_direction else f"equal to {target}"
     return {
         "tail": f"{claim.metric}",
         "worst": f"worst {claim.metric}",
         "reach": f"rounds to {claim.metric} {target}:",
-        "share": f"share of points with {claim.metric} of {target}:",
+        "share": f"share of points whose {claim.metric} is {at_target}:",
     }[claim.at]
 
 
 def _format_values(claim: Claim, bounds: tuple[SeedValues, SeedValues]) -> str:
-    """Return the median and the range over seeds; for rounds to a target, their bounds."""
+    """Return the median and the band over seeds of ``seed_band``; for rounds to a target, their bounds.
+
+    The band is the range of fewer than ten seeds, and else lies between the 10 % and 90 % quantiles.
+    """
     lower, upper = (list(values.values()) for values in bounds)
     if not lower:
         return "unknown"
@@ -256,7 +261,9 @@ def _measure_values(claim: Claim, algo: str, measurements: Measurements) -> Seed
 
 
 def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
-    """Return a metric at the last evaluation that took no more than ``amount``; NaN if the run ended before.
+    """Return a metric at the last evaluation that took no more than ``amount``.
+
+    Returns NaN if the run ended before, or if its first evaluation had taken more.
 
     The solution of a baseline counts at any amount.
     """
@@ -266,7 +273,7 @@ def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: 
     if amounts[-1] < amount:
         return np.nan
     within = [row for row, so_far in zip(rows, amounts, strict=True) if so_far <= amount]
-    return within[-1].get(metric, float("nan"))
+    return within[-1].get(metric, float("nan")) if within else float("nan")
 
 
 def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measurements) -> float:

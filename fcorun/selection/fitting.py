@@ -77,7 +77,7 @@ class PathFitter:
 
     Attributes:
         data: all rows, from which subsets are taken.
-        param_name, values: the field of the regularizer that varies, and its P values, from the sparsest solution on.
+        param_name, values: the field of the regularizer that varies, and its P values, from the simplest solution on.
         second: a second number, with its value in each of the P runs; None: the first one alone varies.
         adaptive: the factors of features' penalties, which the rows of each subset give; None: those of ``reg``.
         shares: the shares of the lasso in the relaxed coefficients of each value, (S,); None: these are not relaxed.
@@ -162,7 +162,8 @@ class PathFitter:
                 self._shared["x"] = to_device(subset.x, precision)
             x = self._shared["x"] if subset.x is self.data.train.x else to_device(subset.x, precision)
             max_client_rows, n_clients = self.max_client_rows, subset.data.n_clients
-            if n_clients < len(max_client_rows):  # subsets without different clients share a program
+            # subsets that leave out different clients, but equally many, have the same shapes and share a program
+            if n_clients < len(max_client_rows):
                 max_client_rows = np.full(n_clients, max_client_rows.max())
             return SubsetView(x, self._shared["y"], subset.train_rows, subset.validation_rows, max_client_rows)
 
@@ -265,7 +266,8 @@ class PathFitter:
         client = jnp.asarray(self.data.train.client)
         batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset, client=client)
         if "compiled" not in self._shared:
-            reg = problem.regularizer.with_value(self.param_name, self.values[0])  # a duality gap needs a strength
+            # compile_programs asks has_duality_gap, which depends on the strength: it must be one of the path
+            reg = problem.regularizer.with_value(self.param_name, self.values[0])
             self._shared["compiled"] = solver.compile_programs(replace(problem, regularizer=reg), view.x.shape[1])
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)

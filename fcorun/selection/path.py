@@ -109,7 +109,10 @@ def applies_regularizer(algo: Algorithm | Baseline) -> bool:
 
 
 def fix_strength(experiment: PreparedExperiment) -> RegularizationPath:
-    """Return a path of one value, for an algorithm that ignores psi. Raises UserError as ``find_path_parameter``."""
+    """Return a path of one placeholder value, which has no effect, for an algorithm that ignores psi.
+
+    Raises UserError as ``find_path_parameter``.
+    """
     return RegularizationPath(find_path_parameter(experiment, varies_strength=False), np.ones(1), "ignored", False)
 
 
@@ -119,7 +122,8 @@ def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = 
     Without ``varies_strength``, nothing is chosen, and the algorithm may ignore psi.
 
     Raises:
-        UserError: the regularizer has neither, or all values would give the same solution.
+        UserError: the regularizer has neither, ``reg.per_client`` gives each client its own, or all values would give
+            the same solution.
     """
     reg, names, algo = experiment.reg, experiment.names, experiment.algo
     param_name = next((name for name in ("strength", "radius") if hasattr(reg, name)), None)
@@ -212,7 +216,7 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
             f"is known to begin or end a path: {advice}"
         )
     if param_name == "radius":
-        radius = _unconstrained_radius(experiment, data)
+        radius = _unconstrained_radius(experiment, data, advice)
         return radius, "about the radius of the solution without constraint on all training rows"
     unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
     description = "the smallest strength at which all penalized coefficients are 0, on all training rows"
@@ -224,30 +228,38 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
     if experiment.settings.imputations:
         description += ", their gaps filled once"
     if strength <= 0:
-        raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
+        raise UserError(
+            f"0 is optimal with reg={name} of any strength: no feature is associated with the target in a direction "
+            f"that reg={name} allows; {advice}, or another reg"
+        )
     return strength, description
 
 
-def _unconstrained_radius(experiment: PreparedExperiment, data: FederatedData) -> float:
-    """Return the radius of the smallest ball that holds the unconstrained solution, to the tolerance of the solver."""
+def _unconstrained_radius(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
+    """Return the radius of the smallest ball that holds the unconstrained solution, to the tolerance of the solver.
+
+    Raises UserError, which ends with ``advice`` if the solution is not finite, where no such ball exists.
+    """
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         unconstrained = replace(problem, regularizer=NoRegularizer(apply_to=list(problem.regularized)))
         batch = gather_rows(data, experiment.settings.client_weighting)
         for iterate in solver.minimize(unconstrained, batch, _TOLERANCE, _ITERATIONS):  # noqa: B007
             pass
-        return max(_smallest_radius(experiment.reg, iterate.w[name]) for name in problem.regularized)
+        return max(_smallest_radius(experiment.reg, iterate.w[name], advice) for name in problem.regularized)
 
 
-def _smallest_radius(reg: Regularizer, w: jax.Array) -> float:
-    """Find the smallest radius of a ball that holds w by bisection."""
+def _smallest_radius(reg: Regularizer, w: jax.Array, advice: str) -> float:
+    """Find the smallest radius of a ball that holds w by bisection. Raises UserError as ``_unconstrained_radius``."""
 
     def is_outside(radius: float) -> bool:
         ball = reg.with_value("radius", radius)
         return float(ball.violation(w)) > 1e-9 * float(jnp.linalg.norm(w.ravel()))  # type: ignore[attr-defined]
 
     largest_entry = float(jnp.abs(w).max())
-    if not largest_entry > 0:
+    if not np.isfinite(largest_entry):
+        raise UserError(f"no finite solution without constraint was found, whose radius would end the path: {advice}")
+    if largest_entry == 0:
         raise UserError("the solution without constraint is 0: the features say nothing of the target")
     low = high = largest_entry
     while is_outside(high):

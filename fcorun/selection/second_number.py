@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fcorun.algorithms.base import Baseline
-from fcorun.config import GRID_SECTIONS, check_value, field_marks, type_hints
+from fcorun.config import GRID_SECTIONS, check_value, type_hints
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 
 _OF_THE_PATH = ("strength", "radius", "relative")
+_BEYOND = 1e-6  # the relative distance of a value that is asked for beyond the least or the largest one
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class SecondNumber:
     Attributes:
         section, name: the section of the configuration and the field, "reg" and "l1_ratio".
         values: the value in each run, (P,).
-        limits: the least and the largest value that the field may have.
+        limits: the least and the largest value that the field may have, each if it is among the values; else -inf and
+            inf.
     """
 
     section: str
@@ -54,23 +57,24 @@ def read_second_number(experiment: PreparedExperiment, given: Mapping[str, Seque
     section, _, name = key.partition(".")
     if not _can_vary(experiment, section, name):
         raise UserError(
-            f"{key} has several values, and is no real number that can be chosen together with the strength: such are "
-            f"{_list_numbers(experiment)}; give one value, and another selection for each other value"
+            f"{key} has several values, and is no real number that can be chosen together with the strength: "
+            f"{_describe_numbers(experiment)}; give one value, and another selection for each other value"
         )
     plugin = getattr(experiment, section)
     if section == "reg" and name in _OF_THE_PATH:
-        raise UserError(f"{key} has several values, and fcorun select makes its own: give range=[LOW,HIGH]")
+        raise UserError(
+            f"{key} has several values, and fcorun select computes the strengths or radii of the path itself: give "
+            "range=[LOW,HIGH]"
+        )
     numbers = sorted({float(check_value(value, type_hints(type(plugin))[name], key)) for value in values})
     if len(numbers) < 2 or len(numbers) < len(values):
         raise UserError(f"{key}={list(values)}: give two or more different values")
-    is_fraction = "between 0 and 1" in field_marks(type(plugin))[name]
-    limits = (0.0, 1.0 if is_fraction else np.inf)
-    return SecondNumber(section, name, np.array(numbers), limits)
+    return SecondNumber(section, name, np.array(numbers), _find_limits(plugin, name, numbers))
 
 
 def _can_vary(experiment: PreparedExperiment, section: str, name: str) -> bool:
-    """Return whether runs of one program may differ in a field of a plug-in: a real number of the model's problem."""
-    if section not in GRID_SECTIONS or (section == "algo" and isinstance(experiment.algo, Baseline)):
+    """Return whether the field is a real number of a section in GRID_SECTIONS; with a baseline, of ``reg`` alone."""
+    if section not in GRID_SECTIONS or (section != "reg" and isinstance(experiment.algo, Baseline)):
         return False
     hints = type_hints(type(getattr(experiment, section)))
     try:
@@ -79,11 +83,29 @@ def _can_vary(experiment: PreparedExperiment, section: str, name: str) -> bool:
         return False
 
 
-def _list_numbers(experiment: PreparedExperiment) -> str:
-    """Return the keys of the numbers that can be chosen, in words."""
+def _find_limits(plugin: Any, name: str, numbers: Sequence[float]) -> tuple[float, float]:
+    """Return the least and the largest of ascending numbers of a field; -inf or inf where the field may have others.
+
+    The plug-in is asked for a value just beyond, so that its own conditions count as well as the marks of the field.
+    """
+
+    def is_accepted(value: float) -> bool:
+        try:
+            replace(plugin, **{name: check_value(value, type_hints(type(plugin))[name], name)})
+        except (UserError, ValueError):
+            return False
+        return True
+
+    least, largest = numbers[0], numbers[-1]
+    below, above = (value + sign * _BEYOND * (abs(value) or 1) for sign, value in ((-1, least), (1, largest)))
+    return (-np.inf if is_accepted(below) else least, np.inf if is_accepted(above) else largest)
+
+
+def _describe_numbers(experiment: PreparedExperiment) -> str:
+    """Return a sentence with the keys of the numbers that can be chosen."""
     keys = []
     for section, numbers in experiment.numbers().items():
         for name in numbers:
             if _can_vary(experiment, section, name) and name not in _OF_THE_PATH:
                 keys.append(f"{section}.{name}")
-    return ", ".join(keys) or "none here"
+    return f"possible keys are {', '.join(keys)}" if keys else "this configuration has no such number"

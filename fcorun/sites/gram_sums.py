@@ -15,19 +15,22 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.objectives.least_squares import LeastSquares
 
 Arrays = dict[str, np.ndarray]
-_WORK = "work"  # the array of an answer that counts gradients
+_WORK = "work"  # the array of an answer that counts gradients and proxes
 
 
 def sends_sums(experiment: PreparedExperiment) -> bool:
-    """Return whether sites send the sums of ``algo=gram`` as they are, which a later fit on the same rows may reuse."""
+    """Return whether the algorithm is Gram and the uplink sends its numbers unchanged.
+
+    A later fit on the same rows may then reuse them.
+    """
     return type(experiment.algo) is Gram and isinstance(experiment.uplink, Identity)
 
 
 def sums_add_up(experiment: PreparedExperiment) -> bool:
-    """Return whether the sums over all training rows follow from those of the folds, if no column has levels.
+    """Return whether the sums over all training rows follow from those of the folds, unless a column has levels.
 
-    Means that count all clients alike do not, nor those of features that each fold fills anew, or scales anew without
-    an intercept or with a ridge.
+    They do not if all clients have the same weight in the mean, if each fold fills gaps by its own rows, or if each
+    fold scales features by its own rows and the model has a ridge or no intercept.
     """
     data, objective = experiment.data, experiment.objective
     assert isinstance(data, Sites)
@@ -40,11 +43,13 @@ def sums_add_up(experiment: PreparedExperiment) -> bool:
 
 
 def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arrays:
-    """Return an upload of Gram for features x (N, d), from that for (x - mean) / deviation, 0 where a deviation is 0.
+    """Return an upload of Gram for features x (N, d), from that for features (x - mean) / deviation.
 
+    Features whose deviation is 0 were 0. The arrays "0", "1" and "2" are the gradient by the weights, that by the bias,
+    and the packed Hessian.
     The model with weights w and bias b for x has the weights deviation * w and the bias b + <mean, w> for the others.
     """
-    weights, bias, packed = (arrays[name][0] for name in "012")
+    weight_gradient, bias_gradient, packed = (arrays[name][0] for name in "012")
     rows, columns = np.triu_indices(len(mean) + 1)
     matrix = np.zeros((len(mean) + 1, len(mean) + 1))
     matrix[rows, columns] = matrix[columns, rows] = packed
@@ -52,14 +57,17 @@ def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arr
     def transform(vectors):  # derivatives by the parameters for the scaled features, to those for x, row by row
         return np.concatenate([deviation[:, None] * vectors[:-1] + np.outer(mean, vectors[-1]), vectors[-1:]])
 
-    slopes = transform(np.append(weights, bias)[:, None])[:, 0]
+    slopes = transform(np.append(weight_gradient, bias_gradient)[:, None])[:, 0]
     matrix = transform(transform(matrix).T)
     leaves = {"0": slopes[:-1], "1": slopes[-1], "2": matrix[rows, columns]}
     return arrays | {name: np.asarray(leaf, packed.dtype)[None] for name, leaf in leaves.items()}
 
 
 def add_folds(parts: Sequence[tuple[float, Arrays]], n_folds: int) -> Arrays:
-    """Return a site's answer for all training rows, from the weights of those of folds, and the answers for these."""
+    """Return a site's answer for all training rows, the mean of its answers for the training rows of the folds.
+
+    ``parts`` are the sum of the weights of the training rows of each fold, and the answer for them.
+    """
     total = sum(weight for weight, _ in parts)
     added: Arrays = {}
     for name, first in parts[0][1].items():

@@ -102,7 +102,7 @@ class SiteStudy(Study):
             programs = self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
             points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
             fit = fit_batch(experiment, replace(engine, programs=programs), points)
-        if isinstance(self.connections, SumsOfFolds) and self.connections.knew_sums:
+        if isinstance(self.connections, SumsOfFolds) and self.connections.answered_without_sites:
             return replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
         return fit
 

@@ -34,7 +34,7 @@ class SumsOfFolds(ConnectionsWrapper):
         fold_names: the names of the fits that leave out a fold.
         folder: the folder of the selection. It holds the sums of the folds until ``forget`` is called.
         fold_weights: the weights of the training rows of each fold, by the name under which their sums come.
-        knew_sums: whether the sums of the present fit were known, so that sites sent none.
+        answered_without_sites: whether the sites were not asked for the sums of the present fit.
     """
 
     connections: Connections
@@ -42,8 +42,8 @@ class SumsOfFolds(ConnectionsWrapper):
     fold_names: Sequence[str]
     folder: Path
     fold_weights: Sequence[Mapping[str, float]] = ()
-    knew_sums: bool = field(default=False, init=False)
-    _fit: str = field(default="", init=False)  # the name of the present fit
+    answered_without_sites: bool = field(default=False, init=False)
+    _fit_name: str = field(default="", init=False)  # the name of the present fit
     _fold_arrays: Arrays = field(default_factory=dict, init=False)  # with which the server began it
 
     def ask(
@@ -54,19 +54,25 @@ class SumsOfFolds(ConnectionsWrapper):
         of: Sequence[str] | None = None,
         away: AwayRule | None = None,
     ) -> dict[str, Message]:
-        """Return the answers of sites as ``Connections.ask`` says, sums that are known without asking."""
+        """Return the answers of sites as ``Connections.ask`` says.
+
+        Sums that the server can compute, or has stored, are returned without a request.
+        """
         if message_name == "subset":
-            self._fit, self._fold_arrays, self.knew_sums = (about or {})["subset"], dict(arrays or {}), False
-        is_fold = self._fit in self.fold_names
+            self._fit_name = (about or {})["subset"]
+            self._fold_arrays = dict(arrays or {})
+            self.answered_without_sites = False
+        is_fold = self._fit_name in self.fold_names
         if message_name == "round" and not is_fold:
-            known = self._add_folds() or (self._read(ALL_ROWS) if self._fit == REFIT else None)
+            known = self._add_folds() or (self._read(ALL_ROWS) if self._fit_name == REFIT else None)
             if known:
-                self.knew_sums = True
+                self.answered_without_sites = True
                 return known
         answers = self.connections.ask(message_name, arrays, about, of, away)
         if message_name == "round" and is_fold and FILLS not in self._fold_arrays:
-            self._write(self._fit, answers)
-        elif message_name == "round" and self._fit == ALL_ROWS:  # asked again after a kill, lest requests be renumbered
+            self._write(self._fit_name, answers)
+        elif message_name == "round" and self._fit_name == ALL_ROWS:
+            # after a kill the sites are asked again even though the file exists, so that requests keep their numbers
             self._write(ALL_ROWS, answers)
         return answers
 

@@ -1,7 +1,7 @@
 """Means, deviations, medians and counts of columns over clients, each from sums over the rows of a client.
 
-A pooled table and sites whose rows stay apart call the same functions, with the clients in the same order, so that
-both compute the same numbers to the last bit.
+A table in one place and sites whose rows stay apart add the same sums in the same order, so that both compute the same
+means and deviations to the last bit. Medians are those of a table in one place: sites use histograms instead.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ _SIGN_FLIP = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
 def sum_in_order(sums: ColumnSums) -> Float[np.ndarray, " d"]:
-    """Return the sums over all clients, (d,), added in the order of the clients."""
+    """Return the sums of the rows of ``sums``, (d,), added in a fixed order."""
     return sum_columns_by_client(sums, np.zeros(len(sums), int))[0] if len(sums) else np.zeros(sums.shape[1])
 
 
@@ -25,8 +25,8 @@ def deviation_from_sums(
 ) -> Float[np.ndarray, " d"]:
     """Return the standard deviation of each column, 0 for a constant one, from the sum of squared deviations.
 
-    Equal numbers have a computed deviation that rounding explains. The bound on it is scikit-learn's, of
-    ``_is_constant_feature`` in ``sklearn.preprocessing``: least and largest values are not needed.
+    Rounding makes the computed variance of a constant column slightly positive. A variance below scikit-learn's bound
+    on this rounding, of ``_is_constant_feature`` in ``sklearn.preprocessing``, counts as 0.
     """
     variance = squares / n_rows
     epsilon = np.finfo(float).eps
@@ -53,9 +53,9 @@ def sum_values(x: Float[np.ndarray, "_ d"]) -> Float[np.ndarray, " d"]:
 def column_medians(matrices: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:
     """Compute the exact median of each column over the clients' matrices by bisection of counts.
 
-    In each of 64 rounds the server sends a threshold for each column, and clients return the number of their values at
-    or below the threshold. The thresholds bisect the integers that order float64 as numbers do, so the bisection ends
-    at a value of the data. The median of an even number of values is the mean of the middle two.
+    A step needs of each client only the number of its values at or below a threshold for each column. The thresholds
+    bisect the integers that order float64 as numbers do, so that at most 64 steps end at a value of the data. The
+    median of an even number of values is the mean of the middle two.
     """
     n_values = count_values(matrices)
     keys = [_order_keys(x) for x in matrices]

@@ -1,4 +1,4 @@
-"""Parquet files that are larger than memory: their rows, with features as columns on disk."""
+"""Parquet files whose features stay on disk: a copy of the features, row after row, in the cache."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
 
     The features are the columns that ``roles`` selects, or those of ``encoding``.
 
-    Raises UserError for missing columns and for features that are no numbers, and the errors of pyarrow for a damaged
-    file.
+    Raises UserError for missing columns, for features that are no numbers or have gaps, and for an encoding with
+    levels, and the errors of pyarrow for a damaged file.
     """
     import pandas as pd
     from pyarrow import parquet
@@ -106,6 +106,7 @@ def _to_block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> 
         column = batch.column(name)
         if column.null_count:
             raise UserError(f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
-                            f"them in, or data.ignore=[{name}]")  # fmt: skip
+                            f"them in, give data.resident=true, or leave the column out, data.ignore=[{name}]"
+                            )  # fmt: skip
         block[:, index] = column.to_numpy(zero_copy_only=False)
     return block

@@ -86,6 +86,16 @@ class Half(Mine):
         return w0, jnp.zeros((), "float32")
 
 
+class Clipped(Mine):
+    def server(self, problem, server, mean):
+        return jax.tree.map(lambda v: jnp.nan_to_num(v.clip(-9, 9)), super().server(problem, server, mean))
+
+
+class Bursting(Mine):
+    def noise(self, data):
+        return 1e200
+
+
 class Unlike(Mine):
     def local(self, problem, server, client, data):
         return super().local(problem, server, client, data)[0], server
@@ -169,6 +179,12 @@ def case(user_module, tmp_path):
         ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
         ("Rising", algorithms.check_declared_metrics, ""),
         ("Rising", algorithms.check_grid_equals_single_runs, ""),
+        (
+            "Clipped",
+            algorithms.check_grid_equals_single_runs,
+            "run 4 of a grid of 4 should diverge, since its client_lr",
+        ),
+        ("Bursting", algorithms.check_grid_equals_single_runs, "run 1 of a grid of 4 should not diverge, and does in"),
         ("Falling", algorithms.check_declared_metrics, "'cost' is declared monotone and should never fall, and is"),
     ],
 )
@@ -220,5 +236,7 @@ def test_violations_name_the_entry():
         require_close("it", [1.0], [1.0, 2.0])
     with pytest.raises(Violation, match=r"^it should be finite and is inf$"):
         require_finite("it", np.inf)
+    with pytest.raises(Violation, match=r"^it should be 1 and is 1\.0000000000000002$"):
+        require_close("it", 1 + 2**-52, 1.0)
     require_close("it", [np.inf, 1], [np.inf, 1.05], rtol=0.1)
     require_at_least("it", [np.inf, 1], [np.inf, 1 + 1e-9], 1e-8)

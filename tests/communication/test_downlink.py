@@ -252,7 +252,9 @@ def test_refusals():
         prepare(small("algo=fedavg", "clients_per_round=2", "downlink=topk", "topology=tree"))
     with fails("algo=newton needs the server's point", "leave downlink=qsgd out"):
         prepare(small_for("newton", ALL, "downlink=qsgd"))
-    with fails("algo=gram encodes what the server sends itself"):
+    with fails("algo=adap encodes what the server sends itself", "leave downlink=sparse out"):
+        prepare(small_for("adap", ALL, "downlink=sparse"))
+    with fails("algo=gram has one round, before which the server has nothing to send"):
         prepare(small_for("gram", ALL, "downlink=sparse"))
     with fails("downlink=topk leaves the domain of mirror=entropy"):
         prepare(small("algo=feddualavg", ALL, "mirror=entropy", "reg=simplex", "downlink=topk", "algo.client_lr=0.1"))

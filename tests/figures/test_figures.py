@@ -140,9 +140,17 @@ def test_claims():
     assert checked(claim(above=[], below=["b"]), others={"b": 0.7})["holds"] == "yes"
     assert checked(claim(above=["b"]))["holds"] == "not measured"
     assert checked(claim(metric="rank"))["holds"] == "not measured"
-    assert (
-        checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with support_f1 of 0.5: 0.5"
-    )
+    share = checked(claim(at="share", target=0.5, above=[0.4]))
+    assert share["measured"] == "share of points whose support_f1 is 0.5 or better: 0.5"
+    share = checked(claim(at="share", target=5, above=[0.4], metric="rank"))
+    assert share["measured"] == "share of points whose rank is equal to 5: 0.5"
+
+
+def test_a_claim_about_less_than_the_first_evaluation_took_is_unknown():
+    rows = [{"round": r, "bytes_up": 8 * r, "grad_evals": 10 * (r + 1), "support_f1": 0.6} for r in range(3)]
+    assert checked(claim(at={"grad_evals": 9}), rows=rows)["measured"] == "support_f1 after 9 grad_evals unknown"
+    assert checked(claim(at={"grad_evals": 9}), rows=rows)["holds"] == "not measured"
+    assert checked(claim(at={"grad_evals": 10}), rows=rows)["holds"] == "yes"
 
 
 def test_claims_about_every_evaluation():
@@ -259,7 +267,7 @@ def test_claims_over_seeds():
     assert check(algo="c", above=[0.6]) == ("yes", "one number against another", "")
     assert check(above=["b"], times=1.2)[0] == "not distinguishable"
     assert check(above=["b", "d"]) == ("not measured", "", "")
-    measurements = replace(measurements, lost_seeds={"b": "b has 3 of 5 seeds"})
+    measurements = replace(measurements, lost_seeds_notes={"b": "b has 3 of 5 seeds"})
     assert check(above=["b"])[::2] == ("not distinguishable", "b has 3 of 5 seeds")
     assert check(above=[], below=["b"])[::2] == ("no", "b has 3 of 5 seeds")
     assert check(above=[0.4])[::2] == ("yes", "")  # is about a alone

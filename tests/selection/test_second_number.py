@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,12 +16,14 @@ from helpers import fails, not_none
 
 from fcorun.cli.commands.predict import find_record
 from fcorun.cli.commands.study import split_options
+from fcorun.experiment.prepare import prepare
 from fcorun.selection.cross_validation.choice import choose, warn_about_choice
 from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.picture import mark_choices
 from fcorun.selection.cross_validation.select import plan_selection, select
-from fcorun.selection.path import RegularizationPath
+from fcorun.selection.path import RegularizationPath, _smallest_radius
 from fcorun.selection.path_fit import PathFit
-from fcorun.selection.second_number import SecondNumber
+from fcorun.selection.second_number import SecondNumber, read_second_number
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 NET = ("algo=centralized", "algo.tolerance=1e-12", "reg=elastic_net")
@@ -141,12 +145,77 @@ def test_values_are_read_from_the_command():
         ({"reg.l1_ratio": [0.1, 0.5], "algo.lam": [1, 2]}, "reg.l1_ratio and algo.lam have several values"),
         ({"reg.l1_ratio": [0.5, 0.5]}, "two or more different values"),
         ({"reg.l1_ratio": [0.5, 1.5]}, "reg.l1_ratio=1.5 must be between 0 and 1"),
-        ({"reg.strength": [0.5, 1.5]}, "give range=[LOW,HIGH]"),
-        ({"rounds": [5, 10]}, "such are reg.l1_ratio; give one value"),
-        ({"algo.max_iterations": [5, 10]}, "such are reg.l1_ratio; give one value"),
+        ({"reg.strength": [0.5, 1.5]}, "computes the strengths or radii of the path itself: give range=[LOW,HIGH]"),
+        ({"rounds": [5, 10]}, "possible keys are reg.l1_ratio; give one value"),
+        ({"algo.max_iterations": [5, 10]}, "possible keys are reg.l1_ratio; give one value"),
     ],
 )
 def test_refusals_are_one_sentence(second, words):
     with fails(words):
         plan_selection(config(*NET), SelectOptions(folds=2, points=2, second=second), "out")
     assert not Path("out").exists()
+
+
+def test_a_number_of_a_mirror_map_is_refused_with_a_baseline():
+    second = {"mirror.beta": [0.5, 1.0]}
+    with_rate = ("algo=feddualavg", "algo.client_lr=0.1", "mirror=hypentropy")
+    assert read_second_number(prepare(config(*with_rate)), second).key == "mirror.beta"
+    with fails("mirror.beta has several values", "this configuration has no such number; give one value"):
+        plan_selection(
+            config("algo=centralized", "reg=l1", "mirror=hypentropy"),
+            SelectOptions(folds=2, points=2, second=second),
+            "out",
+        )
+    assert not Path("out").exists()
+
+
+LIMITS = [
+    (("algo=fedsplit",), "algo.relaxation", [1, 1.5, 2], (-np.inf, 2)),
+    (("algo=fedsplit",), "algo.relaxation", [1, 1.5], (-np.inf, np.inf)),
+    (("reg=elastic_net",), "reg.l1_ratio", [0, 0.5, 1], (0, 1)),
+    (("reg=l1_box",), "reg.lower", [-2, -1, 0], (-np.inf, 0)),
+    (("reg=l1_box", "reg.lower=0"), "reg.upper", [0, 1], (0, np.inf)),
+    (("algo=feddualavg", "algo.client_lr=0.1", "mirror=p_norm"), "mirror.p", [1.5, 2], (-np.inf, 2)),
+]
+
+
+@pytest.mark.parametrize(("overrides", "key", "values", "limits"), LIMITS, ids=str)
+def test_no_values_are_advised_that_would_be_refused(overrides, key, values, limits):
+    number = read_second_number(prepare(config(*overrides)), {key: values})
+    assert number.limits == limits
+    path = replace(paths([1.0, 0.1, 0.01], number.values), second=replace(number, values=np.repeat(number.values, 3)))
+    fits = {"fold1": PathFit({}, {}, np.zeros(len(path.values), int), {})}
+    for s, edge in ((0, "least"), (len(values) - 1, "largest")):
+        scores = np.ones((2, len(path.values)))
+        scores[:, 3 * s + 1] = 0
+        warnings = warn_about_choice(choose(scores, "min", False, n_paths=len(values)), path, fits, rounds=8)
+        assert [edge in warning for warning in warnings] == [True] * (values[s] not in limits)
+
+
+@pytest.mark.parametrize(("one_se", "sides"), [(3, ["left", "right"]), (4, ["left", "right"]), (5, ["right", "left"])])
+@pytest.mark.parametrize(("param_name", "power"), [("strength", 1), ("radius", -1)])
+def test_names_of_two_choices_point_away_from_each_other(one_se, sides, param_name, power):
+    """The choice of one standard error, of another path, may be left of the best, at the same value, or right of it."""
+    values = np.array([1.0, 0.9, 0.01, 0.95, 0.9, 0.85]) ** power
+    path: Any = replace(paths([1.0, 0.9, 0.01], [0.2, 0.5]), param_name=param_name, values=values)
+    aligned = []
+    ax: Any = SimpleNamespace(axvline=lambda *_, **__: None, annotate=lambda *_, ha, **__: aligned.append(ha))
+    choice = SimpleNamespace(best_index=1, one_se_index=one_se, chosen_index=1, rule_labels={"min": "minimum"})
+    selection: Any = SimpleNamespace(choice=choice, path=path)
+    mark_choices(ax, selection, with_names=True)
+    assert aligned == sides
+
+
+def test_a_path_that_has_no_default_end_is_refused():
+    table = config("algo=centralized", "reg=l1_nonneg")
+    frame = pd.read_csv("rows.csv")
+    numbers = frame.columns.difference(["site", "y"])
+    frame[numbers] = -frame[["y"]].to_numpy() + np.arange(len(numbers))
+    frame.to_csv("rows.csv", index=False)
+    with fails("no feature is associated with the target in a direction that reg=l1_nonneg allows; give range="):
+        plan_selection(table, SelectOptions(folds=2, points=2), "out")
+    ball = prepare(config("reg=l1_ball")).reg
+    with fails("no finite solution without constraint was found", "give range"):
+        _smallest_radius(ball, jnp.array([1.0, np.nan]), "give range")
+    with fails("the solution without constraint is 0"):
+        _smallest_radius(ball, jnp.zeros(2), "give range")

@@ -1,4 +1,4 @@
-"""What saves time at the start and at the end of a command leaves nothing out."""
+"""The quick start and the quick end of a command leave nothing out."""
 
 import os
 import subprocess

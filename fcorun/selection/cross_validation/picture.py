@@ -31,7 +31,11 @@ def draw_selection(selection: Selection, coefficients: Coefficients | None) -> d
             _draw_coefficients(axes[1], selection, coefficients)
         for ax in axes:
             format_path_axis(ax, selection.path)
-        if selection.path.second is not None or selection.nested is not None:
+        second = selection.path.second
+        if coefficients is not None and second is not None:
+            value = second.values[selection.choice.chosen_index]
+            axes[1].set_xlabel(f"{axes[1].get_xlabel()}, {second.name} = {value:g}")
+        if second is not None or selection.nested is not None:
             axes[0].legend(frameon=False, handlelength=1.6)
         return {f"selection.{format}": render_figure(figure, format) for format in ("png", "pdf")}
 
@@ -39,7 +43,8 @@ def draw_selection(selection: Selection, coefficients: Coefficients | None) -> d
 def _draw_metric(ax: Any, selection: Selection) -> None:
     """Draw the mean of the metric over the folds, and the bound of the one-standard-error rule.
 
-    Each second number has a line; the line of the choice has error bars.
+    Each second number has a line; the line of the choice has error bars. Paired, a value qualifies for the rule if its
+    error bar reaches the best mean; unpaired, if its mean is within one standard error of the best.
     """
     choice, values, n_folds = selection.choice, selection.path.values, selection.options.folds
     error = choice.difference_standard_error if choice.paired else choice.standard_error
@@ -103,6 +108,8 @@ def mark_choices(ax: Any, selection: Selection, with_names: bool = False) -> Non
     choice, values = selection.choice, selection.path.values
     best_name = choice.rule_labels["min"][:3]  # min or max
     same = choice.best_index == choice.one_se_index
+    positions = np.log(values) * (-1 if selection.path.param_name == "strength" else 1)  # from left to right
+    best_is_left = positions[choice.best_index] < positions[choice.one_se_index]
     lines = [(choice.best_index, f"{best_name} = 1 SE" if same else best_name, COLOURS[3])]
     if not same:
         lines.append((choice.one_se_index, "1 SE", COLOURS[2]))
@@ -122,9 +129,10 @@ def mark_choices(ax: Any, selection: Selection, with_names: bool = False) -> Non
             zorder=0.5,
         )  # below the curves and the error bars
         if with_names:
-            distance = np.log(values[choice.best_index] / values[choice.one_se_index])
-            gap = abs(distance / np.log(values.max() / values.min()))  # as a share of the axis
-            align = "left" if name == best_name else "right"
+            distance = positions[choice.best_index] - positions[choice.one_se_index]
+            gap = abs(distance / np.ptp(positions))  # as a share of the axis
+            is_left = best_is_left == (index == choice.best_index)
+            align = "right" if is_left else "left"  # names point away from each other
             if same or gap > 0.12:
                 align = "center"
             ax.annotate(
@@ -164,7 +172,4 @@ def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients
     mark_choices(ax, selection)
     label_curve_ends(ax, labels)
     note = f", {len(named)} largest at the choice named" if 0 < len(named) < len(size) else ""
-    second = selection.path.second
-    if second is not None:
-        note = note.replace(" at the choice", "") + f", {second.name} = {second.values[of_choice.start]:g}"
-    ax.set_ylabel(f"coefficients on all training rows\nas trained{note}")
+    ax.set_ylabel(f"coefficients in the scale of training,\nall training rows{note}")
