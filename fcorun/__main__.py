@@ -20,7 +20,7 @@ def main() -> None:
         command()
         end_process()
     except SystemExit as end:
-        if not end.code:
+        if end.code in (None, 0):
             end_process()
         raise
     except KeyboardInterrupt:
@@ -38,8 +38,11 @@ def end_process() -> None:
     Returns where a thread, a debugger or a profiler goes on, or where the output cannot be written.
     """
     main_thread = threading.main_thread()
-    has_threads = any(thread is not main_thread and not thread.daemon for thread in threading.enumerate())
-    if has_threads or sys.gettrace() or sys.getprofile() or sys.flags.inspect:
+    if any(thread is not main_thread and not thread.daemon for thread in threading.enumerate()):
+        return
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    is_monitored = monitoring is not None and any(monitoring.get_tool(number) for number in range(6))
+    if is_monitored or sys.gettrace() or sys.getprofile() or sys.flags.inspect:
         return
     from fcorun.system.files import ignore_signals
 

@@ -65,7 +65,7 @@ def write_tables(folder: Path, sites: list[str], n: int, d: int, binary: bool) -
 def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) -> tuple[float, float, Record, int]:
     """Run a study from the start of all processes.
 
-    Returns the seconds in all, those of its rounds and evaluations, the record, and the bytes that a site sent.
+    Returns the seconds in all, those that the server computed for, the record, and the bytes that a site sent.
     """
     folder.mkdir()
     sites_on_loopback.SITES[:] = [f"site-{number}" for number in range(1, n_sites + 1)]
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    print("| study | with its start | of these, rounds and evaluations | rounds | gap | sent by a site |")
+    print("| study | with its start | of these, the run or the selection | rounds | gap | sent by a site |")
     print("| --- | --- | --- | --- | --- | --- |")
     for number, (what, study) in enumerate(STUDIES.items()):
         seconds, computing, record, n_bytes = run_study(folder / f"study{number}", *study)

@@ -425,12 +425,9 @@ class Channel(PluginBase, ABC):
         raise UserError(f"downlink={names['downlink']} sends uploads: give it as uplink, and choose another downlink")
 
     def check_counted_broadcasts(self, algo: Algorithm, names: Mapping[str, str]) -> None:
-        """Refuse algorithms whose broadcasts have bytes of their own, or whose server has nothing to send.
-
-        Raises UserError.
-        """
+        """Refuse algorithms whose broadcasts have bytes of their own, and algorithms of one round. Raises UserError."""
         if algo.computed_rounds == 1:
-            raise UserError(f"algo={names['algo']} has one round, before which the server has nothing to send: leave "
+            raise UserError(f"algo={names['algo']} has one round, in which a compressed broadcast saves nothing: leave "
                             f"downlink={names['downlink']} out")  # fmt: skip
         own_count = any(getattr(type(algo), name) is not getattr(Algorithm, name)
                         for name in ("broadcast_bytes", "round_bytes"))  # fmt: skip

@@ -111,8 +111,9 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     has_penalty = not (_is_smooth(experiment) or isinstance(experiment.reg, Constraint))
     if traits.tends_to_minimum_of_psi and has_penalty and experiment.reg.strength_or_none != 0:
         return f"{name} converges to a minimizer of reg={experiment.names['reg']} alone, 0 for a norm"
-    if algo.computed_rounds is not None:
-        advice = ": a larger algo.iterations may help" if _trait_holds(experiment, traits.exact) else ""
+    if algo.computed_rounds is not None and experiment.settings.rounds >= algo.computed_rounds:
+        can_iterate = hasattr(algo, "iterations") and _trait_holds(experiment, traits.exact)
+        advice = ": a larger algo.iterations may help" if can_iterate else ""
         return f"{name} sends nothing after round {algo.computed_rounds}, so that more rounds change nothing{advice}"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
     full_participation = schedule.cohort_size == len(schedule.sizes) and mean_of_all

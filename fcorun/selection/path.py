@@ -230,7 +230,7 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
     if strength <= 0:
         raise UserError(
             f"0 is optimal with reg={name} of any strength: no feature is associated with the target in a direction "
-            f"that reg={name} allows; {advice}, or another reg"
+            f"that reg={name} allows; choose another reg"
         )
     return strength, description
 

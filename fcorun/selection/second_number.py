@@ -92,7 +92,7 @@ def _find_limits(plugin: Any, name: str, numbers: Sequence[float]) -> tuple[floa
     def is_accepted(value: float) -> bool:
         try:
             replace(plugin, **{name: check_value(value, type_hints(type(plugin))[name], name)})
-        except (UserError, ValueError):
+        except (UserError, ValueError, ArithmeticError, AssertionError):
             return False
         return True
 

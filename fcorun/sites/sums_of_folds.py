@@ -69,7 +69,8 @@ class SumsOfFolds(ConnectionsWrapper):
                 self.answered_without_sites = True
                 return known
         answers = self.connections.ask(message_name, arrays, about, of, away)
-        if message_name == "round" and is_fold and FILLS not in self._fold_arrays:
+        adds_up = sums_add_up(self.experiment) and FILLS not in self._fold_arrays
+        if message_name == "round" and is_fold and adds_up:
             self._write(self._fit_name, answers)
         elif message_name == "round" and self._fit_name == ALL_ROWS:
             # after a kill the sites are asked again even though the file exists, so that requests keep their numbers

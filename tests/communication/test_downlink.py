@@ -254,7 +254,7 @@ def test_refusals():
         prepare(small_for("newton", ALL, "downlink=qsgd"))
     with fails("algo=adap encodes what the server sends itself", "leave downlink=sparse out"):
         prepare(small_for("adap", ALL, "downlink=sparse"))
-    with fails("algo=gram has one round, before which the server has nothing to send"):
+    with fails("algo=gram has one round, in which a compressed broadcast saves nothing"):
         prepare(small_for("gram", ALL, "downlink=sparse"))
     with fails("downlink=topk leaves the domain of mirror=entropy"):
         prepare(small("algo=feddualavg", ALL, "mirror=entropy", "reg=simplex", "downlink=topk", "algo.client_lr=0.1"))

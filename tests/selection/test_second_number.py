@@ -212,7 +212,7 @@ def test_a_path_that_has_no_default_end_is_refused():
     numbers = frame.columns.difference(["site", "y"])
     frame[numbers] = -frame[["y"]].to_numpy() + np.arange(len(numbers))
     frame.to_csv("rows.csv", index=False)
-    with fails("no feature is associated with the target in a direction that reg=l1_nonneg allows; give range="):
+    with fails("no feature is associated with the target in a direction that reg=l1_nonneg allows; choose another reg"):
         plan_selection(table, SelectOptions(folds=2, points=2), "out")
     ball = prepare(config("reg=l1_ball")).reg
     with fails("no finite solution without constraint was found", "give range"):

@@ -365,6 +365,7 @@ class Killed(Exception):
     [
         (NUMBERS, [(2, "round", 1), (5, "evaluate", 1)], 3),  # of the second fold, and of the refit
         ((), [(3, "evaluate", 2)], 4),  # of the fit on all rows, after the sites have sent its sums
+        ((), [(4, "evaluate", 1)], 3),  # of the refit, which reads these sums
     ],
 )
 def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path, features, kills, n_rounds):

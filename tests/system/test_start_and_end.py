@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 IMPORT = """
 from importlib import metadata
 before = metadata.distributions
@@ -20,17 +22,18 @@ print("jax_rocm7_plugin.rocm_plugin_extension" in sys.modules)
 END = """
 import atexit, sys
 atexit.register(print, "at the end")
-sys.argv[1:] = ["--version"]
+sys.argv[1:] = ARGUMENTS
 from fcorun.__main__ import main
 main()
-print("never")
 """
 
 
-def run_python(program, folder, path=""):
+def run_python(program, folder, path="", code=0):
     environment = os.environ | {"PYTHONPATH": str(path)}
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == code, process.stderr
+    return process.stdout
 
 
 def test_jax_finds_the_plugins_among_its_own_packages(tmp_path):
@@ -42,7 +45,22 @@ def test_jax_finds_the_plugins_among_its_own_packages(tmp_path):
     assert run_python(IMPORT, tmp_path, tmp_path) == "True\n"
 
 
-def test_a_command_ends_with_all_its_output_and_what_was_registered_for_the_end(tmp_path):
-    version, end = run_python(END, tmp_path).splitlines()
-    assert version.startswith("fcorun ")
-    assert end == "at the end"
+@pytest.mark.parametrize(
+    ("before", "arguments", "code", "is_quick"),
+    [
+        ("", ["--version"], 0, True),
+        ("", ["list", "tracker"], 0, True),  # raises SystemExit
+        ("", ["nothing"], 2, False),
+        ("import threading; threading.Thread(target=threading.main_thread().join).start()", ["--version"], 0, False),
+        ("import sys; sys.setprofile(lambda *_: None)", ["--version"], 0, False),
+    ],
+)
+def test_a_command_ends_with_all_its_output_and_what_was_registered_for_the_end(
+    tmp_path, before, arguments, code, is_quick
+):
+    last = "import os; os._exit = lambda code: print('quick')"
+    program = f"{before}\n{last}\n{END.replace('ARGUMENTS', str(arguments))}"
+    lines = run_python(program, tmp_path, code=code).splitlines()
+    assert lines.count("at the end") == 1
+    assert ("quick" in lines) is is_quick
+    assert not is_quick or lines.index("at the end") < lines.index("quick")
