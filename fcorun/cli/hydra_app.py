@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
@@ -295,10 +296,29 @@ def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modu
             begin_to_load(build_plugin("data", values["data"]), values.get("memory"))
 
 
+def import_jax() -> None:
+    """Import JAX without the metadata of all installed packages, among which JAX looks for a plug-in of its own.
+
+    JAX gets the metadata of its own packages alone, which saves the time to read the others.
+    """
+    if "jax" in sys.modules:
+        return
+    distributions = metadata.distributions
+
+    def own_distributions() -> Iterator[metadata.Distribution]:
+        for folder in sys.path:
+            for path in Path(folder).glob("jax*.*-info"):
+                yield metadata.Distribution.at(path)
+
+    metadata.distributions = own_distributions
+    try:
+        import jax  # noqa: F401
+    finally:
+        metadata.distributions = distributions
+
+
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
     """Return the prepared experiment of plain values, by the Experiment that Python programs use. Raises UserError."""
-    from fcorun.system.machine import import_jax
-
     import_jax()
     from fcorun.api.experiment import experiment_of_config, prepare_objects
 

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -280,27 +279,6 @@ def collect_garbage_rarely() -> None:
     """
     gc.set_threshold(500_000)
     atexit.register(gc.freeze)
-
-
-def import_jax() -> None:
-    """Import JAX without the metadata of all installed packages, among which JAX looks for a plug-in of its own.
-
-    JAX gets the metadata of its own packages alone, which saves the time to read the others.
-    """
-    if "jax" in sys.modules:
-        return
-    distributions = metadata.distributions
-
-    def own_distributions() -> Iterator[metadata.Distribution]:
-        for folder in sys.path:
-            for path in Path(folder).glob("jax*.*-info"):
-                yield metadata.Distribution.at(path)
-
-    metadata.distributions = own_distributions
-    try:
-        import jax  # noqa: F401
-    finally:
-        metadata.distributions = distributions
 
 
 def set_up_jax(devices: int = 1) -> None:

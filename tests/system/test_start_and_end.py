@@ -9,7 +9,7 @@ import pytest
 IMPORT = """
 from importlib import metadata
 before = metadata.distributions
-from fcorun.system.machine import import_jax
+from fcorun.cli.hydra_app import import_jax
 listed = []
 at = metadata.Distribution.at
 metadata.Distribution.at = lambda path: listed.append(path.name) or at(path)
