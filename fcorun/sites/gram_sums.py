@@ -45,9 +45,9 @@ def sums_add_up(experiment: PreparedExperiment) -> bool:
 def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arrays:
     """Return an upload of Gram for features x (N, d), from that for features (x - mean) / deviation.
 
-    Features whose deviation is 0 were 0. The arrays "0", "1" and "2" are the gradient by the weights, that by the bias,
-    and the packed Hessian.
-    The model with weights w and bias b for x has the weights deviation * w and the bias b + <mean, w> for the others.
+    The arrays "0", "1" and "2" are the gradient by the weights, the gradient by the bias, and the packed Hessian. A
+    model with weights w and bias b for x predicts the same with the weights deviation * w and the bias b + <mean, w>
+    for the scaled features, of which those with the deviation 0 are 0.
     """
     weight_gradient, bias_gradient, packed = (arrays[name][0] for name in "012")
     rows, columns = np.triu_indices(len(mean) + 1)
