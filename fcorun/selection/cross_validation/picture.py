@@ -172,4 +172,4 @@ def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients
     mark_choices(ax, selection)
     label_curve_ends(ax, labels)
     note = f", {len(named)} largest at the choice named" if 0 < len(named) < len(size) else ""
-    ax.set_ylabel(f"coefficients in the scale of training,\nall training rows{note}")
+    ax.set_ylabel(f"coefficients on all training rows,\ntraining scale{note}")
