@@ -21,6 +21,8 @@ from sampled_tests import HELP, PARTS, choose_slow_tests, is_in_part
 from shape_checks import check_shapes
 from shared_programs import share_programs
 
+from fcorun.system.machine import use_precision
+
 
 def known_flags(flags: list[str]) -> list[str]:
     """Return the flags of XLA that this jaxlib knows: an unknown one would end the process."""
@@ -184,8 +186,8 @@ def no_page(request, monkeypatch):
 
 @pytest.fixture
 def x64():
-    """Enable double precision."""
-    with jax.enable_x64(True):
+    """Compute in double precision."""
+    with use_precision("float64"):
         yield
 
 

@@ -128,7 +128,7 @@ def check_traced_numbers(case: PairCase) -> None:
     require(batch.dtype == jnp.float32, f"retrieve() in float32 should stay in it and is in {batch.dtype}")
     require_finite("retrieve(z, t, psi) in float32", batch)
     expected = [mirror.retrieve(z[g].astype("float64"), t, regs[g]) for g, t in enumerate((0, 0.3))]
-    require_close("retrieve(z, t, psi) under jax.vmap in float32", batch, expected, rtol=2e-5, atol=1e-6)
+    require_close("retrieve(z, t, psi) under jax.vmap in float32", batch, expected, rtol=2e-5, atol=5e-6)
     start = mirror.to_dual(batch[0])
     require_finite("to_dual(retrieve(0, 0, psi))", start)
     require(start.dtype == jnp.float32, f"to_dual() of an array in float32 should stay in it and is in {start.dtype}")

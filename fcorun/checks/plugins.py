@@ -3,14 +3,13 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-import jax
-
 from fcorun.checks import algorithms, communication, datasets, mirror_maps, objectives, regularizers, rounds
 from fcorun.checks.check import CheckResult, run_checks
 from fcorun.checks.problems import compose_cached, small
 from fcorun.config import build_plugin
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
+from fcorun.system.machine import use_precision
 
 Results = Iterator[tuple[str, Iterator[CheckResult]]]  # a title and the results below it, one plug-in after the other
 
@@ -142,5 +141,5 @@ def check(overrides: Sequence[str]) -> Results:
             raise UserError(f"'{text}' is of no plug-in that is to be checked: {usage}")
     for section, name in chosen.items():
         section_overrides = [text for text in overrides if text.lstrip("+").startswith(f"{section}.")]
-        with jax.enable_x64(section in ("mirror", "objective", "reg")):
+        with use_precision("float64" if section in ("mirror", "objective", "reg") else "float32"):
             yield from PLUGINS[section](name, section_overrides)

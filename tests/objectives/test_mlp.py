@@ -10,6 +10,7 @@ from fcorun.config import build, build_plugin
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.objectives import MLP, Logistic
+from fcorun.system.machine import use_precision
 
 
 def test_shapes():
@@ -32,7 +33,8 @@ def test_prediction(classes):
         x = np.maximum(x @ w["weights" + layer] + w["bias" + layer], 0)
     expected = x @ w["weights3"] + w["bias3"]
     assert expected.shape == ((9, 4) if classes == 4 else (9,))
-    prediction = objective.predict({name: jnp.asarray(value) for name, value in w.items()}, jnp.asarray(examples))
+    with use_precision("float32"):
+        prediction = objective.predict({name: jnp.asarray(value) for name, value in w.items()}, jnp.asarray(examples))
     np.testing.assert_allclose(prediction, expected, rtol=1e-4, atol=1e-4)
 
 

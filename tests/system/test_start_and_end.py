@@ -29,7 +29,7 @@ main()
 
 
 def run_python(program, folder, path="", code=0):
-    environment = os.environ | {"PYTHONPATH": str(path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), *filter(None, sys.path)])}
     command = [sys.executable, "-c", program]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert process.returncode == code, process.stderr
