@@ -97,6 +97,7 @@ print(f"objective {chosen.summary['final']['objective']:.4f} with clients, {opti
 
 # %%
 model = chosen.estimator()
-chance = model.predict_proba(chosen.encode(table))[:, list(model.classes_).index("malignant")]
+features = chosen.encode(table.drop(columns="target"))
+chance = model.predict_proba(features)[:, list(model.classes_).index("malignant")]
 found = roc_auc_score(table["target"] == "malignant", chance)
 print(f"AUC over all {len(table)} rows, those of training too: {found:.3f}")

@@ -157,7 +157,7 @@ def suggest_name(name: object, valid: Iterable[str]) -> str:
     "did you mean 'feddualavg'? (valid: fedavg, feddualavg)"
     """
     valid = sorted(valid)
-    close = get_close_matches(str(name), valid, n=1, cutoff=0.5)
+    close = get_close_matches(str(name), valid, n=1)
     suggestion = f"did you mean '{close[0]}'? " if close else ""
     return f"{suggestion}(valid: {', '.join(valid) or 'none'})"
 
@@ -175,15 +175,15 @@ def warn_similar_names(kind: str, names: Iterable) -> list[str]:
 
 
 def normalize_name(name: str) -> str:
-    """Return a name in lower case, with single spaces and none at its ends."""
-    return " ".join(name.split()).casefold()
+    """Return a name in lower case and without spaces."""
+    return "".join(name.split()).casefold()
 
 
 def find_spelling(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is ``name``, or differs from it in capitals or spaces only; None if there is none.
 
-    >>> find_spelling("aachen ", ["Basel", "Aachen"])
-    'Aachen'
+    >>> find_spelling("st.gallen ", ["Basel", "St. Gallen"])
+    'St. Gallen'
     """
     normalized = normalize_name(name)
     return next((known_name for known_name in known if normalize_name(known_name) == normalized), None)

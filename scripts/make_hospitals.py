@@ -1,9 +1,9 @@
-"""Generate a table of six hospitals to try fcorun: python scripts/make_hospitals.py [--rows 200] [--out hospitals.csv]
+"""Generate a table of six hospitals to try fcorun: make_hospitals.py [--rows 200] [--seed 0] [--out hospitals.csv]
 
 The table has one row for each stay of a patient. The outcome is `readmitted` (yes, no), within 30 days after discharge.
 Features have units, text and missing values. Hospitals differ in size, in their patients and in the recorded features:
 Lys records no bmi. `new_patients.csv` has three more stays without outcome, one of them with missing values. The
-numbers depend on the seed alone.
+numbers depend on --rows and --seed alone.
 
 The true model is logistic and equal in all hospitals, in the columns' own units. Features that the formula omits have
 coefficient 0:
@@ -24,6 +24,8 @@ HOSPITALS = {"Aarau": 1.5, "Basel": 1.3, "Ghent": 1.0, "Leiden": 0.9, "Lys": 0.7
 WARDS = ("cardiology", "geriatrics", "medicine", "neurology", "surgery")
 SMOKER = ("current", "former", "never")
 INTERCEPT = -1.0
+MAX_ROWS = 60_000  # the largest hospital has 1.5 times as many stays, with a number of five digits each
+NEW_PATIENTS = "new_patients.csv"
 CENTRES = {"age": 65.0, "creatinine": 90.0, "crp": 30.0, "haemoglobin": 130.0, "prior_stays": 0.0}
 TRUTH = {  # by the feature names of fcorun, in the columns' own units
     **{"age": 0.05, "creatinine": 0.01, "crp": 0.015, "haemoglobin": -0.03, "prior_stays": 0.4},
@@ -91,17 +93,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("hospitals.csv"), help="default: %(default)s")
     arguments = parser.parse_args()
-    if arguments.rows < 10:
-        parser.error(f"--rows {arguments.rows} is too few: give at least 10")
+    if not 10 <= arguments.rows <= MAX_ROWS:
+        parser.error(f"--rows {arguments.rows}: give a number from 10 to {MAX_ROWS}")
+    if arguments.seed < 0:
+        parser.error(f"--seed {arguments.seed}: give 0 or a larger number")
+    if arguments.out.name == NEW_PATIENTS:
+        parser.error(f"--out {arguments.out} is the file of the new patients: choose another name")
     table, new = make_tables(arguments.rows, arguments.seed)
     try:
         table.to_csv(arguments.out, index=False)
-        new.to_csv(arguments.out.with_name("new_patients.csv"), index=False)
+        new.to_csv(arguments.out.with_name(NEW_PATIENTS), index=False)
     except OSError as error:
         parser.error(f"--out {arguments.out}: {error.strerror or error}; choose another path")
     yes = (table["readmitted"] == "yes").mean()
     print(f"{arguments.out}: {len(table)} stays in {len(HOSPITALS)} hospitals, {100 * yes:.0f} % readmitted; "
-          f"new_patients.csv: {len(new)} new patients")  # fmt: skip
+          f"{NEW_PATIENTS}: {len(new)} new patients")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -89,9 +89,22 @@ def test_hospitals_are_the_same_for_a_seed(tmp_path, script):
     data = Table(str(tmp_path / "a" / "h.csv"), "readmitted", client="hospital", task="binary", missing="median",
                  ignore=["patient", "admitted"]).load()  # fmt: skip
     assert np.isfinite(data.train.x).all()
-    code, _, err = script("make_hospitals.py", "--rows", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "2"], "--rows 2: give a number from 10 to 60000"),
+        (["--rows", "70000"], "--rows 70000: give a number from 10 to 60000"),
+        (["--seed=-1"], "--seed -1: give 0 or a larger number"),
+        (["--out", "new_patients.csv"], "--out new_patients.csv is the file of the new patients: choose another name"),
+    ],
+)
+def test_hospitals_that_cannot_be_made_are_refused(script, arguments, message):
+    code, _, err = script("make_hospitals.py", *arguments)
     assert code == 2
-    assert "--rows 2 is too few" in err
+    assert message in err
+    assert not Path("new_patients.csv").exists()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Trust: the code that is imported, the parts of a foreign record that are read, and how they are shown."""
 
+import gzip
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from fake_records import fake_config, fake_record, fake_rows
 from helpers import fails, small
+from nibabel.nifti1 import Nifti1Image, header_dtype
 from rich.console import Console
 
 from fcorun import load_records, run
@@ -24,7 +26,7 @@ from fcorun.config import import_classes
 from fcorun.errors import format_warning
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
-from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_yaml, yaml_text
+from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_mask, read_yaml, yaml_text
 from fcorun.sources.catalogue import entry_from_record
 from fcorun.trust import import_trusted_module, import_user_module, locate, locate_user_class
 
@@ -253,7 +255,9 @@ def test_yaml_of_records_has_limits(tmp_path):
         "within each other|nesting depth": "a: " + "[" * 200_000,
         "something else": "1: c\n",
         "python/object": "a: !!python/object/apply:os.system [echo]\n",
-        "Exceeds the limit": "a: " + "1" * 10_000,
+        "more than 3,000 characters": "a: " + "1" * 10_000,
+        "than 3,000 characters": "a: [0x" + "F" * 4000 + "]",  # which Python reads, and does not write
+        "3,000 characters": "a: 1" + ":00" * 1000,  # of base 60
     }
     for words, text in bombs.items():
         path.write_text(text)
@@ -276,7 +280,49 @@ def test_arrays_of_records_are_numbers_as_large_as_their_file():
     np.savez(packed, weights=np.array([{}], object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
         arrays_from_bytes(packed.getvalue())
+    with pytest.raises(ValueError, match="larger than its file"):
+        arrays_from_bytes(npz_with_header(f"{{'descr': '<U0', 'fortran_order': False, 'shape': ({2**40},)}}"))
     assert arrays_from_bytes(npz_bytes({"client": np.array(["a"])}))["client"].tolist() == ["a"]
+
+
+def npz_with_header(header: str) -> bytes:
+    """Return an .npz file with one array, which has this header and no values."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "header", ["(((", "{[]: 1}", f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**70},)}}"]
+)
+def test_arrays_with_a_crafted_header_are_refused(header):
+    with pytest.raises(ValueError, match="its arrays cannot be read"):
+        arrays_from_bytes(npz_with_header(header))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dim": [3, 1000, 1000, 300, 1, 1, 1, 1]}, "more voxels than it has"),
+        ({"dim": [7, *[30000] * 7]}, "more voxels than it has"),
+        ({"dim": [3, 1, 1, 1, 1, 1, 1, 1], "datatype": 128, "bitpix": 24}, "is no image"),  # colors
+        ({"vox_offset": 1e30}, "is no image"),
+    ],
+)
+def test_a_crafted_mask_is_refused(tmp_path, changes, words):
+    content = np.frombuffer(Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4)).to_bytes(), np.uint8).copy()
+    for name, value in changes.items():
+        content[:348].view(header_dtype)[name] = value
+    (tmp_path / "mask.nii.gz").write_bytes(gzip.compress(content.tobytes()))
+    with pytest.raises(OSError, match=words):
+        read_mask(tmp_path / "mask.nii.gz")
+
+
+def test_an_empty_mask_is_refused(tmp_path):
+    (tmp_path / "mask.nii.gz").write_bytes(b"")
+    with pytest.raises(OSError, match="is no image"):
+        read_mask(tmp_path / "mask.nii.gz")
 
 
 def test_json_that_is_deep(tmp_path):

@@ -160,12 +160,19 @@ def _check_pair(algorithm: Algorithm, name: str, result: Any, first: str, second
 
 
 def _check_same_structure(algorithm: Algorithm, name: str, state: str, new: PyTree, initial: PyTree) -> None:
-    """Refuse a state whose structure differs from that of ``init``."""
+    """Refuse a state that differs from that of ``init`` in its structure, or has numbers that its types do not hold."""
+    function, line = f"{name}() of {type(algorithm).__name__}", _definition_line(algorithm, name)
     if _describe_structure(new) != _describe_structure(initial):
-        raise UserError(
-            f"{name}() of {type(algorithm).__name__}: {state} must be like that of init(), "
-            f"{_describe_structure(initial)}, and is {_describe_structure(new)}{_definition_line(algorithm, name)}"
-        )
+        raise UserError(f"{function}: {state} must be like that of init(), {_describe_structure(initial)}, and is "
+                        f"{_describe_structure(new)}{line}")  # fmt: skip
+    for (path, before), after in zip(jax.tree.leaves_with_path(initial), jax.tree.leaves(new), strict=False):
+        old_type, new_type = jax.typeof(before), jax.typeof(after)
+        adapts = old_type.weak_type and jnp.issubdtype(old_type.dtype, jnp.floating)
+        if not adapts and jnp.result_type(before, after) != old_type.dtype:
+            is_cut = jnp.issubdtype(old_type.dtype, jnp.integer) and jnp.issubdtype(new_type.dtype, jnp.floating)
+            fix = ": let init() start it as a real number, such as 0.0" if is_cut else ""
+            raise UserError(f"{function}: {state}{jax.tree_util.keystr(path)} must be {old_type.dtype} like that of "
+                            f"init(), and is {new_type.dtype}{fix}{line}")  # fmt: skip
 
 
 def _check_model(algorithm: Algorithm, name: str, model: Any, w0: Vector) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import warnings
-from base64 import b64encode
 from contextlib import suppress
 from dataclasses import replace
 from html import escape
@@ -14,14 +13,16 @@ from fcorun.api.messages import check_folder, describe_type, names_of_configurat
 from fcorun.api.progress import ExperimentWarning
 from fcorun.config import CurveAxis, build
 from fcorun.datasets.base import Dataset
-from fcorun.errors import UserError
+from fcorun.errors import UserError, first_line
 from fcorun.metrics import from_summaries
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.models.score_intervals.options import ScoreOptions
 from fcorun.models.score_intervals.table import ScoreIntervals
 from fcorun.records import record
+from fcorun.records.formats import read_text
 from fcorun.records.record import Record
 from fcorun.reports.page.build import build_page
+from fcorun.reports.page.elements import embed_picture
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.system.files import write_atomically
 from fcorun.tables.cells import names_as_text, to_plain_array
@@ -41,7 +42,7 @@ class RunRecord(FittedRecord):
     def coefficients(self) -> "pd.DataFrame":
         """The coefficients of a linear model by feature, in the units of the features, as in coefficients.csv.
 
-        Raises UserError for a model without coefficients by name.
+        Raises UserError for a model without coefficients by name, and for a file that cannot be read.
         """
         import pandas as pd
 
@@ -51,7 +52,11 @@ class RunRecord(FittedRecord):
             if self.status.get("status") != "done":
                 reason = f"it is {self.status.get('status', 'no record')}"
             raise UserError(f"{self.folder} has no coefficients.csv, for {reason}: see status and solution")
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+        try:
+            frame = pd.read_csv(io.StringIO(read_text(file)), dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as error:
+            advice = "run it again with force=true, or leave the record out"
+            raise UserError(f"{file} cannot be read ({first_line(error)}): {advice}") from error
         for name in frame.columns:
             if name in ("parameter", "feature", "class"):  # names, which may be numbers
                 continue
@@ -65,12 +70,19 @@ class RunRecord(FittedRecord):
 
     @python_errors(names_of_record)
     def encode(self, frame: Any) -> Any:
-        """Return the features of rows as ``estimator`` takes them. Raises UserError.
+        """Return the features of rows as ``estimator`` takes them, with the warnings of ``predict`` on columns.
 
         Columns of a DataFrame are found by name, text is encoded and gaps are filled as in this record; features are
-        not standardized. Columns of an array (n, d) are in the order of the record.
+        not standardized. Columns of an array (n, d) are in the order of the record. The column of clients may be in the
+        DataFrame. Raises UserError.
         """
-        return super().encode(_to_frame(frame))
+        from fcorun.models.predict import select_features
+
+        rows = _to_frame(frame, self).drop(columns=self.config["data"].get("client") or [], errors="ignore")
+        features, sentences = select_features(rows, self, "the frame")
+        for sentence in names_of_record(self).translate_each(sentences):
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        return features
 
     @python_errors(names_of_record)
     def predict(
@@ -96,7 +108,7 @@ class RunRecord(FittedRecord):
         """
         from fcorun.models.predict import predict
 
-        frame = _to_frame(rows)
+        frame = _to_frame(rows, self)
         if not len(frame):
             raise UserError("there are no rows to predict for: give at least one")
         column = self.config["data"].get("client")
@@ -270,20 +282,26 @@ class RunRecord(FittedRecord):
             return html
         names = "".join(f"<th>{escape(name)}</th>" for name in rows[-1])
         values = "".join(f"<td>{value:.6g}</td>" for value in rows[-1].values())
-        picture = self.folder / "curves.png"
-        image = ""
-        if picture.is_file():
-            image = f'<img width="700" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
-        return f"{html}<table><tr>{names}</tr><tr>{values}</tr></table>{image}"
+        picture = embed_picture(self.folder / "curves.png", "curves.png")
+        return f'{html}<table><tr>{names}</tr><tr>{values}</tr></table><div style="max-width: 700px">{picture}</div>'
 
 
-def _to_frame(rows: Any) -> "pd.DataFrame":
-    """Return rows as a DataFrame. Raises UserError for anything but a DataFrame or an array (n, d)."""
+def _to_frame(rows: Any, record: Record) -> "pd.DataFrame":
+    """Return rows as a DataFrame, with columns as text where these are the names of the record's features.
+
+    Raises UserError for anything but a DataFrame or an array (n, d).
+    """
     import numpy as np
     import pandas as pd
 
+    from fcorun.models.predict import list_feature_columns
+
     if isinstance(rows, pd.DataFrame):
-        return rows
+        if rows.columns.nlevels > 1 or not rows.columns.is_unique:
+            raise UserError("the columns of the rows have several levels, or one name twice: give each one name")
+        named = rows.rename(columns=str)  # as from_frame does
+        columns = list_feature_columns(record)
+        return named if columns and named.columns.is_unique and set(columns) <= set(named.columns) else rows
     if not isinstance(rows, (np.ndarray, list)) or np.ndim(rows) != 2:
         raise UserError(f"the rows are {describe_type(rows)}: give a pandas.DataFrame, or an array (n, d)")
     return pd.DataFrame(rows)

@@ -225,6 +225,7 @@ def _features(X: Any) -> np.ndarray:
         raise UserError("X is a DataFrame, whose columns have names: give it with its target to from_frame")
     if hasattr(X, "toarray"):
         raise UserError("X is a sparse matrix, which fcorun does not store: give X.toarray()")
+    _refuse_masked(X, "X")
     try:
         x = np.asarray(X)
     except ValueError as error:
@@ -236,6 +237,13 @@ def _features(X: Any) -> np.ndarray:
         raise UserError(f"X[{row}, {column}] is {x[row, column]}: fill it in, or give a DataFrame to from_frame with "
                         'missing="mean"')  # fmt: skip
     return x
+
+
+def _refuse_masked(values: Any, argument: str) -> None:
+    """Raise UserError for an array with masked entries, of which NumPy would take the values below the mask."""
+    if np.ma.is_masked(values):
+        raise UserError(f"{argument} has masked entries: leave these rows out, or give {argument}.filled(nan) in a "
+                        'DataFrame to from_frame with missing="mean"')  # fmt: skip
 
 
 def _feature_names(names: Any, n_features: int) -> np.ndarray:
@@ -256,6 +264,7 @@ def _feature_names(names: Any, n_features: int) -> np.ndarray:
 
 def _column(values: Any, argument: str) -> np.ndarray:
     """Return the values of an argument as an array (N,). Raises UserError."""
+    _refuse_masked(values, argument)
     try:
         column = np.asarray(values)
     except ValueError as error:

@@ -56,13 +56,17 @@ def grid(
 
     An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}. A key may also be an option of a class
     that the configuration names; ``trust`` is the folder from which such classes are imported, as in ``run``. Raises
-    UserError for a key that is neither, for values that are no list, and for a class that is not imported.
+    UserError for a key that is neither or lies in another axis, for values that are no list, and for a class that is
+    not imported.
     """
     check_configuration(config)
     check_axes(axes)
     check_folder(trust, "trust")
     for key in axes:
         _check_key(config, key, trust)
+        outer = next((other for other in axes if key.startswith(f"{other}.")), None)
+        if outer is not None:
+            raise UserError(f"axes: '{key}' is a part of '{outer}': give the values of one of them")
     configs = []
     for values in itertools.product(*axes.values()):
         point = deepcopy(dict(config))
@@ -71,7 +75,7 @@ def grid(
             section = point
             for name in sections:
                 section = section[name]
-            section[last] = value
+            section[last] = deepcopy(value)
         configs.append(point)
     return configs
 

@@ -4,6 +4,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,16 @@ from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.problem import solver
+from fcorun.problem.problem import Problem, Vector
 from fcorun.problem.solver import gather_rows
 from fcorun.records.record import Record
 from fcorun.runs.job import Watcher
 
 ROUNDS = 3000  # of a run in which an exact algorithm should reach the optimum
+FALLING_ROUNDS = 60  # of a run that should lower the objective
 CLIENT_SIZES = (12, 20, 16, 30)  # of the clients in that run
 LOCAL_STEPS = ("local_epochs=null", "local_steps=4")
+_RATES = "smaller rates may do, algo.KEY=VALUE"
 TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one step, however the steps are bounded
 
 
@@ -41,8 +45,60 @@ TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one ste
 
 
 def check_contract(case: AlgorithmCase) -> None:
-    """Require that each function returns the arguments of the next one, with constant shapes."""
-    _ = engine_of(case.config()).federation.shapes
+    """Require that each function returns the arguments of the next one, with constant shapes.
+
+    An update of the model that has one number for an array of parameters would be added to each of them.
+    """
+    federation = engine_of(case.config()).federation
+    for upload in federation.shapes.uploads:
+        if case.traits.uploads == "updates" and isinstance(upload, Vector):
+            for name, shape in federation.problem.shapes.items():
+                found = upload[name].shape if name in upload else shape
+                require(found == shape or len(found) != len(shape),
+                        f"its upload should be an update of the model, with an array {shape} as '{name}', and has an "
+                        f"array {found}, which would be broadcast")  # fmt: skip
+
+
+def check_initial_model(case: AlgorithmCase) -> None:
+    """Require that the model before the first round is the initial one, without psi where the algorithm allows that."""
+    without_psi = () if case.regularizer_overrides else ("reg=none",)
+    federation = engine_of(case.config(*without_psi)).federation
+    algorithm, problem = federation.algorithm, federation.problem
+    zeros = problem.zeros(federation.precision)
+    w0 = problem.initial_point(zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape)))
+    server, _ = algorithm.init(replace(problem, key_bits=(0, 0)), w0)
+    for name, value in algorithm.output(problem.for_side("server"), server).items():
+        require_close(f"'{name}' of output() before the first round", value, w0[name], rtol=1e-4, atol=1e-5)
+
+
+def check_prox_steps(case: AlgorithmCase) -> None:
+    """Require that the proxes of the first round have steps of at least 0."""
+    federation = engine_of(case.config()).federation
+    values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
+    problem = _StepRecorder(**values, steps=[])
+    with jax.disable_jit():
+        trace_message_shapes(
+            federation.algorithm,
+            problem,
+            federation.data,
+            federation.schedule,
+            dtype=federation.precision,
+            shape_of=lambda functions: functions(),
+        )
+    least = min(problem.steps, default=0.0)
+    require(least >= 0, f"the step t of problem.prox(w, t) should be 0 or more, and is {least:.6g} in the first round")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StepRecorder(Problem):
+    """A problem that records the steps of its proxes."""
+
+    steps: list[float]
+
+    def prox(self, w: Vector, t: jax.Array | float) -> Vector:
+        if not isinstance(t, jax.core.Tracer):
+            self.steps.append(float(np.min(t)))
+        return super().prox(w, t)
 
 
 def check_random_numbers(case: AlgorithmCase) -> None:
@@ -113,11 +169,12 @@ class _InterruptAfter(Watcher):
 
 def check_objective_falls(case: AlgorithmCase) -> None:
     """Require that a run lowers the metric it minimizes: the objective, or the training loss of personal models."""
-    rows = case.uninterrupted.rows
-    name = minimized_metric(rows[-1])
-    first, last = rows[0][name], rows[-1][name]
-    require(last < first, f"{name} should fall in a run of 6 rounds, and goes from {first:.6g} to {last:.6g}: smaller "
-                          "rates may do, algo.KEY=VALUE")  # fmt: skip
+    first, last = snapshots(case.config(f"rounds={FALLING_ROUNDS}", f"eval_every={FALLING_ROUNDS}"))
+    run_name = f"a run of {FALLING_ROUNDS} rounds"
+    require(not last.diverged[0], f"{run_name} should not diverge, and does in round {last.diverged[0]}: {_RATES}")
+    name = minimized_metric(last.metrics)
+    start, end = (snapshot.metrics[name][0] for snapshot in (first, last))
+    require(end < start, f"{name} should fall in {run_name}, and goes from {start:.6g} to {end:.6g}: {_RATES}")
 
 
 def check_repeatability(case: AlgorithmCase) -> None:
@@ -186,7 +243,10 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
         for batch_snapshot, single in zip(batch, snapshots(point, engine=single_engine), strict=True):
             _require_same_snapshot(batch_snapshot, g, single, case)
     ends = last.client_models or last.solution
-    first, halved = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1))
+    first, halved, strong = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1, 2))
+    require(not case.traits.psi_sides or not np.array_equal(first, strong),
+            f"{case.regularizer_number}=0.3 should lead to another solution, and leads to the same: psi does not reach "
+            "the run, as in a prox whose step is 0")  # fmt: skip
     if set(values) <= {"tolerance", "ridge"}:
         return  # a solver's tolerance need not be seen in the solution, nor the ridge of fits that are expanded
     require(not np.allclose(first, halved, rtol=1e-4), "half of its numbers should lead to another solution, and lead "
@@ -348,6 +408,8 @@ def _reason_one_device(case: AlgorithmCase) -> str:
 
 CHECKS: tuple[Check[AlgorithmCase], ...] = (
     Check("its functions return what the next one takes", check_contract, _reason_baseline),
+    Check("before the first round its model is the initial one", check_initial_model, _reason_baseline),
+    Check("its proxes have no negative steps", check_prox_steps, _reason_baseline),
     Check("its functions are one program, without random numbers of Python", check_random_numbers, _reason_baseline),
     Check("local steps draw from data.key, and are counted", check_local_steps, _reason_baseline),
     Check("a run lowers the objective", check_objective_falls, _reason_baseline),

@@ -53,6 +53,11 @@ def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
         for column in _COLUMNS:
             if (values := getattr(rows, column)) is not None:
                 yield f"{split}.{column}", np.asarray(values)
+    for field in ("truth", "client_truths"):
+        for name, values in (getattr(data, field) or {}).items():
+            yield f"{field}.{name}", np.asarray(values)
+    yield "clients", np.asarray(data.clients)
+    yield "classes", np.asarray(data.classes)
 
 
 # ---------------------------------------------------------------- the properties
@@ -65,9 +70,11 @@ def check_valid(case: DatasetCase) -> None:
 
 def check_repeatable(case: DatasetCase) -> None:
     """Require the same arrays from a second load, so that no random number depends on NumPy's global state."""
+    first = dict(_arrays(case.data))
     second = dict(_arrays(_load_with_seed(build_plugin("data", case.config["data"]), seed=2)))
-    for name, value in _arrays(case.data):
-        same = name in second and value.dtype == second[name].dtype and np.array_equal(value, second[name])
+    for name in first | second:
+        same = name in first and name in second
+        same = same and first[name].dtype == second[name].dtype and np.array_equal(first[name], second[name])
         require(same, f"{name} should be the same when the data are loaded again, and differs: draw random numbers "
                       "from fcorun.system.random_streams.random_stream(seed, ...)")  # fmt: skip
 

@@ -79,10 +79,15 @@ def _regularizer(cls: type, choice: ChoiceDoc) -> list[str]:
 
 
 def _objective(cls: type, choice: ChoiceDoc) -> list[str]:
+    tasks = " and ".join(getattr(cls, "tasks", ()))
     words = _applicable(
-        {"client prox in closed form": hasattr(cls, "quadratic"), "rates auto": hasattr(cls, "curvature")}
+        {
+            tasks: bool(tasks),
+            "client prox in closed form": hasattr(cls, "quadratic"),
+            "rates auto": hasattr(cls, "curvature"),
+        }
     )
-    return [_convexity(cls), " and ".join(getattr(cls, "tasks", ())), *words]
+    return [_convexity(cls), *words]
 
 
 def _mirror_map(cls: type, choice: ChoiceDoc) -> list[str]:
@@ -92,7 +97,7 @@ def _mirror_map(cls: type, choice: ChoiceDoc) -> list[str]:
         return ["any reg"]
     supported = getattr(cls, "retrieve_functions", {})
     names = [name for name, regularizer in _classes("reg").items() if regularizer in supported]
-    return [f"reg=none,{','.join(names)}"]
+    return [f"reg={','.join(['none', *names])}"]
 
 
 def _dataset(cls: type, choice: ChoiceDoc) -> list[str]:

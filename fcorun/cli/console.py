@@ -13,6 +13,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import EscapedControls, escape_controls
 from fcorun.metrics import aggregate, is_baseline_row
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
@@ -41,7 +42,7 @@ class Console(Watcher):
     """The output of a single run. A context manager; with ``verbose`` off nothing is printed."""
 
     def __init__(self, verbose: bool = True):
-        self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.out = _Output(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
         self.live = verbose and self.out.is_terminal
         columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
         self.progress = Progress(
@@ -99,6 +100,11 @@ class Console(Watcher):
             self.out.print_line(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
             job.rows = record.rows
             job.divergence_round = int(status.get("round", 0))
+            summary = read_summary(record.folder)
+            job.stopped = bool(summary.get("stopped"))
+            if not (summary and (job.rows or job.divergence_round)):
+                self.out.print_line("its metrics.csv or summary.json is lost: force=true computes the run again")
+                return
         elif job.end_status not in ("done", "diverged"):
             return
         if job.divergence_round:
@@ -179,7 +185,7 @@ class SweepConsole(SweepWatcher):
     """
 
     def __init__(self, verbose: bool = True):
-        self.console = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.console = _Output(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
         self.live = verbose and self.console.is_terminal
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
         self.progress = Progress(

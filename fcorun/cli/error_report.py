@@ -1,4 +1,4 @@
-"""The command's error messages and exit codes."""
+"""Error messages and exit codes of runs and sweeps."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error as one line; return the exit code. With debug=true in ``arguments``, print its traceback too."""
     from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
 
-    debug = any(text.lower() == "debug=true" for text in arguments)
+    debug = any(text.lstrip("+").lower() == "debug=true" for text in arguments)
     if debug:
         import traceback
 

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class TraceClock(Clock):
     def _read_rows(self) -> dict[str, tuple[float, ...]]:
         """Return the numbers of each client, by name. Raises UserError."""
         try:
-            table = list(csv.DictReader(self._read_bytes().decode("utf-8-sig").splitlines()))
+            table = list(csv.DictReader(io.StringIO(self._read_bytes().decode("utf-8-sig"), newline="")))
         except (UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"clock.path={self.path} cannot be read ({error}): give a CSV file") from error
         rows: dict[str, tuple[float, ...]] = {}

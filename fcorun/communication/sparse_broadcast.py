@@ -56,4 +56,5 @@ def _bytes_of(array: jax.Array) -> jax.Array:
     """Return the bytes of an array's nonzeros and their indices, or of all its numbers if that is less."""
     itemsize = array.dtype.itemsize
     n_nonzero = jnp.count_nonzero(array).astype(jnp.int32)
-    return jnp.minimum(n_nonzero * (4 + itemsize), array.size * itemsize).astype(jnp.int32)
+    n_worth_indices = array.size * itemsize // (4 + itemsize)  # compared first: bytes of more may overflow
+    return jnp.where(n_nonzero > n_worth_indices, array.size * itemsize, n_nonzero * (4 + itemsize)).astype(jnp.int32)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,8 @@ from jaxtyping import Array, Bool, UInt
 from fcorun.communication.compressor import Compressor
 from fcorun.config import PositiveFraction
 
-_ROUNDING = 1e-6  # relative; so that fraction * size is rounded alike in all precisions
+# added to fraction * size, relative and at most, so that it is rounded alike in all precisions
+_ROUNDING, _MAX_ROUNDING = 1e-6, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +27,13 @@ class Sparsifier(Compressor):
 
     def count(self, size: int) -> jax.Array:
         """Return how many of ``size`` numbers are sent; the fraction may be traced."""
-        return jnp.maximum(jnp.floor(self._to_round_down(size)), 1)
+        sent = self.fraction * size
+        return jnp.clip(jnp.floor(jnp.minimum(sent * (1 + _ROUNDING), sent + _MAX_ROUNDING) + 0.5), 1, size)
 
     def sent_bits(self, size: int, bits: int) -> int:
         """Return the bits of a message of ``size`` numbers, of which those sent have so many ``bits`` each."""
-        return max(math.floor(self._to_round_down(size)), 1) * bits
-
-    def _to_round_down(self, size: int) -> Any:
-        return self.fraction * size * (1 + _ROUNDING) + 0.5
+        sent = self.fraction * size
+        return max(math.floor(min(sent * (1 + _ROUNDING), sent + _MAX_ROUNDING) + 0.5), 1) * bits
 
 
 def find_largest(values: UInt[Array, " k"], count: jax.Array) -> Bool[Array, " k"]:

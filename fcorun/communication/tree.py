@@ -86,18 +86,18 @@ class Tree(Topology):
                     f"topology.edges={edges} is more than the {n_clients} clients: give at most {n_clients}"
                 )
             return np.arange(n_clients) * edges // n_clients
-        edge_of_client = self._read_map(clients) if isinstance(self.map, str) else np.asarray(self.map, int)
+        edge_of_client = self._read_map(clients) if isinstance(self.map, str) else self.map
         if len(edge_of_client) != n_clients:
             raise UserError(
                 f"topology.map has {len(edge_of_client)} clients, and the data have {n_clients}: give an edge for each"
             )
-        edges = int(edge_of_client.max()) + 1
-        empty = sorted(set(range(edges)) - set(edge_of_client.tolist()))
-        if empty:
-            raise UserError(f"topology.map leaves edge {empty[0]} without clients: count the edges from 0 on")
+        edges, with_clients = max(edge_of_client) + 1, set(edge_of_client)
+        empty = next((edge for edge in range(edges) if edge not in with_clients), None)
+        if empty is not None:
+            raise UserError(f"topology.map leaves edge {empty} without clients: count the edges from 0 on")
         if self.edges not in (None, edges):
             raise UserError(f"topology.edges={self.edges}, and topology.map has {edges}: leave topology.edges out")
-        return edge_of_client
+        return np.asarray(edge_of_client)
 
     def count_receivers(self, links):
         return int(links.max()) + 1
@@ -161,12 +161,12 @@ class Tree(Topology):
                 f"topology.map={self.map} cannot be read ({error.strerror}): give a CSV file, or a list"
             ) from error
 
-    def _read_map(self, clients: Sequence[str]) -> np.ndarray:
+    def _read_map(self, clients: Sequence[str]) -> list[int]:
         """Return the map of a CSV file; edges are numbered in the order of their names."""
         try:
             with open(str(self.map), newline="", encoding="utf-8-sig") as file:
                 pairs = [(row["client"], row["edge"]) for row in csv.DictReader(file)]
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"topology.map={self.map} cannot be read ({error}): give a CSV file, or a list") from error
         except KeyError as error:
             raise UserError(
@@ -183,4 +183,4 @@ class Tree(Topology):
         if missing is not None:
             raise UserError(f"topology.map={self.map} has no edge for client {missing}: give a row for each client")
         edges = sorted({edge_names[name] for name in clients})
-        return np.array([edges.index(edge_names[name]) for name in clients])
+        return [edges.index(edge_names[name]) for name in clients]

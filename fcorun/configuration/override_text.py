@@ -13,15 +13,16 @@ _MAPPING_NAME = re.compile(r"[\w \\()\[\]{}:=,./%+*@?|-]+", re.ASCII)
 
 def split_overrides(job: str) -> list[str]:
     """Return the overrides of a job that is given as one text: split at spaces, unless quoted or after a backslash."""
-    return re.findall(r"""(?:\\.|[^\s'"\\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\\)+""", job)
+    return re.findall(r"""(?:\\.|[^\s'"\\]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\\)+""", job, re.DOTALL)
 
 
 def format_override_value(value: Any) -> str:
     r"""Return a value as text of an override, which Hydra and ``split_overrides`` read back as the same value.
 
-    A whole number as a name in a mapping is read back as a number. Raises UserError for a name that overrides cannot
-    hold. A name may have letters a to z and A to Z, digits, spaces, and _ . - / % + * @ ? | \ ( ) [ ] { } : = and
-    commas alone, and may not be read as another value, such as true or 1.5.
+    A whole number as a name in a mapping is read back as a number. Texts with ``${`` and the text ``???`` keep their
+    meaning to OmegaConf: interpolations, and missing values. Raises UserError for a name that overrides cannot hold. A
+    name may have letters a to z and A to Z, digits, spaces, and _ . - / % + * @ ? | \ ( ) [ ] { } : = and commas
+    alone, and may not be read as another value, such as true or 1.5.
 
     >>> print(format_override_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
     {ward\=surgery:0,blood\ pressure:[1.5,"it's"]}
@@ -60,10 +61,10 @@ def quote_text(text: str, quote: str) -> str:
 
 
 def quote_for_shell(override: str) -> str:
-    """Return an override in quotes for a shell; of a value with quotes, braces or backslashes the
-    form alone, 'KEY="TEXT"'."""
+    """Return an override in quotes for a shell; of a value with quotes, braces, backslashes or lists in lists the form
+    alone, 'KEY="TEXT"'."""
     key, _, value = override.partition("=")
-    if set("'\"{}\\") & set(value):  # the value needs more than quotes
+    if set("'\"{}\\") & set(value) or set("[]") & set(value[1:-1]):  # the value needs more than quotes
         return f"'{key}=\"TEXT\"'"
     quoted_items = ",".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
     return f"'{key}=[{quoted_items}]'" if value.startswith("[") else f"'{key}={quoted_items}'"

@@ -100,7 +100,7 @@ def _varied_psi_keys(jobs: Iterable[SweepJob]) -> dict[tuple[str, ...], set[str]
     values = defaultdict(lambda: defaultdict(set))
     for job in jobs:
         for text in job.overrides:
-            if text.startswith("reg."):
+            if override_key(text).startswith("reg."):
                 values[_without_psi(job.overrides)][override_key(text)].add(text)
     varied = defaultdict(set)
     for other_overrides, texts_by_key in values.items():
@@ -109,7 +109,7 @@ def _varied_psi_keys(jobs: Iterable[SweepJob]) -> dict[tuple[str, ...], set[str]
 
 
 def _without_psi(overrides: Sequence[str]) -> tuple[str, ...]:
-    return tuple(text for text in overrides if not text.startswith("reg."))
+    return tuple(text for text in overrides if not override_key(text).startswith("reg."))
 
 
 def _ignores_psi(compose: ComposeFunction, job: SweepJob) -> bool:

@@ -8,6 +8,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,13 @@ def list_writers(file: Path) -> list[str]:
         with _H5Writers(file) as groups:
             return list(groups)
     # LEAF writes the list of users first, so that the images, which take minutes, need no parsing
-    with file.open(encoding="utf-8") as text:
+    with file.open(encoding="utf-8", errors="replace") as text:
         head = text.read(1 << 20)
     if start := re.match(r'\s*\{\s*"users"\s*:\s*', head):
-        try:
-            return json.JSONDecoder().raw_decode(head, start.end())[0]
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            users = json.JSONDecoder().raw_decode(head, start.end())[0]
+            if isinstance(users, list) and all(isinstance(name, str) for name in users):
+                return users
     return list(_load_shard(file))
 
 
@@ -119,18 +120,27 @@ def _read_array(file: Path, groups: Any, name: str, key: str) -> np.ndarray:
 
 
 def _read_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str, LabelledImages]:
-    """Read the images of those among these writers that have any. The parsed JSON, 4 GB of text in all, is cached."""
+    """Read the images of those among these writers that have any. The parsed JSON, 4 GB of text in all, is cached.
+
+    Raises UserError for a writer whose images are in two files.
+    """
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(repr((1, stats, writers, classes)).encode()).hexdigest()[:16]
-    cache_file = cache_dir("femnist") / f"leaf_{key}.npz"
+    cache_name = f"leaf_{key}.npz"
     try:
-        with cache_file.open("rb") as stream, np.load(stream) as arrays:  # numpy would leave a damaged file open
+        # numpy would leave a damaged file open
+        with (cache_dir("femnist") / cache_name).open("rb") as stream, np.load(stream) as arrays:
             bounds = np.cumsum(arrays["sizes"])[:-1]
             by_writer = zip(np.split(arrays["x"], bounds), np.split(arrays["y"], bounds), strict=True)
             return dict(zip(arrays["names"].tolist(), by_writer, strict=True))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass  # no cache file, or a damaged one
-    images = dict(_parse_leaf(files, writers, classes))
+    images: dict[str, LabelledImages] = {}
+    for name, images_of_writer in _parse_leaf(files, writers, classes):
+        if name in images:
+            raise UserError(f"data.root: writer {name} is in two files of {files[0].parent}: put all images of the "
+                            "writer into one")  # fmt: skip
+        images[name] = images_of_writer
     if images:
         arrays: dict[str, Any] = {
             "names": np.array(list(images)),
@@ -138,9 +148,9 @@ def _read_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str,
             "x": np.concatenate([x for x, _ in images.values()]),
             "y": np.concatenate([y for _, y in images.values()]),
         }
-        with tempfile.TemporaryDirectory(dir=cache_file.parent) as folder:  # the file appears whole or not at all
-            np.savez(Path(folder) / cache_file.name, **arrays)
-            os.replace(Path(folder) / cache_file.name, cache_file)
+        with suppress(OSError), tempfile.TemporaryDirectory(dir=cache_dir("femnist")) as folder:
+            np.savez(Path(folder) / cache_name, **arrays)
+            os.replace(Path(folder) / cache_name, cache_dir("femnist") / cache_name)  # appears whole or not at all
     return images
 
 
@@ -156,7 +166,7 @@ def _parse_leaf(files: list[Path], writers: list[str], classes: int) -> Iterator
         for name in sorted(names):
             try:
                 pixels, labels = users[name]["x"], np.asarray(users[name]["y"], dtype=np.int64)
-                pixels = np.asarray(pixels, dtype=np.float32).reshape(len(labels), -1)
+                pixels = np.asarray(pixels, dtype=np.float32).reshape(len(labels), -1 if len(labels) else PIXELS)
             except (KeyError, TypeError, ValueError) as error:
                 raise _damage_error(file, f"writer {name}: {error}") from error
             included = labels < classes if classes == 10 else np.ones(len(labels), bool)

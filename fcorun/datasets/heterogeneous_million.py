@@ -35,6 +35,7 @@ class HeterogeneousMillion(GeneratedClients):
     nonzeros: Count = 2
 
     def __post_init__(self):
+        super().__post_init__()
         check_nonzeros(self, "nonzeros", "shared_nonzeros")
 
     def load(self) -> FederatedData:

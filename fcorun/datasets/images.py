@@ -77,7 +77,11 @@ def file_stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
 
 
 def file_digest(file: Path) -> str:
-    """Digest a file. Of a .gz, which ends in a checksum of the whole, its size, first and last megabyte suffice."""
+    """Digest a file; of a .gz, its size, first and last megabyte.
+
+    A .gz ends in a checksum of its content. In a .gz of several members, which is rare, this is a checksum of the last
+    member, and a change in the middle of a large file may keep the digest.
+    """
     if file.suffix.lower() != ".gz":
         return files.file_digest(file)
     size = file.stat().st_size
@@ -158,8 +162,8 @@ def standardize_within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, 
     """
     from nilearn.signal import clean
 
-    pairs = np.char.add(np.char.add(client, "\0"), run)
-    _, codes, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    clients, runs = (np.unique(names, return_inverse=True)[1] for names in (client, run))
+    _, codes, counts = np.unique(clients * (runs.max() + 1) + runs, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         row = int(np.flatnonzero(counts[codes] < 2)[0])
         raise UserError(f"{where}: run {run[row]} of client {client[row]} has one image only, whose "

@@ -28,6 +28,7 @@ class LassoMillion(GeneratedClients):
     nonzeros: Count = 64
 
     def __post_init__(self):
+        super().__post_init__()
         check_nonzeros(self, "nonzeros")
 
     def load(self) -> FederatedData:

@@ -26,7 +26,7 @@ from fcorun.datasets.images import (
 )
 from fcorun.datasets.table import Table
 from fcorun.datasets.voxel_grid import VoxelGrid
-from fcorun.errors import UserError, abbreviate, suggest_name, warn_similar_names
+from fcorun.errors import UserError, abbreviate, suggest_name
 from fcorun.tables.cells import parse_numbers
 from fcorun.tables.columns import ParsedRows
 from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
@@ -91,6 +91,8 @@ class Nifti(Dataset):
                             "contradicts: leave one of them out")  # fmt: skip
         if self.categories is not None and self.task == "regression":
             raise UserError("data.categories are labels, and data.task=regression has none: leave one of them out")
+        if self.categories == []:
+            raise UserError("data.categories=[] keeps no image: name labels to keep, or leave data.categories out")
         _ = self._table  # raises the errors of the options of a table
 
     @property
@@ -115,7 +117,7 @@ class Nifti(Dataset):
         unique = list(dict.fromkeys(files))
         volumes = self._volumes(files, unique, columns)
         mask = [] if self.mask is None else [self._mask()]
-        content = (1, file_stats([*unique, *mask]), self.mask_strategy, self.resample)
+        content = (1, file_stats(unique), file_stats(mask), self.mask_strategy, self.resample)
         arrays = load_or_make("nifti", "images", content, lambda: self._read(unique))
         x, grid = arrays["x"][volumes], VoxelGrid(arrays["mask"], arrays["affine"])
         y, client = np.array(columns[self.target]), np.array(columns[self.client])
@@ -132,10 +134,8 @@ class Nifti(Dataset):
         metadata = pd.DataFrame({name: columns[name] for name in (self.group, self.split, self.fold) if name})
         rows = ParsedRows(x, _numbers(y), client, row=row, metadata=metadata)
         table = self._table
-        data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path))
-        warnings = [warning for warning in data.warnings if "data.group=" in warning]
-        warnings += warn_similar_names(f"data.path={self.path}: labels", data.classes)
-        warnings += warn_similar_names(f"data.path={self.path}: clients", np.unique(client).tolist())
+        data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path), check_columns=False)
+        warnings = [*data.warnings]
         if arrays["gaps"]:
             gaps = int(arrays["gaps"])
             warnings.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")

@@ -151,6 +151,14 @@ class GeneratedClients(Dataset):
     evaluated: Count = 100
     seed: Index = 0
 
+    def __post_init__(self):
+        """Raise UserError for numbers of which the generator would take some bits alone."""
+        if self.seed >= 2**32:
+            raise UserError(f"data.seed={self.seed} is too large for generated clients: give less than {2**32}")
+        if self.clients + self.evaluated >= 2**31:
+            raise UserError(f"data.clients={self.clients} and data.evaluated={self.evaluated} are too many clients to "
+                            f"be numbered: give less than {2**31} in all")  # fmt: skip
+
     def memory_needed(self) -> tuple[float, str]:
         """Return the bytes of the float32 rows for evaluation, and the keys that determine them."""
         rows = 2 * min(self.evaluated, self.clients) * self.samples

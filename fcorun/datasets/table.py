@@ -21,6 +21,7 @@ from fcorun.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
     warn_constant_features,
+    warn_leaks,
     warn_missing_codes,
     warn_nothing_held_out,
     warn_scaled_by_held_out_rows,
@@ -211,8 +212,11 @@ class Table(Dataset):
             warnings = tuple(warning for warning in warnings if not warning.endswith(ON_DISK_WARNING))
         return replace(shard, warnings=warnings)
 
-    def to_federated_data(self, rows: ParsedRows) -> FederatedData:
-        """Return rows as ``load`` does: with targets, clients, held-out rows and standardization by the options."""
+    def to_federated_data(self, rows: ParsedRows, check_columns: bool = True) -> FederatedData:
+        """Return rows as ``load`` does: with targets, clients, held-out rows and standardization by the options.
+
+        With ``check_columns``, warn about single columns, such as identifiers, dates and constant ones.
+        """
         rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         kinds = self._column_kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
@@ -235,25 +239,25 @@ class Table(Dataset):
         number, trained, others = renumber_clients(number, client_rows.is_training)
         order = np.argsort(client_index, kind="stable")
         training, validation, test = (order[mask[order]] for mask in (client_rows.is_training, is_validation, is_test))
-        x_train = x[training]
+        x_train, y_train = x[training], y[training]
         warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
-        warnings += warn_suspicious_columns(x, client_index, names)
-        warnings += warn_constant_features(
-            x_train, names, encoding.column_of_feature if encoding and self.target and not self.encoding else {}
-        )
+        if check_columns:
+            ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
+            warnings += warn_suspicious_columns(x, client_index, names)
+            warnings += warn_constant_features(x_train, names, ignorable) + warn_leaks(x_train, y_train, classes, names)
         trained_names = [client_names[m] for m in trained]
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
         gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         cells = self._read_training_cells(x_train, kinds, encoding, training_gaps, number[training])
-        if rows.client is not None and not isinstance(kinds, Encoding):
+        if check_columns and rows.client is not None and not isinstance(kinds, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(x_train, encoding, frame, number[training], trained_names)
         offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
         missing = MissingByOutcome()
         if training_gaps:
             missing = compare_gaps(
-                training_gaps, y[training], offsets, task=self.target_task, classes=classes, client_names=trained_names
+                training_gaps, y_train, offsets, task=self.target_task, classes=classes, client_names=trained_names
             )
         warnings += missing.warnings
         standardized = None

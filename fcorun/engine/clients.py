@@ -107,7 +107,9 @@ def chunked(width: int) -> CohortFunction:
             return (mean, stacked), None
 
         uploads, *results = jax.eval_shape(compute_chunk, 0)
-        zero_mean = jax.tree.map(lambda s: jnp.zeros((*shares.shape[:-1], *s.shape[1:]), s.dtype), uploads)
+        zero_mean = jax.tree.map(
+            lambda s: jnp.zeros((*shares.shape[:-1], *s.shape[1:]), jnp.result_type(shares, s.dtype)), uploads
+        )
         empty = jax.tree.map(lambda s: jnp.zeros((count, *s.shape[1:]), s.dtype), results)
         (mean, (states, work)), _ = lax.scan(step, (zero_mean, empty), jnp.arange(0, count, width))
         return mean, states, work

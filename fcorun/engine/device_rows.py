@@ -1,7 +1,8 @@
 """The rows of all clients on the device, and the layout of a cohort's rows for their computation there."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from fcorun.algorithms.base import Algorithm, Traits, tree_bytes
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, in_size_classes
 from fcorun.engine.schedule import Schedule
+from fcorun.errors import UserError
 from fcorun.problem.decomposition import can_decompose, decompose_losses
 from fcorun.problem.operation_counts import PyTree
 from fcorun.problem.problem import Batch, Problem, Quadratic
@@ -106,18 +108,36 @@ class DeviceRows(NamedTuple):
 def to_device(x: np.ndarray, dtype) -> jax.Array:
     """Put examples on the device in the run's precision; integers of at most two bytes keep their type.
 
-    Uses ``device_put``, since ``jnp.asarray`` may compile a program for each new shape.
+    Uses ``device_put``, since ``jnp.asarray`` may compile a program for each new shape. Raises UserError for numbers
+    that exceed the precision.
     """
     if x.dtype == device_dtype(x.dtype, dtype):
         return jax.device_put(x)
     converted = empty_aligned(x.shape, dtype)
-    np.copyto(converted, x, casting="unsafe")
+    with _refuse_overflow("features"):
+        np.copyto(converted, x, casting="unsafe")
     return jax.device_put(converted)
 
 
 def targets_to_device(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
-    """Put targets on the device; class indices of more than two classes stay integers."""
-    return jax.device_put(y.astype(target_dtype(data, dtype)))
+    """Put targets on the device; class indices of more than two classes stay integers.
+
+    Raises UserError as ``to_device``.
+    """
+    with _refuse_overflow("targets"):
+        converted = y.astype(target_dtype(data, dtype))
+    return jax.device_put(converted)
+
+
+@contextmanager
+def _refuse_overflow(values: str) -> Iterator[None]:
+    """Raise UserError if a cast of ``values`` to float32 overflows within the context."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError as error:
+        raise UserError(f"data: some {values} exceed 3.4e38, the largest number of float32: give precision=float64, or "
+                        "mend them") from error  # fmt: skip
 
 
 def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:

@@ -61,7 +61,9 @@ def _advise_on_rates(experiment: PreparedExperiment) -> str:
         settings.append("precision=float64")
     if experiment.objective.ridge == 0:
         settings.append("objective.ridge=0.01")
-    cause = "this algorithm has no rate: look for very large values in the data"
+    cause = "no rate of this algorithm is known by its name (..._lr): look for very large values in the data"
+    if type(experiment.algo).__module__.startswith("fcorun."):
+        cause = "this algorithm has no rate: look for very large values in the data"
     return f"{cause}, or try {' or '.join(settings)}" if settings else cause
 
 
@@ -127,6 +129,8 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     alternatives = suggest_algorithms(experiment, schedule)
     advice = f"; algo={' or '.join(alternatives)} does" if alternatives else ""
     subject = f"with minibatches {name}" if exact else name
+    if not exact and not type(algo).__module__.startswith("fcorun."):
+        return f"{_MORE_ROUNDS}, but {name} does not declare that it reaches the optimum (traits.exact){advice}"
     return f"{subject} does not reach the optimum in any number of rounds{advice}"
 
 

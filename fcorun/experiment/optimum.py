@@ -3,7 +3,9 @@
 import hashlib
 import json
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,12 +40,9 @@ def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict
         with jax.enable_x64(True):
             return minimize_over_sites(build_problem(experiment, data), data.train, TOLERANCE)
     path = cache_path(experiment, "optimum")
-    try:
-        cached = json.loads(path.read_text(encoding="utf-8"))
-        if "pattern" in cached:
-            return cached
-    except (OSError, ValueError):
-        pass
+    cached = read_cached(path)
+    if isinstance(cached, dict) and "pattern" in cached:
+        return cached
     with jax.enable_x64(True):
         batch = gather_rows(data, experiment.settings.client_weighting)
         problem = build_problem(experiment, data)
@@ -59,7 +58,7 @@ def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict
         "pattern": pattern,
     }
     if last.certified:
-        write_atomically(path, json.dumps(optimum))
+        write_cached(path, optimum)
     return optimum
 
 
@@ -100,3 +99,17 @@ def cache_path(experiment: PreparedExperiment, kind: str, without: tuple[str, ..
     ]
     digest = hashlib.sha256(json.dumps(content, default=_to_text).encode()).hexdigest()
     return cache_dir("optima") / f"{digest[:32]}.json"
+
+
+def read_cached(path: Path) -> Any:
+    """Return a cached result, None if there is none or its file is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_cached(path: Path, result: Any) -> None:
+    """Cache a result. On a full disk the result is not cached, and the next run computes it again."""
+    with suppress(OSError):
+        write_atomically(path, json.dumps(result))

@@ -243,6 +243,8 @@ def check_gap(experiment: PreparedExperiment) -> None:
 def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
     """Refuse ``start`` or ``frozen`` without effect. Raises UserError."""
     algo = plugins["algo"]
+    if settings.start == "":
+        raise UserError("start= names no folder: give a record, or leave start out")
     if isinstance(algo, Baseline):
         unused = {
             "start": settings.start,

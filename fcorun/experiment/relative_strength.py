@@ -1,6 +1,5 @@
 """The smallest strength at which 0 is optimal, lambda_max, and strengths relative to it."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -14,13 +13,12 @@ from fcorun.engine.remote.certificate import NULL, CertificateRequests
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.optimum import cache_path
+from fcorun.experiment.optimum import cache_path, read_cached, write_cached
 from fcorun.problem import strength_max
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.solver import gather_rows, make_batch
 from fcorun.regularizers.base import Regularizer
 from fcorun.rows.site_rows import SiteRows
-from fcorun.system.files import write_atomically
 
 
 def resolve_strength(experiment: PreparedExperiment, data: FederatedData) -> Regularizer:
@@ -91,11 +89,12 @@ def _cached_strength(
     Raises UserError, which ends with ``advice``, if the result is not finite.
     """
     path = cache_path(experiment, kind, without=("strength", "relative"))
-    if path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
+    cached = read_cached(path)
+    if isinstance(cached, float):
+        return cached
     with jax.enable_x64(True):
         strength = _check_strength(compute(build_problem(experiment, data)), experiment, advice)
-    write_atomically(path, json.dumps(strength))
+    write_cached(path, strength)
     return strength
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.figures.comparison import UNCLEAR, SeedValues, compare_bounds
+from fcorun.figures.comparison import UNCLEAR, UNDECIDED, SeedValues, compare_bounds
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fco
 from fcorun.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
@@ -17,7 +17,7 @@ from fcorun.reports.pictures.layout import x_values
 from fcorun.reports.run_table import DataFrame, RunTable
 from fcorun.reports.seed_bands import seed_band
 
-COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
+COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "best_by", "changed")
 NOT_COMPARABLE = "not comparable"
 # Two points of a grid tie in a metric if it differs by at most this share of the larger: a choice of fcorun.
 TIE_TOLERANCE = 1e-3
@@ -80,7 +80,7 @@ def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[
 def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> dict[str, str]:
     """Return what was measured and wanted, whether the claim holds, by which test, and a note.
 
-    No claim about every seed holds if seeds of its algorithms diverged or failed.
+    A claim about every seed is not decided if seeds of its algorithms diverged or failed, and it holds in the others.
     """
     algorithm_bounds = _measure(claim, claim.algo, measurements)
     wanted = []
@@ -103,11 +103,11 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
     holds = next((answer for answer in ("not measured", "no", UNCLEAR) if answer in answers), "yes")
     lost_seeds = _describe_lost_seeds(claim, measurements)
     if holds == "yes" and lost_seeds:
-        holds = UNCLEAR
+        holds = UNDECIDED
     incomparable = _describe_other_functions(claim, measurements) or _describe_several_best(claim, measurements)
     if incomparable and holds != "not measured":
         holds = NOT_COMPARABLE
-    if holds in ("not measured", NOT_COMPARABLE):
+    if holds in ("not measured", UNDECIDED, NOT_COMPARABLE):
         tests = []
     if tests and claim.at == "tail" and "rounds" not in figure.x and len(_list_algorithms(claim)) > 1:
         tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
@@ -177,7 +177,7 @@ def _list_algorithms(claim: Claim) -> list[str]:
 
 def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
     """Return the note of a claim that does not hold, and the names of its algorithms that had not converged."""
-    notes = [claim.note] if claim.note and holds in ("no", UNCLEAR) else []
+    notes = [claim.note] if claim.note and holds in ("no", UNCLEAR, UNDECIDED) else []
     if claim.at == "tail" and holds not in ("not measured", NOT_COMPARABLE):
         for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
             unfinished = set(tuned.frame["algo"][tuned.column(column) > 0])

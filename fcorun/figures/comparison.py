@@ -7,6 +7,7 @@ import numpy as np
 from fcorun.reports.seed_bands import ROUNDING_TOLERANCE
 
 UNCLEAR = "not distinguishable"
+UNDECIDED = "not decided"  # holds in every seed that both algorithms have, but some seeds diverged or failed
 SeedValues = dict[Any, float]  # by seed; the key None is for a value that does not depend on the seed
 
 

@@ -45,16 +45,28 @@ class FigureInputs:
 
     @property
     def lost_seeds_notes(self) -> dict[str, str]:
-        """A note for each algorithm that lost seeds: how many of its seeds it has."""
-        return {algo: f"{algo} has {self.describe_seeds(algo)}" for algo, count in self.lost_seeds.items() if count}
+        """A note for each algorithm that lost seeds: with how many of its seeds it diverged or failed."""
+        notes = {}
+        for algo, n_lost in self.lost_seeds.items():
+            ends = []
+            for end, counts in (("diverged", self.diverged), ("failed", self.failed)):
+                if counts[algo]:
+                    ends.append(f"{end} with {counts[algo]}")
+            if ends:
+                notes[algo] = f"{algo} {' and '.join(ends)} of {self._count_done(algo) + n_lost} seeds"
+        return notes
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
         n_lost = self.lost_seeds[algo]
         if not n_lost:
             return ""
-        n_done = int((self.tuned.frame["algo"] == algo).sum())
+        n_done = self._count_done(algo)
         return f"{n_done} of {n_done + n_lost} seeds"
+
+    def _count_done(self, algo: str) -> int:
+        """Return the number of runs of an algorithm's best points that are done."""
+        return int((self.tuned.frame["algo"] == algo).sum())
 
     @property
     def unfinished_points(self) -> int:
@@ -80,7 +92,7 @@ class FigureInputs:
 
     @property
     def best_view(self) -> ProblemView:
-        """The best points of the algorithms to draw."""
+        """The best points of the algorithms to draw, with the edges of the grid at which they lie."""
         algorithms = self.algorithms
         indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
         table = self.tuned.take(indices)
@@ -92,6 +104,7 @@ class FigureInputs:
             self.line_styles,
             x_axes=self.figure.x,
             panels=self.figure.panels,
+            edges=self.grid_view.grid_edges(),
         )
 
     @property

@@ -119,14 +119,15 @@ def reproduce(
     rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(inputs))
     rows += published_rates.check_published_rates(name + suffix, inputs)
     changed = " ".join([*(["fast"] if fast else []), *changes])
-    rows = [row | {"changed": changed} for row in rows]
+    rows = [row | {"best_by": inputs.metric, "changed": changed} for row in rows]
     path = find_figure(name)
     description = {
         "name": name,
         "title": figure.title,
         "about": header_comment(path),
         "changed": " ".join(stamp),
-        "caption": CAPTIONS[figure.draw],
+        "caption": f"{CAPTIONS[figure.draw]} {_describe_best_points(inputs)}",
+        "edges": list(dict.fromkeys(edge.algo for edge in inputs.grid_view.grid_edges())),
         "ours": path.is_relative_to(packaged_config_dir()),
     }
     folder = out / f"{name}{suffix}"
@@ -259,6 +260,18 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     base = next(name for name, path in classes.items() if path == algo["class"])
     title = [f"++algo.title={format_override_value(algo['title'])}"] if "title" in algo else []
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
+
+
+def _describe_best_points(inputs: FigureInputs) -> str:
+    """Return sentences for a caption: the metric that chose the best points, and the edges of the grid at them."""
+    keys: dict[str, list[str]] = {}
+    for edge in inputs.grid_view.grid_edges():
+        keys.setdefault(edge.algo, []).append(f"{edge.key}={edge.value:g}")
+    text = f"Best by {inputs.metric}."
+    if keys:
+        listed = "; ".join(f"{algo} ({', '.join(dict.fromkeys(values))})" for algo, values in keys.items())
+        text += f" At an edge of the grid: {listed}."
+    return text
 
 
 def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:

@@ -16,10 +16,12 @@ from fcorun.objectives.cox import Cox
 from fcorun.objectives.log_link import LogLink
 from fcorun.objectives.logistic import Logistic
 
+GAPS = "gaps in "  # the beginning of the warning of filled gaps
 FEW_CLUSTERS = 10
 EVENTS_PER_PARAMETER = 10  # of two classes, rows of the smaller one
 EVENTS_PER_HAZARD_RATIO = 30
 LARGE_GAP_SHARE = 0.05  # of the rows
+RARE_SHARE = 0.1  # of the rows: a value that fewer have is rare
 LARGE_LINEARIZATION_ERROR = 0.4  # standard errors: an interval of 95 % that is off by so much covers 93 %
 
 
@@ -86,10 +88,13 @@ def _warn_of_events(inference: Inference) -> str:
 
 def _warn_of_sparse_indicators(inference: Inference) -> str:
     """Return a warning that names the features whose intervals are withheld."""
-    names, withheld = inference.problem.feature_names, []
+    names, counts = inference.problem.feature_names, inference.indicators.counts
+    withheld, advice = [], set()
     for feature in inference.parameters.numbers[inference.parameters.numbers < len(names)]:
         if reason := inference.explain_withheld(feature):
             withheld.append(f"{names[feature]} ({reason})")
+            is_rare = min(counts.at_low[feature], counts.at_high[feature]) < RARE_SHARE * inference.n_rows
+            advice.add("join rare levels" if is_rare else "leave out what was recorded after the outcome (data.ignore)")
     if not withheld:
         return ""
     if inference.indicators.has_two_classes:
@@ -99,7 +104,7 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
     else:
         counted = "rows"
     return (f"no interval of {abbreviate(withheld)}: below {MIN_COUNT} {counted}, standard errors are far too small; "
-            "join rare levels")  # fmt: skip
+            f"{', and '.join(sorted(advice))}")  # fmt: skip
 
 
 def _warn_of_many_features(inference: Inference) -> str:
@@ -160,11 +165,10 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
     if not described:
         return ""
     of_record = " of a record with reg=none" if inference.problem.has_penalty else ""
-    advice = f"imputations=30{of_record} imputes them"
+    advice = f"fcorun infer with imputations=30{of_record} imputes the gaps instead"
     if inference.rows is None:
-        advice = "sites do not impute them"
+        advice = "sites do not impute gaps"
     elif reason := explain_no_imputation(inference.problem):
         advice = f"imputations=30 does not apply: {reason}" + (" and reg=none" if inference.problem.has_penalty else "")
-    return (f"gaps in {abbreviate(described)} have one value, as if it had been recorded: where gaps depended on the "
-            "outcome, simulated intervals of a level of 95 % covered 58 to 79 % of the coefficients that are not 0; "
-            f"{advice}")  # fmt: skip
+    return (f"{GAPS}{abbreviate(described)} were filled in: if they depend on the outcome, the column's coefficient "
+            f"may be biased and its interval too narrow; {advice}")  # fmt: skip

@@ -234,9 +234,12 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, posi
         labels = [str(label) for label in model.classes_]
         probabilities = model.predict_proba(x)
         columns |= {f"probability_{label}": values for label, values in zip(labels, probabilities.T, strict=True)}
+        k = labels.index(positive)
         if threshold != DEFAULT_THRESHOLD:
-            k = labels.index(positive)
             columns["prediction"] = model.classes_[np.where(probabilities[:, k] >= threshold, k, 1 - k)]
+        elif len(labels) == 2 and hasattr(model, "decision_function"):  # a tie is of the other class, as in scores
+            log_odds = model.decision_function(x) * (1 if k else -1)
+            columns["prediction"] = model.classes_[np.where(log_odds > 0, k, 1 - k)]
     return pd.DataFrame(columns)
 
 
@@ -334,6 +337,14 @@ def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) ->
         "far outside of what training had, where a model only extrapolates: "
         f"{abbreviate(examples, _MAX_NAMES)}; are they in the same units?"
     ]
+
+
+def list_feature_columns(record: Record) -> list[str]:
+    """Return the names of the columns that a record's features are made of; [] if they have no names."""
+    encoding = _read_record_encoding(record)
+    if encoding:
+        return [column.name for column in encoding.columns]
+    return record.summary.get("data", {}).get("feature_names", [])
 
 
 def _read_record_encoding(record: Record) -> Encoding | None:

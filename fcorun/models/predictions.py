@@ -24,7 +24,7 @@ from fcorun.models.score_functions import (
 )
 from fcorun.objectives.base import Objective
 from fcorun.records.formats import columns_csv
-from fcorun.records.record import PERSONAL, SHARED, TRAIN
+from fcorun.records.record import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 
@@ -228,6 +228,14 @@ def predictions_csv(predictions: Sequence[Predictions]) -> str:
     return columns_csv({name: [value for table in tables for value in table[name]] for name in tables[0]})
 
 
+def note_too_many_rows(predictions: Sequence[Predictions]) -> str:
+    """Return a sentence if predictions.csv is left out for its number of rows; else empty."""
+    n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
+    if n_rows <= MAX_PREDICTED_ROWS:
+        return ""
+    return f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
+
+
 def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, list]:
     """Return the columns of predictions.csv of these rows, in the order of the user's file.
 
@@ -409,6 +417,7 @@ def _describe_targets(y: np.ndarray, task: str) -> dict[str, object]:
     if task in ("binary", "survival"):
         return counts | {"events": int((y > 0).sum())}
     if task == "regression":
+        y = y.astype(float)
         deviation = float(y.std(ddof=1)) if len(y) > 1 else math.nan
         return counts | {"mean": float(y.mean()), "deviation": None if math.isnan(deviation) else deviation}
     return counts

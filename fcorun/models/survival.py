@@ -5,6 +5,7 @@ Times are signed: t for an event at t, -t for a row that is censored at t. ``p``
 
 import csv
 import io
+import math
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -132,14 +133,22 @@ def baseline_hazards(objective: Objective, data: FederatedData, solution: Arrays
     return csv_text(rows) if rows else columns_csv(dict.fromkeys(_BASELINE_COLUMNS, ()))
 
 
+def check_time(at: float) -> None:
+    """Raise UserError for a time that is not positive and finite."""
+    if not (math.isfinite(at) and at > 0):
+        raise UserError(f"at={at:g} must be a positive time")
+
+
 def survival_probabilities(
     record: Record, p: Float[np.ndarray, " n"], clients: np.ndarray, at: float
 ) -> tuple[Float[np.ndarray, " n"], list[str]]:
     """Return the probabilities of no event up to the time ``at``, given linear predictors, and warnings.
 
     A probability is nan for a client without a baseline hazard, and after the last time of the client's training rows.
-    Raises UserError for a record without baseline hazards, or with personal models, whose hazards are not known.
+    Raises UserError for a time that is not positive, and for a record without baseline hazards, or with personal
+    models, whose hazards are not known.
     """
+    check_time(at)
     if record.personal:
         raise UserError(f"{record.folder} has personal models, and baseline hazards of the shared model alone: "
                         "leave --at out")  # fmt: skip

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from fcorun.errors import UserError
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
 from fcorun.models.score_intervals.options import read_scored_record
-from fcorun.models.survival import survival_probabilities
+from fcorun.models.survival import check_time, survival_probabilities
 from fcorun.records.formats import csv_text
 from fcorun.records.record import Record
 
@@ -33,7 +33,7 @@ class ObservedRisk:
 
     Attributes:
         risk, low, high: one minus the estimate of Kaplan and Meier, and the ends of its interval; nan where no row
-            is at risk at the time. The interval is nan for risks of 0 and 1.
+            is at risk at the time, unless the last one had an event: then 1. The interval is nan for risks of 0 and 1.
         events: the number of events up to the time.
         censored: the number of rows that are censored before the time.
         at_risk: the number of rows whose own time is at least the time.
@@ -124,8 +124,7 @@ def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> Survival
     Observed risks have intervals of the confidence ``level``. Raises UserError for a record without hazards or held-out
     rows, and for a time at which no row is at risk.
     """
-    if not (math.isfinite(at) and at > 0):
-        raise UserError(f"at={at:g} must be a positive time")
+    check_time(at)
     task = read_scored_record(folder).task
     if task not in ("", "survival"):
         raise UserError(f"at={at:g} is for times to events, and the record in {folder} has none: leave it out")
@@ -201,10 +200,12 @@ def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVE
 
 def _find_warnings(groups: list[RiskGroup], at: float) -> Iterator[str]:
     """Yield sentences on groups of which few rows, or none, are left at the time."""
+    within = " (groups within each client included)" if any(group.client for group in groups) else ""
+    all_groups = f"{len(groups)} groups{within}"
     unknown = sum(math.isnan(group.observed.risk) for group in groups)
     if unknown:
-        yield f"no observed risk for {unknown} of {len(groups)} groups, none of whose rows is at risk at {at:g}"
-    few = sum(0 < group.observed.at_risk < _FEW_AT_RISK for group in groups)
+        yield f"no observed risk for {unknown} of {all_groups}, none of whose rows is at risk at {at:g}"
+    few = sum(group.observed.at_risk < _FEW_AT_RISK for group in groups) - unknown
     if few:
-        yield (f"fewer than {_FEW_AT_RISK} rows are at risk at {at:g} in {few} of {len(groups)} groups, whose observed "
-               "risk says little")  # fmt: skip
+        yield (f"fewer than {_FEW_AT_RISK} rows are at risk at {at:g} in {few} of {all_groups}, whose "
+               "observed risk says little")  # fmt: skip

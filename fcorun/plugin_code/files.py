@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.errors import UserError
+from fcorun.plugin_code.changed_globals import CHANGED_GLOBALS_FILE, find_changed_globals
 from fcorun.plugin_code.notebook import NOTEBOOK_FILE, NotebookCode, is_in_notebook
 
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
@@ -77,14 +78,16 @@ class _ModuleLocation:
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 
-    The code of a class that a notebook defines is one generated file, see ``NotebookCode``. Raises UserError for code
-    that cannot be kept, and for a file that has changed since Python imported it.
+    The code of a class that a notebook defines is one generated file, see ``NotebookCode``. Constants that have other
+    values than their files show are another one, see ``find_changed_globals``. Raises UserError for code that cannot be
+    kept, and for a file that has changed since Python imported it.
     """
     notebook_classes = [parent for parent in cls.__mro__ if is_in_notebook(parent)]
     class_modules = _user_modules(cls)
     if not class_modules and not notebook_classes:
         return None
     files: dict[str, bytes] = {}
+    changed_globals: list[str] = []
     distributions: dict[str, str] = {}
     notebook = NotebookCode()
     for parent in reversed(notebook_classes):
@@ -117,6 +120,9 @@ def find_code(cls: type) -> PluginCode | None:
         else:
             files[relative_path] = _read_unchanged(name, module.file)
             queue += _imported_modules(files[relative_path], name, module.is_package)
+            changed_globals += find_changed_globals(name, files[relative_path], cls.__mro__)
+    if changed_globals:
+        files[CHANGED_GLOBALS_FILE] = "\n".join([*sorted(changed_globals), ""]).encode()
     path = f"{cls.__module__}.{cls.__qualname__}"
     return PluginCode(path, dict(sorted(files.items())), dict(sorted(distributions.items())))
 

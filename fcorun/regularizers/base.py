@@ -93,7 +93,7 @@ class Regularizer(PluginBase, ABC):
 
     @property
     def largest_factor(self) -> float:
-        """The largest factor of a feature."""
+        """An upper bound on the factors of all features: the largest of them, and at least 1."""
         if is_array(self.factors):
             return jnp.maximum(1.0, jnp.max(self.factors))  # type: ignore[return-value]
         return max([1.0, *(self.factors or {}).values()])  # features without a factor have 1

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -159,15 +160,18 @@ def _fcorun_entry(records: Sequence[Record]) -> str:
 
 
 def _read_versions(records: Sequence[Record]) -> Iterator[str]:
+    """Yield the version that made each record, where its summary has one.
+
+    Summaries may be other people's, and the reader's LaTeX typesets the versions: texts with other characters are left
+    out.
+    """
     for record in records:
-        try:
-            summary = record.summary
-        except FileNotFoundError:
-            continue
-        number = (summary.get("versions") or {}).get("fcorun")
-        if number:
-            commit = f", commit {str(summary['git'])[:10]}" if summary.get("git") else ""
-            yield f"version {number}{commit}"
+        summary = read_summary(record.folder)
+        versions = summary.get("versions")
+        number = str(versions.get("fcorun")) if isinstance(versions, Mapping) else ""
+        commit = re.match("[0-9a-f]{10}", str(summary.get("git")))
+        if re.fullmatch("[0-9][0-9A-Za-z.+-]{0,40}", number):
+            yield f"version {number}" + (f", commit {commit[0]}" if commit else "")
 
 
 def _format_comment(text: str) -> str:

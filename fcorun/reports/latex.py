@@ -1,6 +1,7 @@
 """The table of the best points for a paper: LaTeX, with the rules of booktabs."""
 
 import re
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,8 @@ from fcorun.reports.sweep_report import best_point_notes, count_distinct_digits,
 def format_best_latex(runs: RunTable, metric: str) -> str:
     """Return a tabular with a row for each method on each data set: its keys, the metric, and the band over seeds.
 
-    The best value on each problem is bold if all runs have the same number of rounds. Raises UserError as
-    ``RunTable.resolve_metric``.
+    The best value on each problem, without those of baselines, is bold if all runs have the same number of rounds.
+    Raises UserError as ``RunTable.resolve_metric``.
     """
     import pandas as pd
 
@@ -26,7 +27,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         table["data"] = best["data"]
     n_text_columns = len(table.columns)
     formatters = {}
-    for key, short in zip(keys, _shorten(keys), strict=True):
+    for key, short in zip(keys, _shorten(keys, ["method", "data", metric, "seeds"]), strict=True):
         header = key_header(runs, key) if key in runs.tail_metrics else short
         table[header] = best[key]
         formatters[header] = partial(_format_cell, digits=count_distinct_digits(best[key]))
@@ -46,10 +47,12 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     for header, formatter in formatters.items():
         style.format(formatter, subset=[header], na_rep="", escape="latex")
     if not runs.unequal_rounds(metric):
-        cost = runs.metrics.sign(metric) * best["metric"]
+        are_baselines = runs.are_baselines()
+        of_baseline = [bool(are_baselines[rows].any()) for rows in best["rows"]]
+        cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)
         lowest_cost = cost.groupby([best[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
         is_best = (cost == lowest_cost) & (best["seeds"] > 0)
-        style.map(lambda _: "textbf: --rwrap", subset=(is_best, [metric]))
+        style.map(lambda value: _bold_commands(format_metric(value)), subset=(is_best, [metric]))
     alignment = "l" * n_text_columns + "r" * (len(table.columns) - n_text_columns)
     comments = (
         f"best by {metric}: {tail_caption(runs, [metric], has_band)}",
@@ -73,7 +76,12 @@ def _format_cell(value: Any, digits: int) -> str:
     return f"${power}$" if mantissa == "1" else rf"${mantissa} \times {power}$"
 
 
-def _shorten(keys: list[str]) -> list[str]:
-    """Return keys without their sections, unless that makes two of them equal."""
+def _bold_commands(cell: str) -> str:
+    r"""Return the commands of a pandas Styler for a bold cell; \textbf alone does not make its formulas bold."""
+    return "boldmath: --wrap; textbf: --rwrap" if "$" in cell else "textbf: --rwrap"
+
+
+def _shorten(keys: list[str], taken: Collection[str]) -> list[str]:
+    """Return keys without their sections, unless that makes two of them equal, or one equal to a ``taken`` header."""
     last = [key.rpartition(".")[2] for key in keys]
-    return [name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)]
+    return [name if last.count(name) == 1 and name not in taken else key for key, name in zip(keys, last, strict=True)]

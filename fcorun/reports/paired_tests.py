@@ -1,5 +1,6 @@
 """Paired tests of methods: their best points compared seed by seed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -83,6 +84,11 @@ def sign_flip_test(differences: np.ndarray) -> float:
 
     test = permutation_test((scaled,), statistic, permutation_type="samples", n_resamples=_SIGNS, rng=0)
     return float(test.pvalue)
+
+
+def smallest_p_value(seeds: Sequence[int]) -> float:
+    """Return the least p-value, adjusted by Holm, that tests of pairs with these numbers of seeds can give."""
+    return min(1.0, len(seeds) * 2 / min(2 ** max(seeds), _SIGNS))
 
 
 def _adjust_p_values(pairs: list[PairedDifferences]) -> list[PairedDifferences]:

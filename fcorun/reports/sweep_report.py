@@ -127,10 +127,11 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
 def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     """Return notes for readers of the best points, a line each.
 
-    The lines are about edges of the grid, points that are not compared, runs that had not converged, and seeds that
-    change nothing.
+    The lines are about edges of the grid, points within the noise of the best one, points that are not compared, runs
+    that had not converged, and seeds that change nothing.
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
+    lines += _warn_points_within_band(runs, metric)
     if function_keys := runs.function_keys(metric):
         lines.append(
             f"points are compared within one {' and '.join(function_keys)} only: {metric} is another function for each"
@@ -145,6 +146,22 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     lines += warn_unfinished(runs, metric)
     lines += _warn_seeds_without_effect(runs)
     return list(dict.fromkeys(lines))
+
+
+def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
+    """Return a line on best points with other points, not tied, whose medians lie within their band over seeds."""
+    groups = runs.fold_seeds(metric).groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)
+    counts = []
+    for best, (_, points) in zip(runs.best_points(metric).to_dict("records"), groups, strict=True):
+        best_or_tied = {tuple(rows) for rows in (best["rows"], *best["tied"])}
+        is_other = (points["status"] == "done") & ~points["rows"].map(tuple).isin(best_or_tied)
+        count = int((is_other & points["metric"].between(best["low"], best["high"])).sum())
+        if count:
+            counts.append(f"{count} of {best['algo']}")
+    if not counts:
+        return []
+    listed = ", ".join(counts)
+    return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
 
 
 def _warn_all_diverged(runs: RunTable) -> list[str]:
@@ -252,8 +269,15 @@ def _format_shares(shares: list[float]) -> str:
 
 
 def _warn_short_runs(runs: RunTable) -> list[str]:
-    """Return a line if the tail is more than half of the shortest run: the average is then not of its end."""
-    rounds = runs.column("rounds_done" if "rounds" in runs.varied_keys else "rounds")[runs.has_rounds()]
+    """Return a line if the tail is more than half of the shortest run: the average is then not of its end.
+
+    Runs whose averages are the last values, as those of one evaluation, are left out.
+    """
+    import numpy as np
+
+    pairs = [(runs.column(f"tail_{name}"), runs.column(f"final_{name}")) for name in runs.tail_metrics]
+    averaged = np.any([(tails < finals) | (tails > finals) for tails, finals in pairs], axis=0)
+    rounds = runs.column("rounds_done" if "rounds" in runs.varied_keys else "rounds")[runs.has_rounds() & averaged]
     shortest = int(min(rounds, default=0))
     tail = min(runs.tail_rounds or 0, shortest)
     better = max(1, shortest // 5)

@@ -69,7 +69,9 @@ class DiskMatrix:
     def __getitem__(self, rows: Any) -> Any:
         """Return a row as an array (d,); DiskMatrix for a slice, a mask or indices; or one column of rows, read."""
         if isinstance(rows, tuple):
-            selected: DiskMatrix = self[rows[0]]
+            selected: Any = self[rows[0]]
+            if isinstance(selected, np.ndarray):
+                return selected[rows[1]]
             columns = [np.asarray(selected[block])[:, rows[1]] for block in selected.slices()]
             return np.concatenate(columns or [np.empty(0)])
         if isinstance(rows, (int, np.integer)):
@@ -133,7 +135,7 @@ class DiskMatrix:
     @property
     def all_finite(self) -> bool:
         """Return whether no entry is NaN or infinite."""
-        return bool(np.isfinite(self._range).all())
+        return not len(self) or bool(np.isfinite(self._range).all())
 
     def min(self, axis: int = 0) -> np.ndarray:
         """Return the least value of each column, (d,)."""

@@ -78,7 +78,22 @@ def run_with_joblib(groups: PointGroups, options: SweepOptions, watch: SweepWatc
     tasks = (delayed(_run_in_process)(_pack(group), n_cores) for group in groups)
     with _without_current_folder():
         results = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
-        _collect_results(groups, results, options, watch)
+        _collect_results(groups, _fail_after_a_kill(results, groups), options, watch)
+
+
+def _fail_after_a_kill(results: Iterable, groups: PointGroups) -> Iterator[list[tuple[str, str]]]:
+    """Yield the results of joblib's processes; if one of them was killed, which ends all, the other points fail."""
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    n_collected = 0
+    try:
+        for group_results in results:
+            yield group_results
+            n_collected += 1
+    except TerminatedWorkerError:
+        killed = "a process of the sweep was killed, as by a lack of memory, which ends all: the same command resumes"
+        for group in groups[n_collected:]:
+            yield [("failed", killed)] * len(group)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from fcorun.models.chosen_thresholds import ChosenThresholds, choose_thresholds,
 from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
 from fcorun.models.predictions import (
     find_few_levels,
+    note_too_many_rows,
     predict_splits,
     predictions_csv,
     summarize_outcome,
@@ -46,7 +47,7 @@ from fcorun.models.predictions import (
 from fcorun.models.score_functions import Arrays
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.formats import csv_text, json_text, npz_bytes
-from fcorun.records.record import BASELINE_HAZARD_FILE, MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
+from fcorun.records.record import BASELINE_HAZARD_FILE, PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, gather_predictions
 from fcorun.sources.catalogue import describe_source
@@ -126,12 +127,9 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
         predictions = thresholds.apply(predictions)
     scores = tabulate_scores(predictions)
     files["scores.csv"] = csv_text(scores)
-    n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
-    note = ""
-    if n_rows <= MAX_PREDICTED_ROWS:
+    note = note_too_many_rows(predictions)
+    if not note:
         files[PREDICTIONS_FILE] = predictions_csv(predictions)
-    else:
-        note = f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
     curves = None
     if predictions[0].probability is not None:
         from fcorun.models.curves import compute_curves
@@ -204,7 +202,7 @@ def finish_run(
             summary |= held_out.summary
             summary["seconds"]["scores"] = time.perf_counter() - start
             _write_held_out(job, held_out)
-            pictures = _add_curves(job, held_out.curves, pictures)
+            pictures = _add_curves(job, data, held_out.curves, pictures)
         if isinstance(data.train, SiteRows):
             from fcorun.runs.site_notes import note_sites
 
@@ -293,6 +291,8 @@ def _warn_of_zero_weights(experiment: PreparedExperiment, row: dict[str, float])
     """Return a warning if the strength of the regularizer has left no weight nonzero; empty for personal models."""
     if row.get("density") != 0 or "personal_density" in row or not experiment.reg.strength_or_none:
         return ""
+    if not experiment.settings.rounds:  # the weights are those of the start
+        return ""
     if not (experiment.reg.sparse and experiment.applies_regularizer):
         return ""
     return f"reg={experiment.names['reg']} made every weight 0: a smaller strength leaves some nonzero"
@@ -335,13 +335,14 @@ def _write_held_out(job: Job, results: SplitResults) -> None:
         job.add_reason(warning)
 
 
-def _add_curves(job: Job, curves: "Curves | None", pictures: Pictures | None) -> Pictures | None:
+def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures: Pictures | None) -> Pictures | None:
     """Begin to draw the curves on held-out rows, and return a function that waits for all pictures."""
     if pictures is None or curves is None:
         return pictures
     from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 
-    drawn = begin_call(job.helper, draw_held_out_rows, curves, job.picture_title, style=job.experiment.settings.style)
+    title = job.title_held_out_rows(data)
+    drawn = begin_call(job.helper, draw_held_out_rows, curves, title, style=job.experiment.settings.style)
     return lambda: {**pictures(), **drawn()}
 
 

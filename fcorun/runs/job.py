@@ -33,6 +33,7 @@ from fcorun.records.formats import arrays_from_bytes, npz_bytes
 from fcorun.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.system.helper_process import HelperProcess
 from fcorun.system.machine import current_hosts
+from fcorun.tables.labels import label_column
 
 _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes
@@ -215,6 +216,13 @@ class Job(RunHistory):
         """The title of the run's pictures."""
         return self.experiment.settings.title or self.label
 
+    def title_held_out_rows(self, data: FederatedData) -> str:
+        """Return the title of pictures of held-out rows: without the key ``title``, the label of a table's target."""
+        target = getattr(self.experiment.data, "target", None)
+        if self.experiment.settings.title or not target:
+            return self.picture_title
+        return label_column(str(target), data.features.labels, with_unit=False)
+
     def headline(self) -> str:
         """Return the minimized metric and the default metric of the last evaluation as text."""
         row = self.rows[-1]
@@ -286,12 +294,12 @@ def _describe(job: Job, seconds_left: float | None) -> tuple[str, str]:
 def format_duration(seconds: float) -> str:
     """Format a time in the unit that suits its size.
 
-    >>> format_duration(0.4), format_duration(59), format_duration(200), format_duration(20_000)
-    ('0 s', '59 s', '3 min', '5.6 h')
+    >>> format_duration(0.4), format_duration(59), format_duration(59.6), format_duration(200), format_duration(20_000)
+    ('0 s', '59 s', '1 min', '3 min', '5.6 h')
     """
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.0f} s"
-    if seconds < 3600:
+    if round(seconds / 60) < 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
 

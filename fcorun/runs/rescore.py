@@ -3,7 +3,7 @@
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import bind_objective
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
-from fcorun.records.formats import json_text, yaml_text
+from fcorun.records.formats import json_text, read_yaml, yaml_text
 from fcorun.records.record import Record, try_lock
 from fcorun.runs.finish import SplitResults, score_splits
 from fcorun.runs.job import Job
@@ -35,9 +35,10 @@ def rescore(job: Job, data: FederatedData) -> bool:
         earlier = (summary.get("threshold") or {}).get("warnings", [])
         sentences = [text for text in str(status.get("reason", "")).split("; ") if text and text not in earlier]
         job.reason = "; ".join([*sentences, *results.warnings])
-        for name, content in {**results.files, **_draw_again(job, results)}.items():
+        for name, content in {**results.files, **_draw_again(job, data, results)}.items():
             folder.write_file(name, content)
-        folder.write_file("config.yaml", yaml_text(job.experiment.config))
+        config = read_yaml(folder.path / "config.yaml") | {"threshold": job.experiment.settings.threshold}
+        folder.write_file("config.yaml", yaml_text(config))
         folder.write_status("done", job.label, job.reason)
         folder.write_file("summary.json", json_text(summary | results.summary))
         folder.log(f"scored again with threshold={job.experiment.settings.threshold}")
@@ -46,10 +47,11 @@ def rescore(job: Job, data: FederatedData) -> bool:
     return True
 
 
-def _draw_again(job: Job, results: SplitResults) -> dict[str, bytes]:
+def _draw_again(job: Job, data: FederatedData, results: SplitResults) -> dict[str, bytes]:
     """Return the pictures of curves by file name if the record has such pictures, which mark the threshold."""
     if results.curves is None or not (job.run_folder.path / "roc.png").exists():
         return {}
     from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 
-    return draw_held_out_rows(results.curves, job.picture_title, style=job.experiment.settings.style)
+    title = job.title_held_out_rows(data)
+    return draw_held_out_rows(results.curves, title, style=job.experiment.settings.style)

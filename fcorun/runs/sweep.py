@@ -118,7 +118,8 @@ def _run_points(
     for group in groups.values():
         for start in range(0, len(group), max_group_size):
             small_groups.append(group[start : start + max_group_size])
-    EXECUTORS[options.executor](small_groups, options, watch)
+    if small_groups:
+        EXECUTORS[options.executor](small_groups, options, watch)
 
 
 def _report(

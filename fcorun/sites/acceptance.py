@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fcorun.config import build
-from fcorun.errors import UserError
+from fcorun.errors import UserError, warn_similar_names
 from fcorun.records.formats import READ_ERRORS, read_json
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.durable import DurableSite
@@ -55,18 +55,29 @@ def describe_site(site: Site) -> list[str]:
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
-    warnings = [*table.rows.warnings, *_warn_columns(table)]
-    return lines + [f"warning: {warning}" for warning in warnings]
+    return lines + [f"warning: {warning}" for warning in (*warn_about_file(table), *_warn_spellings(table))]
 
 
-def _warn_columns(table: SiteTable) -> list[str]:
-    """Return warnings about the site's columns of numbers, as a pooled table has them; they stay at the site."""
+def warn_about_file(table: SiteTable) -> list[str]:
+    """Return warnings about the site's file and its columns of numbers, as a pooled table has them.
+
+    They stay at the site.
+    """
     names = [name for name, kind in table.kinds.items() if kind == "number"]
     if not names:
-        return []
+        return list(table.rows.warnings)
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    return warn_suspicious_columns(x, table.client_rows.client_index, names)
+    return [*table.rows.warnings, *warn_suspicious_columns(x, table.client_rows.client_index, names)]
+
+
+def _warn_spellings(table: SiteTable) -> list[str]:
+    """Return warnings about names in the file that differ in capitals or spaces; the server warns of those of all."""
+    labels = np.unique(table.rows.y).tolist() if table.options.task in ("binary", "multiclass") else []
+    warnings = [*warn_similar_names("labels", labels), *warn_similar_names("clients", table.clients)]
+    for name, counts in table.level_counts.items():
+        warnings += warn_similar_names(f"levels of '{name}'", sorted(counts))
+    return warnings
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:
@@ -136,11 +147,12 @@ def accept(
     folder.mkdir(parents=True, exist_ok=True)
     if plan.secure is not None:
         site_fingerprint(folder)
+    file = Path(options.path).expanduser().resolve()
     note = {
         "digest": plan.digest,
-        "data": _digest_of_file(options.path),
+        "data": _digest_of_file(file),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "options": {**asdict(options), "path": str(Path(options.path).resolve())},
+        "options": {**asdict(options), "path": str(file)},
         "policy": asdict(policy),
         "fingerprints": dict(fingerprints or {}),
     }

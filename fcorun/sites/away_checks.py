@@ -1,6 +1,6 @@
 """The plans that go on without sites that are away, and those that must wait for all sites."""
 
-from dataclasses import replace
+from copy import copy
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,9 @@ def has_client_states(experiment: PreparedExperiment) -> bool:
     objective, data = experiment.objective, experiment.data
     assert isinstance(experiment.algo, Algorithm)
     assert isinstance(data, Sites)
-    algorithm = replace(experiment.algo, **dict.fromkeys(experiment.algo.auto_fields, 1.0))
+    algorithm = copy(experiment.algo)
+    for name in algorithm.auto_fields:
+        object.__setattr__(algorithm, name, 1.0)  # any number: replace() would check that it suits the other fields
     shapes = objective.shapes((_N_FEATURES,), _CLASSES[data.task])
     problem = Problem(objective, experiment.reg, experiment.mirror, shapes, key_bits=(0, 0))
     _, client = jax.eval_shape(lambda: algorithm.init(problem, problem.zeros(jnp.float32)))

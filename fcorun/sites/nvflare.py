@@ -208,6 +208,7 @@ class CollabConnections:
                 break
             if missing:
                 self._check_sites(request, missing, heard, started, away)
+                call_seconds = max(call_seconds, _BUSY_SECONDS + 2)  # from now on busy sites have the time to say so
                 time.sleep(_RETRY_SECONDS)
         self.next_number += 1
         return {site: answers[site] for site in asked if site in answers}

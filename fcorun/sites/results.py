@@ -1,6 +1,7 @@
 """The result of a run, which each site receives: files of the record that are tables, texts and numbers."""
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,17 +17,15 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.models.fitted_record import FittedRecord
-from fcorun.models.predictions import predict_splits, predictions_csv
+from fcorun.models.predictions import note_too_many_rows, predict_splits, predictions_csv
 from fcorun.models.survival import baseline_hazards
 from fcorun.records.formats import arrays_from_bytes, npz_bytes, yaml_text
 from fcorun.records.record import (
     AWAY_FILE,
     BASELINE_HAZARD_FILE,
-    MAX_PREDICTED_ROWS,
     PERSONAL,
     PREDICTIONS_FILE,
     SHARED,
-    TRAIN,
 )
 from fcorun.system.files import read_regular_file, remove_path, write_atomically
 from fcorun.tables.encoding import ENCODING_FILE
@@ -40,6 +39,7 @@ RESULT_FILES = (
 _PERSONAL, _SCALING, _BY_CLIENT = "personal.npz", "scaling.npz", "coefficients_by_client.csv"  # the site's own
 _FOR_PREDICTIONS = {"features", "feature_names", "task", "classes", "class_type", "scale", "standardized", "limits"}
 MAX_RESULT_BYTES = 2**28
+_log = logging.getLogger(__name__)
 
 
 def pack_result(record: FittedRecord) -> dict[str, np.ndarray]:
@@ -128,7 +128,8 @@ def predict_held_out(
     if personal is not None and len(personal["client"]):
         models = sort_personal(personal, data.clients)
     predictions = predict_splits(experiment.objective, data, shared, models)
-    if sum(len(of_split) for of_split in predictions if of_split.split != TRAIN) > MAX_PREDICTED_ROWS:
+    if note := note_too_many_rows(predictions):
+        _log.warning("%s", note)
         return ""
     return predictions_csv([replace(of_split, threshold=threshold) for of_split in predictions])
 

@@ -25,7 +25,7 @@ from fcorun.sites.fold_encoding import pool_cells
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.site import Site
-from fcorun.sites.study import mask_sites, pool_rows, run_plan, share_programs
+from fcorun.sites.study import mask_sites, pool_rows, relative_difference, run_plan, share_programs
 from fcorun.system.machine import use_precision
 
 
@@ -137,9 +137,6 @@ def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> float:
-    """Return the largest difference of two arrays, relative to the largest number.
-
-    The difference is NaN if an entry is NaN in one of them alone.
-    """
-    difference = np.where(np.isnan(one) & np.isnan(two), 0.0, np.abs(one - two))
-    return float(np.max(difference) / np.nanmax(np.abs(one), initial=1e-300))
+    """Return the relative difference of two arrays without the entries that are NaN in both."""
+    is_number = ~(np.isnan(one) & np.isnan(two))
+    return relative_difference(np.where(is_number, one, 0.0), np.where(is_number, two, 0.0))

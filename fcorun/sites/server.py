@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import Features, FederatedData
+from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError
 from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.connections import ALL_SITES, Connections
@@ -47,11 +48,11 @@ class Server:
         agreement = agree(options, descriptions)
         if self.plan.secure is not None:
             in_sums = "in secure sums every site takes part in every sum"
-            _check_splits(agreement, in_sums)
+            _check_splits(agreement, options, in_sums)
             if self.plan.experiment.algo.has_personal_models:
-                _check_splits(agreement, in_sums, of_personal=True)
+                _check_splits(agreement, options, in_sums, of_personal=True)
         if options.away_rule is not None:
-            _check_splits(agreement, "data.away=skip compares sums over some of the sites")
+            _check_splits(agreement, options, "data.away=skip compares sums over some of the sites")
         if options.standardize == "pooled":
             sums = self._ask_for_sums(agreement)
             squares = self._ask_for_sums(agreement, compute_means(agreement, sums))
@@ -146,7 +147,7 @@ def _x_dtype(agreement: Agreement) -> np.dtype:
     return dtype if agreement.scaling is None or dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _check_splits(agreement: Agreement, why: str, of_personal: bool = False) -> None:
+def _check_splits(agreement: Agreement, options: Sites, why: str, of_personal: bool = False) -> None:
     """Raise UserError, which names a site, unless each site has rows of every split, and so all sums.
 
     With ``of_personal``, only rows of clients with training rows count, which have personal models.
@@ -160,5 +161,10 @@ def _check_splits(agreement: Agreement, why: str, of_personal: bool = False) -> 
         if missing.any():
             split = SPLITS[int(missing.argmax())]
             rows = f"{split} rows of a client with training rows" if of_personal else f"{split} rows"
-            raise UserError(f"site '{site}' has no {rows}, and {why}: hold out a fraction of the rows, "
-                            "data.validation=0.2")  # fmt: skip
+            if options.split is not None:
+                advice = f"mark some of its rows so in the column of data.split={options.split}"
+            elif split == "train":
+                advice = "hold out a fraction of the rows instead of whole clients"
+            else:
+                advice = f"hold out a fraction of the rows, data.{split}=0.2"
+            raise UserError(f"site '{site}' has no {rows}, and {why}: {advice}")

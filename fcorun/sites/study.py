@@ -53,8 +53,9 @@ def run_plan(
 ) -> FittedRecord:
     """Compute the experiment of a plan with connected sites, and return its record in ``folder``.
 
-    The record of a selection is that of its refit, and ``log`` is called with lines about the choice. Raises UserError,
-    which names the site, if a site refuses or is lost, and for a folder that holds another run.
+    The record of a selection is that of its refit, and ``log`` is called with warnings about the data, and with lines
+    about the choice. Raises UserError, which names the site, if a site refuses or is lost, and for a folder that holds
+    another run.
     """
     if not connections.sites:
         raise UserError("no site is connected: give the tables of the sites, or a kit")
@@ -66,6 +67,8 @@ def run_plan(
     if plan.select is not None and sends_sums(plan.experiment):
         connections = sums = SumsOfFolds(connections, plan.experiment, list(plan.select.folds_by_name), Path(folder))
     data, digest = Server(plan, connections).load()
+    for warning in data.warnings:
+        log(warning)
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=digest)
     experiment = replace(plan.experiment, data=dataset)
     mark, record_folder = Path(folder) / END_MARK, record_folder_of(plan, folder)
@@ -139,8 +142,8 @@ class Comparison:
 
     Attributes:
         equal: whether all parameters are equal to the bit, those of personal models, too.
-        difference: the largest difference of a parameter, relative to the largest parameter; NaN where one is
-            not finite.
+        difference: the largest difference of a parameter, relative to the largest parameter of both runs; NaN where
+            one is not finite.
         bytes_sent: the bytes that each site sent.
         gap: the duality gap at the end of the run; None if the plan measures none.
         intervals: the largest difference of an estimate or of a standard error, in standard errors; None without
@@ -165,7 +168,9 @@ class Comparison:
         if self.intervals is not None:
             lines.insert(1, f"intervals of the coefficients equal but for {self.intervals:.1g} standard errors")
         if self.gap is not None:
-            lines.insert(0, f"duality gap: the objective is at most {self.gap:.3g} above the optimum")
+            at_optimum = self.gap <= 0  # but for rounding, since no gap is below 0
+            where = "at the optimum, up to rounding" if at_optimum else f"at most {self.gap:.3g} above the optimum"
+            lines.insert(0, f"duality gap: the objective is {where}")
         return lines
 
 
@@ -199,11 +204,22 @@ def try_plan(
     for site in sites.values():
         pairs += _pair_personal_models(last, site, data.clients)
     equal = all(np.array_equal(pooled, of_sites, equal_nan=True) for pooled, of_sites in pairs)
-    pooled, of_sites = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
-    difference = float(np.abs(pooled - of_sites).max() / np.abs(pooled).max(initial=1e-300))
+    models = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
+    difference = relative_difference(*models)
     gap = record.rows[-1].get("gap")
     intervals = compare_intervals(plan, record, data)
     return record, Comparison(equal, difference, connections.bytes_sent, gap, intervals)
+
+
+def relative_difference(one: np.ndarray, two: np.ndarray) -> float:
+    """Return the largest difference of two arrays, relative to the largest number of both.
+
+    The difference is NaN if a number is not finite.
+    """
+    values = np.array([one, two], np.float64)
+    if not np.isfinite(values).all():
+        return np.nan
+    return float(np.abs(values[0] - values[1]).max() / (np.abs(values).max() or 1.0))
 
 
 def _pair_personal_models(last: Snapshot, site: Site, clients: tuple[str, ...]) -> list[tuple[np.ndarray, np.ndarray]]:

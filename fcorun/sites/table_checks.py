@@ -89,10 +89,12 @@ def check_gaps(table: SiteTable, column: Column) -> None:
             edges = median_edges(table.options.ranges, column.name)
             fits = edges[0] <= fill <= edges[-1]
         if isinstance(fill, float) and fits:
-            marks_gaps = missing != "indicator" and not _is_near(fill, table, column.name, _NEAR)
-            _require(not marks_gaps, f"fills gaps of '{column.name}' by a number that few rows of this site have, "
-                     "which would mark its rows with a gap (data.missing=indicator does so openly, and "
-                     f"data.ignore=[{column.name}] leaves the column out)")  # fmt: skip
+            if missing != "indicator" and not _is_near(fill, table, column.name, _NEAR):
+                raise UserError(f"the agreement that the server sent fills gaps of '{column.name}' by a number that "
+                                "few rows of this site have, which would mark its rows with a gap: if this or another "
+                                "site has another unit, or a number such as 999 for a missing value (fcorun site check "
+                                "warns of that), mend the file there; else data.missing=indicator marks gaps openly, "
+                                f"and data.ignore=[{column.name}] leaves the column out")  # fmt: skip
             fits = _is_near(fill, table, column.name, _FAR)
     _require(fits, f"fills gaps of '{column.name}' otherwise than data.missing={missing}")
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.sites import Sites
-from fcorun.errors import UserError, suggest_name
+from fcorun.errors import UserError, abbreviate, suggest_name
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
-from fcorun.tables.cells import coerce_numbers, find_complete_columns, is_missing, to_level_names
+from fcorun.tables.cells import coerce_numbers, find_complete_columns, is_missing, to_level_names, whole_as_integers
 from fcorun.tables.column_kinds import check_level_count, infer_kind
 from fcorun.tables.columns import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.tables.encoding import ClientRows
@@ -278,20 +278,27 @@ def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
     Raises OwnTableError for values that do not fit the task.
     """
     column = f"data.path={path}: target '{options.target}'"
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = int((~np.isfinite(y)).argmax()) + 1
+        raise OwnTableError(f"{column} is missing or infinite in row {row}: fill it in or drop it", _UNREADABLE)
     if options.task in _WITHOUT_CLASSES:
         if y.dtype.kind not in "fiub":
             absent = f"the target '{options.target}' is text, and data.task=regression needs numbers"
             raise OwnTableError(f"{column}: {absent}, not '{y[0]}'", absent)
-        if not np.isfinite(y).all():
-            row = int((~np.isfinite(y)).argmax()) + 1
-            raise OwnTableError(f"{column} is missing or infinite in row {row}: fill it in or drop it", _UNREADABLE)
         return y if y.dtype.kind == "f" else y.astype(np.float64)
     if y.dtype.kind == "f":
         if not (y == np.floor(y)).all():
             absent = f"the target '{options.target}' holds fractions, and data.task={options.task} needs labels"
             raise OwnTableError(f"{column}: {absent}", absent)
-        y = y.astype(np.int64)
-    for label in np.unique(y).tolist():
+        y = whole_as_integers(y)
+    labels = np.unique(y).tolist()
+    n_others = sum(str(label) != str(options.positive) for label in labels)
+    if options.task == "binary" and options.classes is None and n_others > 1:
+        fault = (f"{n_others} labels besides data.positive={options.positive} of the plan, which expects one: write "
+                 "them as the plan does")  # fmt: skip
+        raise OwnTableError(f"{column} has {abbreviate(list(map(repr, labels)))}, {fault}",
+                            f"the target '{options.target}' has {fault}")  # fmt: skip
+    for label in labels:
         if options.classes is not None and str(label) not in options.classes:
             public = f"the target '{options.target}' has a label that data.classes of the plan does not list"
             raise OwnTableError(f"{column}: data.classes of the plan does not list the label '{label}'", public)
@@ -374,7 +381,9 @@ def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
         labels, counts = np.unique(table.rows.y[mask], return_counts=True)
         for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
             if count < minimum:
-                few = f"has fewer than {minimum} {rows}, the least that policy.min_cell allows"
+                few = (f"has fewer than {minimum} {rows}, the least that policy.min_cell of this site allows: leave "
+                       "the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the file "
+                       "of policy=FILE")  # fmt: skip
                 yield OwnTableError(f"the class '{label}' of '{table.options.target}' {few}",
                                     f"a class of '{table.options.target}' {few}")  # fmt: skip
 

@@ -41,6 +41,11 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
     hold_out.check_test_rows(int(n_rows[:, 2].sum()), options.group is not None)
     if not n_rows[:, 0].any():
         raise UserError(f"{_WHERE} have no training rows: hold out fewer rows")
+    for m in np.flatnonzero((n_rows[:, 0] > 0) & (weights[:, 0] == 0))[:1]:
+        raise UserError(f"site '{site_of_client[clients[m]]}': all training rows of client '{clients[m]}' have weight "
+                        "0: leave that client out, or give its rows weights")  # fmt: skip
+    if n_rows[:, 1].any() and not weights[:, 1].any():
+        raise UserError(f"{_WHERE}: all validation rows have weight 0: hold out others, or none")
     training_clients = [name for name, counts in zip(clients, n_rows, strict=True) if counts[0]]
     classes, warnings = _agree_on_classes(options, sites)
     kinds = _agree_on_kinds(sites)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 UNPUBLISHED = ("ours", "textbook", "yours")
 
-_KEY = re.compile(r"(?<!\w)@(\w[\w:-]*)")
+_KEY = re.compile(r"(?<!\w)@(\w[\w:./+-]*)")  # and punctuation behind the key
 _ENTRY = re.compile(r"^@\w+\{([\w:-]+),", re.MULTILINE)  # the beginning of an entry of the catalogue
 # TeX commands other than accents, signs, letters and fonts, since the reader's LaTeX typesets other people's entries
 _HARMLESS = "[cvuHkrbdtijoOlL]|ss|ae|AE|oe|OE|aa|AA|emph|text(?:bf|it|sc|tt)"
@@ -99,15 +99,23 @@ def parse_source(text: str, bibtex: str = "") -> Source:
         entries = {entry.key: entry for entry in parse_bibtex(bibtex)}
     except UserError as error:
         raise UserError(f"bibtex: {error}") from error
-    text = " ".join(text.split()) or ", ".join(f"@{key}" for key in entries)
+    text = " ".join(text.split())
+    if not text:
+        return Source(", ".join(entry.label for entry in entries.values()), tuple(entries.values()))
     catalogue, named = load_catalogue(), {}
-    for key in _KEY.findall(text):
-        if key not in entries and key not in catalogue:
+
+    def replace_key(match: re.Match[str]) -> str:
+        key = match[1]
+        while key and key not in entries and key not in catalogue:
+            key = re.sub(r"(?:\w+|\W)$", "", key)  # without its last word or sign
+        if not key:
+            key = match[1].rstrip(":./+-")
             hint = suggest_name(key, [*entries, *catalogue])
             raise UserError(f"source: there is no entry @{key}: add bibtex = '@article{{{key}, ...}}', or {hint}")
         named[key] = entries.get(key) or catalogue[key]
-    labelled = _KEY.sub(lambda match: named[match[1]].label, text)
-    return Source(labelled, tuple(named.values()))
+        return named[key].label + match[1][len(key) :]
+
+    return Source(_KEY.sub(replace_key, text), tuple(named.values()))
 
 
 class Catalogue(Mapping[str, BibEntry]):

@@ -72,7 +72,8 @@ def _gather_followers(options: HostOptions, greeting: dict) -> tuple[Hosts, str]
             with suppress(OSError):
                 connection.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
         raise
-    hosts = Hosts(0, [each["name"] for each in greetings], connections)
+    by_rank = dict(sorted(connections.items()))  # the order in which their rows are put together
+    hosts = Hosts(0, [each["name"] for each in greetings], by_rank)
     with socket.create_server(("", 0)) as server:
         free_port = server.getsockname()[1]
     bracketed = f"[{host}]" if ":" in host else host

@@ -51,11 +51,19 @@ def _report_child(child: int, error_reader: int, parent_alive_writer: int) -> No
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.close(parent_alive_writer)
     if code == -signal.SIGABRT and _ABORT_MESSAGE in messages:
-        messages = f"fcorun: failed: host 0 was lost; {RERUN_HINT}\n".encode()
+        messages = _before_abort(messages) + f"fcorun: failed: host 0 was lost; {RERUN_HINT}\n".encode()
         code = 1
+    elif code < 0:
+        messages += f"fcorun: failed: {signal.Signals(-code).name} ended this host; {RERUN_HINT}\n".encode()
     sys.stderr.flush()
     os.write(2, messages)
     raise SystemExit(code if code >= 0 else 128 - code)
+
+
+def _before_abort(messages: bytes) -> bytes:
+    """Return the lines before JAX's message on its abort, without those on the connection that broke."""
+    lines = messages.partition(_ABORT_MESSAGE)[0].splitlines(keepends=True)[:-1]  # the message begins within a line
+    return b"".join(line for line in lines if b"coordination_service" not in line)
 
 
 def _read_all(pipe: int) -> bytes:

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,15 +44,24 @@ def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[st
                 f"data.path={path}: the folder has no {name}.npy; {suggest_name(name, [*files] or ARRAY_NAMES)}"
             )
     try:
-        mapped = np.load(files["X"], allow_pickle=False, mmap_mode="r")
+        mapped = _load_npy(files["X"], mmap_mode="r")
         keep_mapped = stays_on_disk(mapped.size * memory_dtype(mapped.dtype).itemsize, resident)
         arrays = {}
         for name, file in files.items():
-            arrays[name] = mapped if keep_mapped and name == "X" else np.load(file, allow_pickle=False)
+            arrays[name] = mapped if keep_mapped and name == "X" else _load_npy(file)
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"data.path={path}: cannot be read as .npy ({error}); save arrays of numbers by numpy.save") \
             from error  # fmt: skip
     return {name: wrap_memory_map(array) for name, array in check_arrays(arrays, path).items()}
+
+
+def _load_npy(file: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """Return the array of an .npy file, by ``mmap_mode`` as a memory map. Raises ValueError for other files."""
+    array = np.load(file, allow_pickle=False, mmap_mode=mmap_mode)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError(f"{file.name} is an .npz")
+    return array
 
 
 def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
@@ -66,16 +75,17 @@ def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequenc
     try:
         with h5py.File(file) as content:
             for name in ("X", "y", *extra_arrays):
-                if not isinstance(content.get(name), h5py.Dataset):
+                if name not in content:
                     raise UserError(
                         f"data.path={path}: there is no data set '{name}'; {suggest_name(name, list(content))}"
                     )
             arrays = {}
             for name in (*ARRAY_NAMES, *extra_arrays):
                 if name in content and name != "X":
-                    arrays[name] = read_hdf5_dataset(content[name])
-            x: Any = content["X"]
-            if len(x.shape) != 2 or not stays_on_disk(x.size * memory_dtype(x.dtype).itemsize, resident):
+                    arrays[name] = read_hdf5_array(content, name, f"data.path={path}")
+            x = _open_hdf5_array(content, "X", f"data.path={path}")
+            n_bytes = x.size * memory_dtype(x.dtype).itemsize
+            if x.ndim != 2 or x.dtype.hasobject or not stays_on_disk(n_bytes, resident):
                 arrays["X"] = x[()]
             elif (offset := x.id.get_offset()) is not None and not x.compression and x.dtype.isnative:
                 arrays["X"] = np.memmap(file, x.dtype, "r", offset, x.shape)
@@ -88,9 +98,31 @@ def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequenc
     return {name: wrap_memory_map(array) for name, array in check_arrays(arrays, path).items()}
 
 
-def read_hdf5_dataset(dataset: Any) -> np.ndarray:
-    """Return an HDF5 data set as an array, text as str."""
-    return np.asarray(dataset.asstr()[()], dtype=str) if dataset.dtype.kind in "SO" else dataset[()]
+def read_hdf5_array(content: Any, name: str, where: str) -> np.ndarray:
+    """Return an array of an open HDF5 file, text as str. Raises UserError as ``_open_hdf5_array``."""
+    import h5py
+
+    dataset = _open_hdf5_array(content, name, where)
+    is_text = h5py.check_string_dtype(dataset.dtype) is not None
+    return np.asarray(dataset.asstr()[()], dtype=str) if is_text else dataset[()]
+
+
+def _open_hdf5_array(content: Any, name: str, where: str) -> Any:
+    """Return the data set of a name that an open HDF5 file has.
+
+    Raises UserError, which begins with ``where``, unless the file itself holds the values: a file from somebody else
+    may read no other file, and a digest of the file stands for all values.
+    """
+    import h5py
+    from h5py import h5o  # type: ignore[attr-defined]
+
+    dataset = content.get(name)  # None for a link to nothing
+    if isinstance(dataset, h5py.Dataset) and dataset.shape is not None:
+        is_in_file = h5o.get_info(dataset.id).fileno == h5o.get_info(content.id).fileno
+        if is_in_file and not dataset.is_virtual and not dataset.external:
+            return dataset
+    raise UserError(f"{where}: '{name}' is no data set with values in the file itself, but a group, a link, empty or "
+                    "stored in other files; write it as an array of numbers or text")  # fmt: skip
 
 
 def wrap_memory_map(array: np.ndarray) -> Any:
@@ -175,7 +207,7 @@ def check_arrays(arrays: dict[str, Any], path: str) -> dict[str, Any]:
     for name, array in checked.items():
         if array.shape != x.shape[:1]:
             raise UserError(f"data.path={path}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
-        if array.dtype.kind == "V":
+        if array.dtype.kind in "VO":
             raise UserError(f"data.path={path}: {name} has the type {array.dtype}; save it as numbers or text")
     for name in _MASKS:
         mask = checked.get(name)

@@ -1,6 +1,7 @@
 """Warnings about a table before it is used, each a sentence in a list."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ _MISSING_CODES = np.array(
 _MEMORY_SHARE = 0.1  # of the free memory, for columns that may be identifiers
 _MAX_VISITS = 3  # rows that persons have at most, on average, where a column is taken to number persons
 _FIRST_DATE, _LAST_DATE = 19000101, 21001231  # dates as whole numbers, such as 20240608
-_MAX_CELLS = 10_000_000  # cells of a table whose repeated rows are counted, which takes a second
+_MAX_CELLS = 10_000_000  # cells of a table whose repeated rows are counted, which takes a second, or compared
+# a feature that tells so many rows of a class from all rows of the other is rarely known before the outcome
+_LEAK_SHARE = 0.9
+_LEAK_ROWS, _LEAK_OTHER_ROWS = 30, 10  # a feature may tell fewer rows from fewer others by chance
 
 
 def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
@@ -256,6 +260,30 @@ def warn_constant_features(
             f"and may be chosen{advice}"]  # fmt: skip
 
 
+def warn_leaks(x: Any, y: Int[np.ndarray, " N"], classes: Sequence[Any], features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the features of the training rows x (N, d) that almost give away one of two classes.
+
+    Such a feature is below, or above, all values of one class in nine tenths of the rows of the other class or more. A
+    rare level without events is none. Rows on disk, and tables with more features than rows, are not searched.
+    """
+    if len(classes) != 2 or not isinstance(x, np.ndarray) or x.size > _MAX_CELLS or x.shape[1] >= len(x):
+        return []
+    told_apart: dict[int, str] = {}
+    for other in (0, 1):
+        rows, other_rows = x[y != other], x[y == other]
+        if len(rows) < _LEAK_ROWS or len(other_rows) < _LEAK_OTHER_ROWS:
+            continue
+        below, above = rows < other_rows.min(axis=0), rows > other_rows.max(axis=0)
+        counts = np.maximum(below.sum(axis=0), above.sum(axis=0))
+        for j in np.flatnonzero(counts >= max(_LEAK_SHARE * len(rows), _LEAK_ROWS)).tolist():
+            told_apart[j] = (f"{_column_name(j, features)} alone tells {counts[j]} of {len(rows)} training rows of "
+                             f"'{classes[1 - other]}' from all {len(other_rows)} of '{classes[other]}'")  # fmt: skip
+    if not told_apart:
+        return []
+    return [f"the outcome may have leaked into a feature: {abbreviate(list(told_apart.values()))}: check that it was "
+            "not recorded after the outcome, or because of it"]  # fmt: skip
+
+
 def warn_nothing_held_out(fraction: float, sizes: np.ndarray) -> list[str]:
     """Return a warning about a fraction of each client's rows, of ``sizes`` (M,), that rounds down to no row."""
     if not fraction:
@@ -276,6 +304,7 @@ def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
 # Warnings about clients whose columns seem to be written otherwise than those of the others: units, levels.
 
 FAR = 5  # standard deviations of the others' rows: a mean so far away suggests another unit
+_FAR_RATIO = 8  # of medians, or its inverse: so large a ratio suggests another unit, too
 _FEW_ROWS_OF_CLIENT = 5  # the mean and the levels of fewer rows tell nothing
 _SHOWN_LEVELS = 4
 
@@ -355,39 +384,88 @@ def warn_client_differences(
     """
     if len(client_names) < 2 or not isinstance(x, np.ndarray):
         return []
-    warnings = _warn_units(x, encoding, client, client_names)
+    warnings = _warn_units(x, encoding, frame, client, client_names)
     if encoding is not None and frame is not None:
         levels = [column.name for column in encoding.columns if column.kind == "levels"]
         warnings += _warn_codes(frame[levels], client, client_names)
     return warnings
 
 
-def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, client_names: Sequence[str]) -> list[str]:
-    """Return a warning about the columns of numbers with a client whose mean is far from that of all others."""
+def _warn_units(
+    x: np.ndarray, encoding: Encoding | None, frame: Any, client: np.ndarray, client_names: Sequence[str]
+) -> list[str]:
+    """Return warnings about the columns of numbers with a client whose mean or median is far from that of all others.
+
+    The median of a skewed column, such as laboratory values, may be far away where the mean is not.
+    """
     names: Sequence[str] = ()
-    numbers = set(range(x.shape[1]))
+    is_number, gaps = np.ones(x.shape[1], bool), {}
     if encoding is not None:
         names = encoding.feature_names
-        kinds = {column.name: column.kind for column in encoding.columns}
-        numbers = {j for j, name in enumerate(names) if kinds.get(name) == "number"}
+        numbers = {column.name for column in encoding.columns if column.kind == "number"}
+        is_number = np.array([name in numbers for name in names], bool)
+        if frame is not None:
+            gaps = {names.index(name): mask for name, mask in encoding.find_gaps(frame).items() if name in numbers}
     mean = sum_columns_by_client(x, np.zeros(len(x), int))[0] / len(x)
     n_rows = np.bincount(client, minlength=len(client_names))
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
         distances, means, other_means = measure_distances(
             sum_columns_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
         )
-    examples = []
-    for j in np.flatnonzero((distances > FAR).any(axis=0)).tolist():
-        if j in numbers:
-            name = f"'{names[j]}'" if names else f"column {j} (from 0)"
+        ratios, medians, other_medians = _compare_medians(x, gaps, n_rows)
+
+    def describe(columns: np.ndarray, distances: np.ndarray, own: np.ndarray, others: np.ndarray) -> str:
+        examples = []
+        for j in columns.tolist():
             m = int(distances[:, j].argmax())
-            examples.append(
-                f"{name} at client '{client_names[m]}' ({means[m, j]:.4g}, the others {other_means[m, j]:.4g})"
-            )
-    if not examples:
-        return []
-    return [f"means more than {FAR} standard deviations from those of the other clients: {abbreviate(examples)}: check "
-            "that the units are the same"]  # fmt: skip
+            values = f"{own[m, j]:.4g}, the others {others[m, j]:.4g}"
+            examples.append(f"{_column_name(j, names)} at client '{client_names[m]}' ({values})")
+        return f"{abbreviate(examples)}: check that the units are the same"
+
+    has_far_mean = (distances > FAR).any(axis=0)
+    has_far_median = (ratios >= _FAR_RATIO).any(axis=0) & ~has_far_mean
+    warnings = []
+    if len(columns := np.flatnonzero(has_far_mean & is_number)):
+        warnings.append(f"means more than {FAR} standard deviations from those of the other clients: "
+                        f"{describe(columns, distances, means, other_means)}")  # fmt: skip
+    if len(columns := np.flatnonzero(has_far_median & is_number)):
+        warnings.append(f"medians that are {_FAR_RATIO} times those of the other clients or more, or an "
+                        f"{_FAR_RATIO}th or less: {describe(columns, ratios, medians, other_medians)}")  # fmt: skip
+    return warnings
+
+
+def _compare_medians(
+    x: np.ndarray, gaps: Mapping[int, np.ndarray], n_rows: Int[np.ndarray, " M"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ratios of each client's medians to those of the others, or the inverse, 1 or more, (M, d).
+
+    The ratio is 1 for a column with values below 0, for a client with fewer than 20 values or a median of 0, and if
+    rows or pairs of clients have more than 10,000,000 entries.
+
+    Args:
+        x: rows sorted by client, (N, d).
+        gaps: the masks of filled gaps, which are no values, (N,), by column.
+        n_rows: the number of rows of each client.
+
+    Returns:
+        The ratios, the medians of the clients, and the medians of the medians of all others, each (M, d).
+    """
+    ratios, medians, other_medians = np.ones((3, len(n_rows), x.shape[1]))
+    if max(len(x), len(n_rows) ** 2) * x.shape[1] > _MAX_CELLS:
+        return ratios, medians, other_medians
+    for m, (start, end) in enumerate(pairwise([0, *np.cumsum(n_rows).tolist()])):
+        medians[m] = np.median(x[start:end], axis=0) if end - start >= _FEW_ROWS else np.nan
+        for j, mask in gaps.items():
+            values = x[start:end, j][~mask[start:end]]
+            medians[m, j] = np.median(values) if len(values) >= _FEW_ROWS else np.nan
+    medians[medians <= 0] = np.nan
+    compared = np.flatnonzero((x.min(axis=0) >= 0) & (np.isfinite(medians).sum(axis=0) >= 2))
+    for m in range(len(n_rows)):
+        others = np.delete(medians[:, compared], m, axis=0)
+        other_medians[m, compared] = np.nanmedian(others, axis=0)
+    own, others = medians[:, compared], other_medians[:, compared]
+    ratios[:, compared] = np.fmax(1, np.fmax(own / others, others / own))
+    return ratios, medians, other_medians
 
 
 def _warn_codes(text: Any, client: np.ndarray, client_names: Sequence[str]) -> list[str]:

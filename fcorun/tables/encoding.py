@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.errors import UserError, abbreviate, describe_rows, find_spelling, suggest_name, warn_similar_names
 from fcorun.records.formats import read_json
-from fcorun.tables.cells import coerce_numbers, is_missing, require_numbers, to_level_names
+from fcorun.tables.cells import coerce_numbers, is_missing, require_numbers, to_level_names, whole_as_integers
 from fcorun.tables.column_kinds import check_level_count
 from fcorun.tables.column_statistics import column_means, column_medians, count_levels
 from fcorun.tables.columns import ColumnKind
@@ -20,6 +20,7 @@ from fcorun.tables.columns import ColumnKind
 
 ENCODING_FILE = "encoding.json"  # in the folder of a record
 _SHOWN = 10  # columns or levels that a warning lists
+_FEW_LABELS = 4  # labels of a target whose third or fourth may stand for a missing outcome
 _MAX_SUGGESTIONS = 30  # similar names are suggested for a table with no more columns
 
 
@@ -271,19 +272,19 @@ def encode_targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tu
         if y.dtype.kind not in "fiub":
             raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
         return (y if y.dtype.kind == "f" else y.astype(np.float64)), ()
-    if y.dtype.kind == "f" and (y == np.floor(y)).all():
-        y = y.astype(np.int64)  # LIBSVM writes labels as real numbers
+    y = whole_as_integers(y)  # LIBSVM writes labels as real numbers
     classes, indices = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
     if task == "binary" and len(classes) > 2:
-        first = ", ".join(map(str, classes[:3].tolist()))
-        if y.dtype.kind in "fiu":
-            advice = " or regression"
-        else:
-            advice = "".join(f"; {warning}" for warning in warn_similar_names("its labels", classes.tolist()))
-        raise UserError(f"{where} holds {len(classes)} classes ({first}, ..); give data.task=multiclass{advice}")
-    if task == "multiclass" and y.dtype.kind == "f":
+        advice = " or regression" if y.dtype.kind in "fiu" else ""
+        if similar := warn_similar_names("its labels", classes.tolist()):
+            advice += f"; {similar[0]}"
+        elif len(classes) <= _FEW_LABELS:
+            advice += ", or leave out the rows whose label stands for a missing outcome, such as 9 or unknown"
+        labels = abbreviate(list(map(str, classes.tolist())), _FEW_LABELS)
+        raise UserError(f"{where} holds {len(classes)} classes ({labels}); give data.task=multiclass{advice}")
+    if task == "multiclass" and y.dtype.kind == "f" and (y != np.floor(y)).any():
         raise UserError(f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression")
     return indices.astype(np.int32), tuple(classes.tolist())
 
@@ -404,7 +405,7 @@ def fit_encoding(
             single_level.append(f"'{name}' ('{column.levels[0]}')")
         warnings += warn_similar_names(f"levels of '{name}'", column.levels)
 
-    warnings += _warn_clients_without_values(gaps, rows_by_client, missing)
+    warnings += _warn_clients_without_values(gaps, kinds, rows_by_client, missing)
     warnings += _warn_numbers_as_text(frame, kinds, client_rows.client_of_row())
     warnings += _warn_encoded_text(columns)
     if single_level:
@@ -474,18 +475,24 @@ def _count_levels(series: Any, rows_by_client: dict[str, np.ndarray], where: str
 
 
 def _warn_clients_without_values(
-    gaps: dict[str, np.ndarray], rows_by_client: dict[str, np.ndarray], missing: MissingPolicy
+    gaps: dict[str, np.ndarray],
+    kinds: dict[str, ColumnKind],
+    rows_by_client: dict[str, np.ndarray],
+    missing: MissingPolicy,
 ) -> list[str]:
-    """Return a warning about columns that some client has no value of."""
-    descriptions = []
+    """Return a warning for each kind of column, about the columns that some client has no value of."""
+    descriptions: dict[str, list[str]] = {}
     for name, mask in gaps.items():
         clients = _clients_without_values(mask, rows_by_client)
         if clients:
-            descriptions.append(f"'{name}' at {abbreviate(clients)}")
-    if not descriptions:
-        return []
-    fill = "mean" if missing == "indicator" else missing
-    return [f"some clients have no value of a column, and get the {fill} of the others: {abbreviate(descriptions)}"]
+            fill = f"the {'mean' if missing == 'indicator' else missing} of the others"
+            if kinds[name] == "levels":
+                fill = "no level" if missing == "indicator" else "the most frequent level of the others"
+            descriptions.setdefault(fill, []).append(f"'{name}' at {abbreviate(clients)}")
+    return [
+        f"some clients have no value of a column, and get {fill}: {abbreviate(columns)}"
+        for fill, columns in descriptions.items()
+    ]
 
 
 def _warn_numbers_as_text(frame: Any, kinds: dict[str, ColumnKind], client_of_row: np.ndarray) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcorun.errors import UserError
 from fcorun.rows.disk_matrix import widen
-from fcorun.tables.array_files import HDF5_ENDINGS, read_hdf5_dataset, read_libsvm
+from fcorun.tables.array_files import HDF5_ENDINGS, read_hdf5_array, read_libsvm
 from fcorun.tables.cells import names_as_text, to_plain_array
 from fcorun.tables.columns import ColumnKind
 from fcorun.tables.readers import (
@@ -71,21 +71,30 @@ def read_dataframe(
 
 
 def _read_array_file(file: Path, ending: str, path: str) -> tuple[Any, Any]:
-    """Return the array X of an .npz or HDF5 file as a DataFrame, and the array client as a Series or None."""
+    """Return the array X of an .npz or HDF5 file as a DataFrame, and the array client as a Series or None.
+
+    Raises UserError for an X that is no matrix of numbers, and for a client that does not fit X.
+    """
     import h5py
     import pandas as pd
 
     with file.open("rb") as stream:
         if ending in HDF5_ENDINGS:
             with h5py.File(stream) as content:
-                arrays = {name: read_hdf5_dataset(content[name]) for name in ("X", "client") if name in content}
+                arrays = {name: read_hdf5_array(content, name, path) for name in ("X", "client") if name in content}
         else:
             content = np.load(stream, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise ValueError("it holds a single array")
             arrays = {name: content[name] for name in ("X", "client") if name in content.files}
     arrays = {name: widen(values) for name, values in arrays.items()}
     x, clients = arrays.get("X"), arrays.get("client")
-    if x is None or x.ndim != 2:
-        raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
+    if x is None or x.ndim != 2 or x.dtype.kind not in "fiub":
+        raise UserError(f"{path}: there is no matrix 'X' of numbers; save the rows as X, of shape (rows, features)")
     if clients is None:
         return pd.DataFrame(x), None
+    if clients.shape != x.shape[:1]:
+        raise UserError(f"{path}: client has shape {clients.shape}; X has {len(x)} rows, make them agree")
+    if clients.dtype.kind in "VO":
+        raise UserError(f"{path}: client has the type {clients.dtype}; save it as numbers or text")
     return pd.DataFrame(x), pd.Series(clients.astype(str) if clients.dtype.kind == "S" else clients)

@@ -101,7 +101,7 @@ def _convert_decimal_commas(
 ) -> tuple[list[str], dict[str, str]]:
     """Convert the columns with decimal commas to numbers, in place.
 
-    Returns the names of the converted columns, and by name the reason why points for thousands forbid the conversion.
+    Returns the names of the converted columns, and by name the reason why points elsewhere forbid the conversion.
     """
     import pandas as pd
 
@@ -118,13 +118,16 @@ def _convert_decimal_commas(
         if len(values):
             with_points[str(name)] = values
     if with_points:
-        for other, values in with_points.items():
-            if values.str.fullmatch(_POINT_THOUSANDS).all():
-                return [], {
-                    str(name): _explain_unparsed(str(name), column, other, values.iloc[0])
-                    for name, column in candidates.items()
-                }
-        return [], {}
+        separate_thousands = [
+            name for name, values in with_points.items() if values.str.fullmatch(_POINT_THOUSANDS).all()
+        ]
+        other = (separate_thousands or list(with_points))[0]
+        return [], {
+            str(name): _explain_unparsed(
+                str(name), column, other, with_points[other].iloc[0], are_thousands=bool(separate_thousands)
+            )
+            for name, column in candidates.items()
+        }
 
     for name, values in candidates.items():
         frame[name] = parse_numbers(values.str.replace(",", "."))
@@ -169,12 +172,19 @@ def _has_certain_decimal_comma(columns: dict[str, Any]) -> bool:
     return False
 
 
-def _explain_unparsed(name: str, values: Any, other: str, with_point: str) -> str:
-    """Explain why the commas of a column stay text: the number ``with_point`` in the column ``other``."""
+def _explain_unparsed(name: str, values: Any, other: str, with_point: str, *, are_thousands: bool) -> str:
+    """Explain why the commas of a column stay text: the number ``with_point`` in the column ``other``.
+
+    ``are_thousands`` is whether the points of that column may separate thousands.
+    """
     with_comma = values[values.str.contains(",", regex=False)]
-    return (f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}, and commas are not read "
-            f"as decimal commas where points separate thousands, '{with_point.strip()}' in column '{other}': "
-            f"write '{other}' without them, or '{name}' with decimal points")  # fmt: skip
+    comma_text = f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}"
+    point_text = f"'{with_point.strip()}' in column '{other}'"
+    if are_thousands:
+        return (f"{comma_text}, and commas are not read as decimal commas where points separate thousands, "
+                f"{point_text}: write '{other}' without them, or '{name}' with decimal points")  # fmt: skip
+    return (f"{comma_text}, and commas are not read as decimal commas in a file that has decimal points, too, "
+            f"{point_text}: write all numbers of the file with points, or all with commas")  # fmt: skip
 
 
 def restore_level_columns(
@@ -378,7 +388,7 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: S
     warnings = [*warnings, *warn_missing_tokens(tokens, frame)]
     if roles.group is None:
         left_out = [name for name in frame.columns if name not in (*used, roles.target, roles.client)]
-        warnings += suggest_group_columns(frame, left_out, roles.client)
+        warnings += suggest_group_columns(frame, left_out, features, roles.client)
     return replace(rows, warnings=tuple(warnings))
 
 

@@ -49,7 +49,9 @@ class Scaling:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Scaling":
         """Return the scaling that ``to_dict`` returned. Raises KeyError, TypeError or ValueError for anything else."""
-        mean, variance, scale = (np.array(values[name], float) for name in ("mean_", "var_", "scale_"))
+        mean, variance, scale = arrays = [np.array(values[name], float) for name in ("mean_", "var_", "scale_")]
+        if any(array.shape != (len(mean),) or not np.isfinite(array).all() for array in arrays) or (scale <= 0).any():
+            raise ValueError("these are no means, variances and positive scales of features")
         deviation = np.where(variance > 0, scale, 0.0)
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 

@@ -17,6 +17,10 @@ from fcorun.tables.partition import partition_rows
 SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
 _MANY_VALUES = 100  # a text column with more values may name groups
+_FEW_VISITS, _MANY_VISITS = 1.5, 10  # mean rows of a value of a feature that may name groups
+# numbers of groups that each client counts anew: more than the days of a month, few left out, few rows each on average
+_DAYS_OF_MONTH, _COUNTED_SHARE, _MEAN_VISITS = 31, 0.9, 3
+_FEW_ROWS = 20  # clients with fewer rows are not searched for such numbers
 FractionOrClients = float | list[str] | None
 
 
@@ -288,31 +292,72 @@ def summarize_groups(
     return [summary, *warn_similar_names(f"data.group={column}: groups", names.tolist())]
 
 
-def suggest_group_columns(frame: Any, columns: Sequence[str], client: str | None) -> list[str]:
-    """Return a hint about columns, none of them a feature, that may name groups of rows, such as patients of visits.
+def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence[str], client: str | None) -> list[str]:
+    """Return hints about columns that may name groups of rows, such as patients of visits.
 
-    Such a column holds repeated text other than dates, or repeated whole numbers. Either each value belongs to one
-    client and there are more than two values for each client, or the values are text and more than 100 or than half of
-    the rows.
+    An ignored column may name groups if it holds repeated text other than dates, or repeated whole numbers. Either each
+    value belongs to one client and there are more than two values for each client, or the values are text and more than
+    100 or than half of the rows, or each client counts groups anew. A feature may name groups if it holds whole
+    numbers, of which each belongs to one client and to 1.5 to 10 rows on average.
     """
-    candidates = []
-    for name in columns:
+    client_of_row = np.full(len(frame), "") if client is None else frame[client].astype(str).to_numpy()
+    n_clients = len(np.unique(client_of_row))
+    candidates, counted_anew = [], []
+    for name in (*ignored, *features):
         series = frame[name]
-        if series.isna().any() or not _may_name_groups(series):
+        is_text = series.dtype.kind not in "iu"
+        if series.isna().any() or not _may_name_groups(series) or (is_text and name in features):
             continue
         values = column_as_text(series)
         n_values = len(np.unique(values))
-        n_clients = 1 if client is None else frame[client].nunique()
-        within_clients = client is not None and _find_mixed_group(values, frame[client].astype(str).to_numpy()) is None
-        is_text = series.dtype.kind not in "iu"
-        many = is_text and (n_values > _MANY_VALUES or n_values > len(values) / 2)
-        if n_values < len(values) and ((within_clients and n_values > 2 * n_clients) or many):
+        if n_values == len(values):
+            continue
+        within_clients = client is not None and _find_mixed_group(values, client_of_row) is None
+        names_groups = within_clients and n_values > 2 * n_clients
+        if name in features:
+            names_groups &= _FEW_VISITS * n_values <= len(values) <= _MANY_VISITS * n_values
+        elif not within_clients:
+            names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(values) / 2)
+            if n_values > _DAYS_OF_MONTH and _counts_groups(series, client_of_row):
+                names_groups = client is None
+                counted_anew += [] if names_groups else [name]
+        if names_groups:
             candidates.append((name, n_values))
-    if not candidates:
-        return []
-    counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
-    return [f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
-            f"data.group={candidates[0][0]} keeps them together where rows are held out"]  # fmt: skip
+    hints = []
+    if candidates:
+        counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
+        hints.append(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
+                     f"data.group={candidates[0][0]} keeps them together where rows are held out")  # fmt: skip
+    if counted_anew:
+        names = abbreviate([f"'{name}'" for name in counted_anew])
+        example = f"{client_of_row[0]}-{frame[counted_anew[0]].iloc[0]}"
+        hints.append(f"{names} counts anew in each client, and repeats values there: if it numbers patients, write "
+                     f"names that no two clients share, such as {example}, and data.group={counted_anew[0]} keeps the "
+                     "rows of a patient together where rows are held out")  # fmt: skip
+    return hints
+
+
+def _counts_groups(series: Any, client: np.ndarray) -> bool:
+    """Return whether each client counts groups of rows from 0 or 1 on, as hospitals may number their patients.
+
+    Clients of fewer than 20 rows are left out. At the others a number has one to three rows on average, and few numbers
+    are left out. The number of text is the digits at its end.
+    """
+    digits = series.astype(str).str.extract(r"(\d+)\s*$")[0]
+    if digits.isna().any():
+        return False
+    rows = np.argsort(client, kind="stable")
+    starts = np.flatnonzero(client[rows][1:] != client[rows][:-1]) + 1
+    repeats = False
+    for numbers in np.split(digits.to_numpy(dtype=float)[rows], starts):
+        distinct = np.unique(numbers)
+        if len(numbers) < _FEW_ROWS:
+            continue
+        length = distinct[-1] - distinct[0] + 1
+        if distinct[0] > 1 or len(distinct) < _COUNTED_SHARE * length or len(numbers) > _MEAN_VISITS * len(distinct):
+            return False
+        repeats |= len(distinct) < len(numbers)
+    return repeats
 
 
 def _may_name_groups(series: Any) -> bool:

@@ -33,7 +33,8 @@ def one_run() -> Iterator[str]:
             for measurements in (cold, warm):
                 folder = Path(top, "work")
                 folder.mkdir()
-                seconds, memory = run_command(command, folder, cache)
+                seconds, peak = run_command(command, folder, cache)
+                memory = max(memory, peak)
                 measurements.append(
                     (seconds, json.loads(next(folder.rglob("summary.json")).read_text(encoding="utf-8"))["seconds"])
                 )

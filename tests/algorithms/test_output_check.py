@@ -128,6 +128,17 @@ def test_a_wrong_result_is_named(mine, part, value):
         mine(**{part: value})
 
 
+@pytest.mark.parametrize("zero", ["0", "w0['bias'].astype('int32')"])
+def test_a_number_of_another_type_is_named(mine, zero):
+    """JAX would cut a client's number to an integer again, and refuse the server's on two devices."""
+    with fails("local() of Mine: the client's new state must be int32 like that of init(), and is float32: let init()"
+               " start it as a real number, such as 0.0", "line 16"):  # fmt: skip
+        mine(INIT=f"w0, {zero}", LOCAL="w - server, client + 0.5")
+    counting = {"INIT": f"{{'w': w0, 'n': {zero}}}, None", "batch), server)": "batch), server['w'])"}
+    with fails("server() of Mine: the server's new state['n'] must be int32 like that of init()", "line 21"):
+        mine(**counting, LOCAL="w - server['w'], client", SERVER="{'w': server['w'], 'n': server['n'] + 0.5}")
+
+
 @pytest.mark.parametrize("definition", DEFINITIONS)
 def test_a_wrong_definition_is_named(mine, definition):
     with fails(DEFINITIONS[definition][1]):

@@ -1,5 +1,6 @@
 """Arguments of wrong types, sweeps by axes, names of features, short texts of objects, and saved figures."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def test_an_argument_of_a_wrong_type_is_one_sentence(record):
         "the rows are of type int": lambda: record.predict(wrong),
         "the rows are of type str": lambda: record.encode("rows.csv"),
         "the rows are of type ndarray": lambda: record.predict(X[0]),
+        "one name twice": lambda: record.predict(pd.DataFrame(X, columns=["a", "a", "b"])),
         "file is of type int": lambda: record.report(wrong),
         "folder is of type int": lambda: EXPERIMENT.run(wrong),
         "watch is of type int": lambda: EXPERIMENT.run("run", watch=wrong),
@@ -68,6 +70,8 @@ def test_an_argument_of_a_wrong_type_is_one_sentence(record):
         "name=5 cannot be": lambda: from_arrays(X, X[:, 0], name=wrong),
         "target is None": lambda: from_frame(frame, None),  # pyright: ignore[reportArgumentType]
         'target="y": the frame has no such column': lambda: from_frame(frame, "y"),
+        "X has masked entries": lambda: from_arrays(np.ma.masked_greater(X, 0), X[:, 0]),
+        "y has masked entries": lambda: from_arrays(X, np.ma.masked_greater(X[:, 0], 0)),
         "feature_names is no list": lambda: from_arrays(X, X[:, 0], feature_names="age"),
         "feature_names has 1 names and X has 3": lambda: from_arrays(X, X[:, 0], feature_names=["age"]),
         "feature_names has 'b' twice": lambda: from_arrays(X, X[:, 0], feature_names=["a", "b", "b"]),
@@ -95,8 +99,40 @@ def test_names_of_features_are_those_of_coefficients_and_predictions(record):
 @pytest.mark.slow
 def test_a_record_takes_rows_as_arrays(record):
     path: Any = str(record.folder)
-    assert record.encode(X[:2]).to_numpy() == pytest.approx(X[:2])
+    with pytest.warns(fcorun.ExperimentWarning, match="columns are taken in their order"):  # as by predict
+        assert record.encode(X[:2]).to_numpy() == pytest.approx(X[:2])
     assert fcorun.Record(path).status == record.status
+
+
+@pytest.mark.slow
+def test_columns_with_numbers_as_names_are_found_by_name(tmp_path):
+    frame: Any = pd.DataFrame({0: X[:, 0], 1: X[:, 1], 2: CLIENTS, 3: X[:, 0]})
+    experiment = Experiment(algorithm=FedDualAvg(), data=from_frame(frame, "3", "2"), rounds=2)
+    record = experiment.run(tmp_path / "record", pictures=False)
+    frame = frame[:20]
+    predictions = record.predict(frame[[0, 1]])
+    pd.testing.assert_frame_equal(record.predict(frame[[1, 0]]), predictions)
+    assert record.predict(frame[[2, 1, 0]])["client"].tolist() == ["a"] * 20
+    assert record.encode(frame[[1, 0]])["1"].tolist() == frame[1].tolist()
+    with pytest.warns(match="columns are taken in their order"):  # others than those of the record
+        pd.testing.assert_frame_equal(record.predict(pd.DataFrame(X[:20, :2], columns=[7, 8])), predictions)
+
+
+@pytest.mark.slow
+def test_links_and_damaged_files_of_a_record_are_not_read(record, tmp_path):
+    copy = fcorun.Record(shutil.copytree(record.folder, tmp_path / "copy"))
+    (tmp_path / "secret").write_bytes(b"\x89PNG")
+    (copy.folder / "curves.png").symlink_to(tmp_path / "secret")
+    assert "base64" not in copy._repr_html_()
+    file = copy.folder / "coefficients.csv"
+    for content in (b"", b"a\n1\n1,2\n", b"a\n\xff\n"):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match=r"coefficients\.csv cannot be read"):
+            _ = copy.coefficients
+    file.unlink()
+    file.symlink_to(record.folder / "coefficients.csv")
+    with pytest.raises(UserError, match=r"coefficients\.csv cannot be read .*link"):
+        _ = copy.coefficients
 
 
 @pytest.mark.slow

@@ -25,3 +25,19 @@ def test_a_class_that_is_not_imported_is_named_by_its_key(tmp_path):
     assert [point["algo"]["rate"] for point in points] == [1, 2]
     with pytest.raises(UserError, match=r"no key 'algo\.rate\.x'"):
         fcorun.grid(config, {"algo.rate.x": [1]}, trust=tmp_path)
+
+
+def test_points_of_a_grid_share_no_values():
+    config = compose(["data=lasso_16", "algo=feddualavg"])
+    sections = [dict(config["algo"]), dict(config["algo"])]
+    points = fcorun.grid(config, {"algo": sections, "seed": [0, 1]})
+    points[0]["algo"]["client_lr"] = "mine"
+    assert sections == [config["algo"]] * 2
+    assert [point["algo"] for point in points[1:]] == [config["algo"]] * 3
+
+
+@pytest.mark.parametrize("names", [("algo", "algo.client_lr"), ("algo.client_lr", "algo")])
+def test_an_axis_in_another_one_is_refused(names):
+    config = compose(["data=lasso_16", "algo=feddualavg"])
+    with pytest.raises(UserError, match=r"'algo\.client_lr' is a part of 'algo'"):
+        fcorun.grid(config, {name: [1, 2] for name in names})

@@ -9,7 +9,7 @@ from fcorun.configuration.search_path import use_config_dir
 
 PLUGINS = """
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -132,6 +132,16 @@ class Global(EightRows):
     global_ = True
 
 
+class GlobalTruth(EightRows):
+    def load(self):
+        return replace(super().load(), truth={"weights": np.random.standard_normal(3)})
+
+
+class GlobalNames(EightRows):
+    def load(self):
+        return replace(super().load(), clients=("a", f"b{np.random.randint(10**9)}"))
+
+
 class Skewed(Euclidean):
     def to_dual(self, w):
         return w + 0.5 * jnp.roll(w, 1)
@@ -206,7 +216,15 @@ def failures(results):
     return {result.name: result.message for result in results if result.status == "failed"}
 
 
-@pytest.mark.parametrize(("name", "arrays"), [("EightRows", []), ("Global", ["train.x"])])
+@pytest.mark.parametrize(
+    ("name", "arrays"),
+    [
+        ("EightRows", []),
+        ("Global", ["train.x"]),
+        ("GlobalTruth", ["truth.weights"]),
+        ("GlobalNames", ["clients"]),
+    ],
+)
 def test_a_data_set_that_draws_from_numpys_generator_is_named(case, name, arrays):
     messages = failures(run_checks(datasets.CHECKS, case(datasets.DatasetCase, name, "data"))).values()
     changed = [message.partition(" should be the same when the data are loaded again")[0] for message in messages]

@@ -1,5 +1,6 @@
 """fcorun cite: BibTeX of records, each entry once, with the reasons for its citation."""
 
+import json
 import re
 import shutil
 import sys
@@ -12,6 +13,7 @@ from helpers import small
 from fcorun import run
 from fcorun.cli.commands import main
 from fcorun.sources.catalogue import load_catalogue
+from fcorun.system.machine import fcorun_version
 
 pytestmark = pytest.mark.undrawn
 OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
@@ -163,3 +165,21 @@ def test_unfinished_records_are_cited_and_damaged_ones_counted(cite):
     entries, rest, _ = cite("s")
     assert list(entries) == ["fcorun"]
     assert rest == "% 3 of 3 records hold no configuration that can be read"
+
+
+@pytest.mark.parametrize(
+    ("versions", "git", "note"),
+    [
+        ({"fcorun": "0.2.dev1+g1"}, "0123456789abcdef", "Version 0.2.dev1+g1, commit 0123456789"),
+        ({"fcorun": "0.2"}, "\\input{x}", "Version 0.2"),
+        ({"fcorun": "0.2 \\input{x}"}, None, f"Version {fcorun_version()}"),
+        ({"fcorun": "0.2}"}, None, f"Version {fcorun_version()}"),
+        ({"fcorun": None}, None, f"Version {fcorun_version()}"),
+        ([1], None, f"Version {fcorun_version()}"),
+    ],
+)
+def test_a_version_in_a_record_is_cited_without_tex(cite, versions, git, note):
+    folder = fake_record("s/a", fake_config(algo__class=DUAL)).folder
+    (folder / "summary.json").write_text(json.dumps({"versions": versions, "git": git}))
+    _, _, text = cite("s")
+    assert f"  note   = {{{note}}}," in text

@@ -144,6 +144,19 @@ def test_a_run_prints_plain_lines(fcorun):
     assert out.startswith("here holds the record of this run (done")
     assert "): reused (force=true" in out
     assert "its pictures are as before, without this title: force=true draws them anew" in out
+    Path("here/metrics.csv").unlink()
+    code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:] == ["its metrics.csv or summary.json is lost: force=true computes the run again"]
+
+
+def test_a_run_that_stopped_is_shown_in_the_same_way_when_it_is_reused(fcorun):
+    arguments = (*SMALL, "rounds=40", "eval_every=1", "+stop.train_loss=5")
+    _, first, _ = fcorun(*arguments)
+    _, again, _ = fcorun(*arguments)
+    table = [line for line in first.splitlines() if line.startswith(("metric", "objective"))]
+    assert "at the end" in table[0]
+    assert set(table) <= set(again.splitlines())
 
 
 @pytest.mark.slow

@@ -7,9 +7,13 @@ import pytest
 import yaml
 from helpers import choice_names, plugin_class, traits_of
 
+from fcorun.cli.capabilities import capabilities
 from fcorun.cli.commands import COMMANDS, main
 from fcorun.cli.commands.list import LISTED
+from fcorun.configuration.key_docs import ChoiceDoc
 from fcorun.configuration.search_path import find_choices
+from fcorun.mirror_maps.base import MirrorMap
+from fcorun.objectives.base import Objective
 from fcorun.sources.catalogue import read_source
 
 
@@ -90,6 +94,15 @@ def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
 def test_requirements_and_capabilities_of_a_choice(list_lines, group, name, words):
     (line,) = [line for line in list_lines(group) if line.split()[:1] == [name]]
     assert words in "  ".join(part.strip() for part in line.split("  ") if part.strip())
+
+
+@pytest.mark.parametrize(
+    ("group", "base", "words"), [("mirror", MirrorMap, ["reg=none"]), ("objective", Objective, ["convex"])]
+)
+def test_a_class_that_declares_little_has_no_empty_words(group, base, words, monkeypatch):
+    mine = type("Mine", (base,), {"convex": True})
+    monkeypatch.setattr("fcorun.cli.capabilities.plugin_class", lambda *_: mine)
+    assert capabilities(group, ChoiceDoc("", {})) == words
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from helpers import fails
 from fcorun import compose, run
 from fcorun.cli.commands import main
 from fcorun.cli.commands.predict import _round_for_screen
+from fcorun.errors import find_spelling
 from fcorun.models.predict import predict
 
 SITES = np.repeat(["a", "b", "c"], 30)
@@ -46,6 +47,11 @@ def train(folder, *overrides, algo="centralized"):
 def test_a_terminal_shows_six_digits_of_what_the_model_computed():
     frame = pd.DataFrame({"row": [1], "dose": [0.123456789], "prediction": ["yes"], "probability_yes": [0.123456789]})
     assert _round_for_screen(frame).loc[0].tolist() == [1, 0.123456789, "yes", 0.123457]
+
+
+def test_names_that_differ_in_capitals_or_spaces_are_found():
+    assert find_spelling(" st.gallen", ["Basel", "St. Gallen"]) == "St. Gallen"
+    assert find_spelling("Sankt Gallen", ["Basel", "St. Gallen"]) is None
 
 
 @pytest.mark.slow
@@ -196,7 +202,8 @@ BAD = [
     ("here text.csv", "fcorun: text.csv: column 'u' holds 'old' in row 1: make it a number"),
     ("here none.csv", "fcorun: none.csv: the file has no rows; give one with data"),
     ("here empty.csv", "fcorun: empty.csv: the file is empty; give one with data"),
-    ("here matrix.npz", "fcorun: matrix.npz: there is no matrix 'X'; save the rows as X, of shape (rows, features)"),
+    ("here matrix.npz", "fcorun: matrix.npz: there is no matrix 'X' of numbers; save the rows as X, of shape (rows, "
+     "features)"),
     ("nowhere new.csv", "fcorun: there is no folder nowhere; give that of a run that is done"),
     (". new.csv", "fcorun: . is no record of a run; give one of the 2 below it, such as here"),
     ("bare new.csv", "fcorun: bare is no record of a run; give the folder of one that is done"),

@@ -64,8 +64,9 @@ def test_an_unknown_flag_is_refused(fcorun):
     assert "--rounds" in err or "unrecognized" in err
 
 
-def test_debug_shows_the_traceback(fcorun):
-    code, _, err = fcorun(*SMALL, "algo.client_lr=-1", "debug=true")
+@pytest.mark.parametrize("debug", ["debug=true", "++debug=True"])
+def test_debug_shows_the_traceback(fcorun, debug):
+    code, _, err = fcorun(*SMALL, "algo.client_lr=-1", debug)
     assert code == 2
     assert "Traceback" in err
     assert "algo.client_lr=-1" in err

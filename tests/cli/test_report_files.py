@@ -57,7 +57,7 @@ def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
         (folder / "figure.png").write_bytes(b"\x89PNG")
         (folder / "claims.csv").write_text(csv_text([claim]))
         about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
-        about["caption"] = "How it is drawn."
+        about |= {"caption": "How it is drawn.", "edges": ["fedmid"]}
         (folder / "figure.json").write_text(json.dumps(about))
         return FigureResult(folder, [claim], records=records, wants_page=wants_page)
 
@@ -67,7 +67,7 @@ def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
     if wants_page:
         text = (folder / "report.html").read_text()
         assert "12 runs of feddualavg and fedmid on lasso" in text
-        assert "0 of 1 claims hold</h2>" in text
+        assert "0 of 1 claims hold; best at an edge of the grid: fedmid</h2>" in text
         assert '<p class="overline">Figure fco_fig3a</p>\n<h1>A title</h1>' in text
         assert "<p>What it is.</p><p>The figure differs from its file: with metric=a.</p>" in text
         assert "fcorun&#x27;s own choice" in text

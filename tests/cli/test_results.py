@@ -97,6 +97,7 @@ def test_paired_tests_compare_seed_by_seed(call):
     _, out, _ = call("results", "s", "--metric", "objective", "--paired")
     (line,) = [line for line in out.splitlines() if line.startswith("feddualavg - fedmid")]
     assert line.split()[3:] == ["6", "-1.875", "6", "of", "6", "0.03125", "0.03125"]
+    assert "with 6 seeds and 1 tested pair, p by Holm cannot be below 0.03125\n" in out
     _, out, _ = call("results", "s/a0", "s/b0", "--paired")
     assert "too few seeds" in out
     assert "no two algorithms" in call("results", "s/a0", "s/a1", "--paired")[1]

@@ -47,6 +47,37 @@ def test_check_prints_what_the_site_has_and_how_to_accept(fcorun, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "my study.yaml"]
 
 
+def test_check_warns_of_what_one_file_shows(fcorun):
+    rng = np.random.default_rng(0)
+    sexes = {"sex": ["f", "F", "m"] * 20}
+    pd.read_csv("a.csv").assign(**sexes).to_csv("b.csv", index=False)
+    code, out, _ = fcorun("site", "check", "study.yaml", "data.path=b.csv")
+    assert code == 0
+    assert "warning: levels of 'sex' 'F' and 'f' differ in capitals or spaces only" in " ".join(out.split())
+    ill = rng.choice(["ja", "nein"], 60)
+    pd.read_csv("a.csv").assign(ill=ill).to_csv("c.csv", index=False)
+    keys = ("data=sites", "data.target=ill", "data.task=binary", "data.positive=yes", "objective=logistic")
+    code, _, _ = fcorun("plan", "algo=newton", "rounds=2", "eval_every=2", *keys, "--out", "ill.yaml")
+    assert code == 0
+    code, _, err = fcorun("site", "check", "ill.yaml", "data.path=c.csv")
+    assert code == 2
+    assert "has 'ja', 'nein', 2 labels besides data.positive=yes of the plan" in " ".join(err.split())
+
+
+@pytest.mark.slow
+def test_a_trial_prints_the_warnings_about_the_data(fcorun):
+    code, _, _ = fcorun("plan", *PLAN[:-2], "data.standardize=pooled", "--out", "units.yaml")
+    assert code == 0
+    frame = pd.read_csv("a.csv")
+    frame.assign(age=frame["age"] + 100).to_csv("b.csv", index=False)
+    frame.assign(bmi=frame["bmi"].where(frame.index != 3, 999)).to_csv("c.csv", index=False)
+    code, out, _ = fcorun("site", "try", "units.yaml", "a.csv", "b.csv", "c.csv", "out=trial")
+    assert code == 0
+    shown = " ".join(out.split())
+    assert "site 'b': the mean of 'age' here is more than 5 standard deviations away" in shown
+    assert "site 'c': 'bmi' has 999 in row 4" in shown
+
+
 @pytest.mark.parametrize(("settings", "keys"), [("fed_client.json", ["data.path=a.csv"]), ("fed_server.json", [])])
 def test_a_kit_whose_owner_accepts_takes_jobs_of_plans_and_no_code(fcorun, tmp_path, settings, keys):
     kit = make_kit(tmp_path / "kit", settings)

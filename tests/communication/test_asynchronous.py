@@ -11,6 +11,7 @@ from fcorun import compose, run
 from fcorun.checks import communication
 from fcorun.clocks.base import ClientSpeeds
 from fcorun.clocks.lognormal import LognormalClock
+from fcorun.clocks.trace import TraceClock
 from fcorun.configuration.search_path import use_config_dir
 from fcorun.engine.client_times import order_arrivals
 from fcorun.errors import UserError
@@ -222,6 +223,13 @@ def test_damaged_speeds_are_refused(text, words, tmp_path):
     Path("speeds.csv").write_text(text)
     with fails("clock.path", "speeds.csv", *words):
         run(ragged(tmp_path, "algo=fedavg", "clock=trace", "clock.path=speeds.csv", sizes=SIZES), tmp_path / "run")
+
+
+def test_a_name_of_a_client_may_have_line_breaks():
+    name = "ward\u2028a\nb"
+    lines = f'client,gradients_per_second,bytes_per_second,latency\n"{name}",2,1,0\n'
+    Path("speeds.csv").write_text(lines, encoding="utf-8")
+    assert TraceClock(path="speeds.csv").speeds([name]).gradients_per_second.tolist() == [2]
 
 
 def test_a_clock_is_part_of_an_identity_and_its_absence_is_not(tmp_path):

@@ -1,5 +1,6 @@
 """Compressors: their moments, what clients remember, the bytes of messages, and runs with each of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -97,6 +98,14 @@ def test_a_difference_to_a_memory_arrives_without_bias(name):
     messages = np.asarray(jax.vmap(lambda key: channel.send(VECTOR, memory, key)[0])(KEYS), float)
     standard_error = messages.std(axis=0) / np.sqrt(len(KEYS))
     assert (np.abs(messages.mean(axis=0) - VECTOR) <= 5 * standard_error + 1e-6).all()
+
+
+@pytest.mark.parametrize(("fraction", "size"), [(1.0, 10**6), (1.0, 10**8), (0.5, 2 * 10**6), (0.1, 10**7)])
+def test_large_uploads_are_counted_without_an_excess(fraction, size):
+    channel = RandomK(fraction=fraction)
+    for count in (jax.jit(lambda f: replace(channel, fraction=f).count(size))(fraction), channel.count(size)):
+        assert count == round(fraction * size)
+    assert channel.sent_bits(size, 1) == round(fraction * size)
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,8 @@ def test_edges_are_read_from_a_file(tmp_path):
         (["topology.edges=7"], ["topology.edges=7", "3"]),
         (["topology.map=[0,1]"], ["topology.map", "2", "3"]),
         (["topology.map=[0,2,2]"], ["topology.map", "edge 1"]),
+        ([f"topology.map=[0,1,{10**30}]"], ["topology.map", "edge 2"]),
+        (["topology.map=quote.csv"], ["topology.map=quote.csv cannot be read", "field larger"]),
         (["topology.map=[0,1,1]", "topology.edges=3"], ["topology.edges=3", "2"]),
         (["topology.map=twice.csv"], ["topology.map=twice.csv", "client 0 more than once"]),
         (["topology.map=nowhere.csv"], ["topology.map=nowhere.csv"]),
@@ -262,6 +264,7 @@ def test_edges_are_read_from_a_file(tmp_path):
 )
 def test_invalid_trees_are_refused(overrides, words, tmp_path):
     Path("twice.csv").write_text("client,edge\n0,a\n1,a\n2,b\n0,b\n")
+    Path("quote.csv").write_text('client,edge\n0,"a\n' + "1,a\n" * 40_000)
     with fails(*words):
         experiment = prepare(ragged(tmp_path, "algo=fedavg", TREE, *overrides))
         experiment.topology.connect(load_data(experiment).client_names, np.ones(3))

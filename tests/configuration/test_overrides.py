@@ -77,7 +77,7 @@ def test_a_name_that_an_override_cannot_hold_is_refused(name):
 @pytest.mark.parametrize(
     "value",
     [
-        *("auto", "null", "a b", "it's", 'a "b"', "C:\\x\\", "\\'", "Zürich", 0.5, True, [], {}),
+        *("auto", "null", "a b", "it's", 'a "b"', "C:\\x\\", "\\'", "a\\\nb", "Zürich", 0.5, True, [], {}),
         *([["a", "b c"], ["it's"]], {"ward=surgery": 0, "blood pressure": [1.5, "a,b"], "x(y)": None}),
         {"a.b/c-d%e+f@g?h|i*j": 0},
     ],

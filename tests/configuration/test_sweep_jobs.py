@@ -82,8 +82,10 @@ def test_a_key_that_a_regularizer_lacks_is_left_out(jobs_of):
 
 
 @pytest.mark.slow
-def test_values_of_psi_are_left_out_for_an_algorithm_that_ignores_psi(jobs_of):
-    jobs = jobs_of(["algo=fedmid", "algo=scaffold", "algo=centralized"], ["reg.strength=1", "reg.strength=2"])
+@pytest.mark.parametrize("signs", ["", "++"])
+def test_values_of_psi_are_left_out_for_an_algorithm_that_ignores_psi(jobs_of, signs):
+    strengths = [f"{signs}reg.strength=1", f"{signs}reg.strength=2"]
+    jobs = jobs_of(["algo=fedmid", "algo=scaffold", "algo=centralized"], strengths)
     assert [len(job.positions) for job in jobs] == [1, 1, 2, 1, 1]
     assert jobs[2].overrides == ["algo=scaffold"]
     assert jobs[2].ignored_keys == ("reg.strength",)

@@ -170,6 +170,30 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
     assert_holds_writers(options.load(), train, test, sorted(train))  # a damaged cache is made anew
 
 
+def test_leaf_needs_no_cache(tmp_path, monkeypatch):
+    def fill_disk(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    train, test = random_writers(2), random_writers(2, seed=1)
+    save_leaf(tmp_path, train, test)
+    monkeypatch.setattr(femnist_files.np, "savez", fill_disk)
+    assert_holds_writers(Femnist(str(tmp_path), fraction_clients=1.0).load(), train, test, sorted(train))
+
+
+def test_a_leaf_writer_without_images_is_left_out(tmp_path):
+    train, test = random_writers(3), random_writers(3, seed=1)
+    train["w01"] = (train["w01"][0][:0], train["w01"][1][:0])
+    save_leaf(tmp_path, train, test)
+    assert Femnist(str(tmp_path), fraction_clients=1.0).load().clients == ("w00", "w02")
+
+
+def test_a_leaf_writer_in_two_shards_is_refused(tmp_path):
+    save_leaf(tmp_path, random_writers(2), random_writers(2))
+    shutil.copy(tmp_path / "train" / "all_data_0.json", tmp_path / "train" / "all_data_1.json")
+    with fails("data.root", "writer w00 is in two files", "train"):
+        Femnist(str(tmp_path)).load()
+
+
 def test_a_writer_without_test_images(tmp_path):
     train, test = random_writers(), random_writers(seed=1)
     del test["w03"]
@@ -275,6 +299,8 @@ def test_images_that_are_wrong(tmp_path, pixels, labels, words):
         "{",
         "[]",
         '{"users": ["a"]}',
+        '{"users": 5, "user_data": 5}',
+        '{"users": ["\udcff"], "user_data": {}}',  # no UTF-8
         '{"users": ["a"], "user_data": {}}',
         '{"users": ["a"], "user_data": {"a": {"x": 1}}}',
         '{"users": ["a"], "user_data": {"a": {"x": [[1, 2], [3]], "y": [1, 2]}}}',
@@ -282,7 +308,7 @@ def test_images_that_are_wrong(tmp_path, pixels, labels, words):
 )
 def test_shards_that_are_wrong(tmp_path, text):
     save_leaf(tmp_path, random_writers(1), random_writers(1))
-    (tmp_path / "train" / "all_data_0.json").write_text(text)
+    (tmp_path / "train" / "all_data_0.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     with fails("data.root", "all_data_0.json", "cannot be read"):
         Femnist(str(tmp_path)).load()
 

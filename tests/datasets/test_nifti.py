@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from brain_images import AFFINE, SHAPE, head_mask, save, write_maps, write_serie
 from helpers import fails, not_none
 
 from fcorun.datasets.haxby import Haxby
+from fcorun.datasets.images import standardize_within_runs
 from fcorun.datasets.nifti import Nifti
 from fcorun.datasets.voxel_grid import VoxelGrid
 
@@ -91,6 +93,13 @@ def test_runs_are_standardized_as_nilearn_does(tmp_path):
     np.testing.assert_allclose(np.sort(again.train.x, axis=0), np.sort(data.train.x, axis=0), atol=1e-4)
 
 
+def test_runs_of_different_clients_are_apart():
+    """Client 1 with run 12, and client 11 with run 2."""
+    x = np.array([[1.0], [3.0], [10.0], [30.0]], np.float32)
+    scaled = standardize_within_runs(x, np.array(["1", "1", "11", "11"]), np.array(["12", "12", "2", "2"]), "data.run=")
+    np.testing.assert_allclose(scaled[:, 0], np.array([-1, 1, -1, 1]) / np.sqrt(2), rtol=1e-5)
+
+
 def test_haxby_by_its_table(tmp_path):
     """The scans of Haxby as images of one's own: the same numbers."""
     root = scanned_of_test_haxby(tmp_path)
@@ -131,6 +140,20 @@ def test_a_mask_is_made_by_nilearn(tmp_path):
     made = compute_multi_background_mask([str(tmp_path / f"{n}.nii") for n in range(4)])
     np.testing.assert_array_equal(grid.mask, made.get_fdata() > 0)
     assert 0.7 * inside.sum() < grid.n_voxels < 1.3 * inside.sum()
+
+
+def test_the_cache_tells_a_mask_from_a_last_image(tmp_path):
+    inside = np.zeros((24, 22, 20))
+    inside[6:18, 6:16, 6:14] = 100
+    for name in ("a", "b", "m"):
+        save(tmp_path / f"{name}.nii", inside)
+    lines = ["image,label,client", "a.nii,1,x", "b.nii,2,x", "m.nii,3,x"]
+    n_rows = []
+    for rows, mask in ((lines[:3], str(tmp_path / "m.nii")), (lines, None)):
+        (tmp_path / "t.csv").write_text("\n".join(rows))
+        data = Nifti(str(tmp_path / "t.csv"), mask=mask, task="regression", validation=0).load()
+        n_rows.append(len(data.train.y))
+    assert n_rows == [2, 3]
 
 
 def test_neighbours_share_a_face():
@@ -195,6 +218,30 @@ def test_what_is_not_finite_is_said(tmp_path):
     data = Nifti(str(table), mask=str(tmp_path / "mask.nii.gz")).load()
     assert any("1 images have voxels that are not finite: taken as 0" in remark for remark in data.warnings)
     assert np.isfinite(data.train.x).all()
+
+
+def test_warnings_are_about_rows_and_not_about_voxels(tmp_path):
+    """Voxels of 25 rows that count the rows would be identifiers in a table, and constant voxels would be noted."""
+    lines = ["image,label,client"]
+    values = np.ones((*SHAPE, 25)) * np.arange(25)
+    values[3, 2, 2] = 1
+    save(tmp_path / "all.nii", values)
+    save(tmp_path / "mask.nii", head_mask())
+    lines += [f"all.nii,{'ab'[n % 2]},{'xyz'[n // 5 % 3]}" for n in range(25)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    options: dict[str, Any] = {"mask": str(tmp_path / "mask.nii"), "standardize": "per_client", "validation": ["z"]}
+    data = Nifti(str(tmp_path / "t.csv"), **options).load()
+    said = "speak for 'b'", "data.standardize=per_client: 'z' without training rows are scaled by"
+    assert len(data.warnings) == len(said)
+    assert all(text in warning for text, warning in zip(said, data.warnings, strict=True))
+    options["validation"] = 0.01
+    (held_out_warning,) = Nifti(str(tmp_path / "t.csv"), **options, positive="b").load().warnings
+    assert "data.validation=0.01 holds out no row" in held_out_warning
+
+
+def test_no_category_is_refused():
+    with fails("data.categories=[] keeps no image", "leave data.categories out"):
+        Nifti("t.csv", categories=[])
 
 
 @pytest.mark.slow

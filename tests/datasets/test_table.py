@@ -203,7 +203,7 @@ def test_tasks_that_do_not_fit_the_target_are_refused(tmp_path):
     text = save(tmp_path, "s.csv", frame(price=list("pqrpqr")))
     with fails("data.task=regression", "target 'price'", "binary"):
         price_table(text).load()
-    with fails("data.task=binary", "3 classes", "data.task=multiclass"):
+    with fails("data.task=binary", "3 classes (p, q, r)", "data.task=multiclass, or leave out the rows whose label"):
         price_table(text, task="binary").load()
     with fails("data.task=multiclass", "0.5", "data.task=regression"):
         price_table(save(tmp_path, "f.csv"), task="multiclass").load()

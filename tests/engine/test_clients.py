@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import not_none, ragged, small
+from helpers import fails, not_none, ragged, small
 
 from fcorun.engine import device_rows
 from fcorun.engine.clients import chunk_width, chunked, vmapped
-from fcorun.engine.device_rows import SubsetView, split_by_size, to_device
+from fcorun.engine.device_rows import SubsetView, split_by_size, targets_to_device, to_device
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.system.machine import compute_policy, empty_aligned
@@ -153,6 +153,16 @@ def test_aligned_rows_are_held_once(dtype):
         on = to_device(x, dtype)
     assert on.unsafe_buffer_pointer() == x.ctypes.data
     np.testing.assert_array_equal(on, np.arange(35).reshape(5, 7))
+
+
+@pytest.mark.parametrize("name", ["features", "targets"])
+def test_numbers_that_exceed_float32_are_refused(name):
+    data = load_data(prepare(small()))
+    values = np.array([[1.0, -1e39]])
+    with fails(f"some {name} exceed 3.4e38", "precision=float64"):
+        to_device(values, "float32") if name == "features" else targets_to_device(data, values[0], "float32")
+    with jax.enable_x64(True):
+        assert to_device(values, "float64")[0, 1] == -1e39
 
 
 @on_a_cpu

@@ -7,7 +7,7 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
-from fcorun.tables.data_warnings import describe_positive_class
+from fcorun.tables.data_warnings import describe_positive_class, warn_leaks
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((60, 3))
@@ -49,6 +49,26 @@ def test_perfect_separation(tmp_path, complete):
     mild = reason(tmp_path / "mild", "objective.ridge=0.001", "reg=none", x=x)
     assert ("the size of the coefficients depends on the penalty" in mild) == complete
     assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
+
+
+@pytest.mark.parametrize(
+    ("letter", "leaks"),
+    [
+        (lambda event, row: event | (row % 50 == 0), True),  # all events and a few other rows
+        (lambda event, row: ~event & (row % 50 > 0), True),  # the other way round
+        (lambda event, row: ~event & (row % 20 == 0), False),  # a rare level without events
+        (lambda event, row: event & (row % 20 == 0), False),  # a rare level of events alone
+        (lambda event, row: event | (row % 5 == 0), False),  # a level of many rows without an event
+    ],
+)
+def test_a_feature_that_almost_gives_the_outcome_away(letter, leaks):
+    row = np.arange(400)
+    event = row % 7 == 0
+    x = np.column_stack([np.random.default_rng(0).standard_normal(400), letter(event, row)])
+    warnings = warn_leaks(x, event.astype(int), ("no", "yes"), ("age", "letter=yes"))
+    assert bool(warnings) == leaks
+    assert all("'letter=yes' alone tells 336 of 342 training rows of 'no' from all 58 of 'yes'" in w for w in warnings)
+    assert warn_leaks(x[:40], event[:40].astype(int), ("no", "yes")) == []  # few events
 
 
 @pytest.mark.parametrize(

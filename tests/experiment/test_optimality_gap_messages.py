@@ -113,6 +113,14 @@ def test_an_algorithm_says_itself_where_it_is_suggested(tmp_path, monkeypatch):
     assert advice == "fedmid does not reach the optimum in any number of rounds; algo=feddr or mine does"
 
 
+def test_an_algorithm_of_a_user_is_not_said_to_be_unable(tmp_path, user_module):
+    user_module("mine", "from dataclasses import dataclass\nfrom fcorun import FedAvg\n@dataclass(frozen=True)\n"
+                        "class Mine(FedAvg):\n    pass\n")  # fmt: skip
+    experiment = prepare(table(tmp_path, "reg=none", "algo=fedavg", "algo.class=mine.Mine"))
+    advice = advise(experiment, load_data(experiment), falling=False)
+    assert advice.startswith("more rounds may help, but fedavg does not declare that it reaches the optimum")
+
+
 @pytest.mark.parametrize(("reg", "expected"), [("none", "makes steps longer"), ("l1", "makes another problem")])
 def test_units_are_named_where_they_differ(reg, expected, tmp_path):
     x = np.random.default_rng(0).standard_normal((60, 3)) * [1, 30, 1000]
@@ -136,6 +144,7 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
 @pytest.mark.parametrize(
     ("reg", "algo", "density", "expected"),
     [
+        ("l1", "feddualavg rounds=0", 0.0, ""),
         ("l1", "feddualavg", 0.0, "reg=l1 made every weight 0: a smaller strength leaves some nonzero"),
         ("l1", "feddualavg", 0.5, ""),
         ("l1", "fedavg", 0.0, ""),  # which ignores psi; the warning before the run says so
@@ -143,7 +152,7 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
     ],
 )
 def test_a_strength_that_leaves_no_weight_gives_a_warning(reg, algo, density, expected, tmp_path):
-    job = Job(prepare(table(tmp_path, f"algo={algo}", f"reg={reg}")), run_folder=None)  # type: ignore[arg-type]
+    job = Job(prepare(table(tmp_path, *f"algo={algo}".split(), f"reg={reg}")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": 1.0, "density": density}] * 2, {"near": True}
     _add_final_warnings(job)
     assert job.reason == expected

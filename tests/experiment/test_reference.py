@@ -1,5 +1,6 @@
 """Relative strengths, and the reference optimum."""
 
+import errno
 from itertools import pairwise
 
 import jax
@@ -8,9 +9,11 @@ import pytest
 from helpers import NONCONVEX, choice_names, fails, flat, matrices_only, plugin_class, ragged, small
 
 from fcorun import grid, run
+from fcorun.errors import WriteError
+from fcorun.experiment import optimum
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.relative_strength import compute_client_strength_max
+from fcorun.experiment.relative_strength import compute_client_strength_max, compute_strength_max
 from fcorun.problem import solver, strength_max
 from fcorun.problem.solver import gather_rows
 from fcorun.reports.build_table import build_table
@@ -73,6 +76,23 @@ def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
     assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
     with pytest.raises(AssertionError, match="solved again"):
         run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
+
+
+def test_a_strength_is_computed_again_if_its_cached_file_is_damaged_or_cannot_be_written(monkeypatch, tmp_path):
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "fresh"))
+    strengths = iter([0.5, 0.25])
+    monkeypatch.setattr(strength_max, "strength_max", lambda *_: next(strengths))
+    experiment = prepare(small("reg.relative=0.3"))
+    data = experiment.data.load()
+    assert compute_strength_max(experiment, data) == compute_strength_max(experiment, data) == 0.5
+    (cached,) = (tmp_path / "fresh/optima").iterdir()
+    cached.write_text("")
+    monkeypatch.setattr(optimum, "write_atomically", raise_full_disk)
+    assert compute_strength_max(experiment, data) == 0.25
+
+
+def raise_full_disk(*_):
+    raise WriteError(errno.ENOSPC, "No space left on device", "a file")
 
 
 ABSOLUTE = """

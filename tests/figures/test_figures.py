@@ -268,7 +268,7 @@ def test_claims_over_seeds():
     assert check(above=["b"], times=1.2)[0] == "not distinguishable"
     assert check(above=["b", "d"]) == ("not measured", "", "")
     measurements = replace(measurements, lost_seeds_notes={"b": "b has 3 of 5 seeds"})
-    assert check(above=["b"])[::2] == ("not distinguishable", "b has 3 of 5 seeds")
+    assert check(above=["b"], note="known") == ("not decided", "", "b has 3 of 5 seeds; known")
     assert check(above=[], below=["b"])[::2] == ("no", "b has 3 of 5 seeds")
     assert check(above=[0.4])[::2] == ("yes", "")  # is about a alone
 

@@ -63,6 +63,7 @@ def test_a_figure_without_lost_seeds(made):
     assert code == 0
     assert "seeds:" not in out
     assert (claim["holds"], claim["test"]) == ("yes", "the same sign in each of 3 seeds of cohorts")
+    assert claim["best_by"] == "support_f1"
     assert list(summary["seeds_lost"]) == [0, 0]
 
 
@@ -73,7 +74,7 @@ def test_failed_seeds_are_reported_and_one_seed_proves_no_claim(made, broke):
     assert code == 1
     assert "fedmid has 1 of 3 seeds: 2 of its runs failed" in out
     assert claim["holds"] == "not distinguishable"
-    assert claim["note"] == "fedmid has 1 of 3 seeds; known"
+    assert claim["note"] == "fedmid failed with 2 of 3 seeds; known"
     assert claim["test"] == "the same sign in each of the 1 common seed of cohorts: too few"
     assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
 
@@ -134,6 +135,24 @@ def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
     table = reproduce._tabulate_best(inputs).set_index("data.clients")
     assert table["client_lr"].to_dict() == {4: 0.1, 8: 0.2}
     assert table["seeds_lost"].to_dict() == {4: 0, 8: 1}
+
+
+def test_the_figure_names_its_metric_the_edges_of_its_grid_and_lost_seeds(tmp_path, monkeypatch):
+    """Best points lie at the edge of the grid alone, which the table of best points does not have."""
+
+    def swept(_, folder, overrides):
+        for rate, seed, status in [(0.2, 1, "diverged")] if folder.name == "seeds" else [(0.1, 0, ""), (0.2, 0, "")]:
+            settings = fake_config("fedmid", seed=seed, algo__client_lr=rate)
+            fake_record(folder / f"{rate}-{seed}", settings, fake_rows(1 - rate), status or "done")
+        return build_table(load_records(folder), root=folder)
+
+    monkeypatch.setattr(reproduce, "_run_sweep", swept)
+    inputs = reproduce._run_figure(lambda _: None, Figure("t", seeds=[0, 1]), "support_f1", tmp_path, [])
+    (edge,) = inputs.best_view.grid_edges()
+    assert (edge.algo, edge.key, edge.is_largest) == ("fedmid", "algo.client_lr", True)
+    caption = "Best by support_f1. At an edge of the grid: fedmid (algo.client_lr=0.2)."
+    assert reproduce._describe_best_points(inputs) == caption
+    assert inputs.lost_seeds_notes == {"fedmid": "fedmid diverged with 1 of 2 seeds"}
 
 
 NOTHING = [(), ("x=bytes", "style=slides", "verbose=false")]

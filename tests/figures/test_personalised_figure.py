@@ -39,7 +39,7 @@ def test_gains_are_on_the_same_data():
     assert two["measured"].startswith("+6.0 points of accuracy, +3.0 to +9.0")  # of +3 and +9
     assert two["holds"] == "yes"
     *_, two = personalised.check_margins(runs, seeds, {"local": "local has 2 of 3 seeds"})
-    assert (two["holds"], two["note"]) == ("not distinguishable", "local has 2 of 3 seeds")
+    assert (two["holds"], two["test"], two["note"]) == ("not decided", "", "local has 2 of 3 seeds")
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
-from fcorun import compose, run
+from fcorun import ExperimentWarning, compose, run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.models.predict import predict
+from fcorun.models.predict import _predict_rows, predict
 from fcorun.models.score_functions import compute_predictions
 
 FREE = ("reg=none", "data.validation=0", "algo.tolerance=1e-13")
@@ -120,6 +120,15 @@ def test_mlp(trained, task, standardize):
     np.testing.assert_allclose(model.predict_proba(pd.DataFrame(raw, columns=X)), chances, rtol=1e-8)
     np.testing.assert_array_equal(model.predict(pd.DataFrame(raw, columns=X)), model.classes_[chances.argmax(axis=1)])
     assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize(("positive", "expected"), [("case", "healthy"), ("healthy", "case")])
+def test_a_tie_is_not_of_the_positive_class(positive, expected):
+    model = LogisticRegression()
+    model.classes_ = np.array(["case", "healthy"])
+    model.coef_, model.intercept_ = np.zeros((1, 2)), np.zeros(1)
+    predictions = _predict_rows(model, pd.DataFrame(np.ones((3, 2))), np.zeros(3), 0.5, positive)
+    assert predictions["prediction"].tolist() == [expected] * 3
 
 
 MLP = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-2", "algo.server_lr=1", "reg.strength=1e-4"]
@@ -291,7 +300,10 @@ def test_a_table_is_encoded_for_the_estimator(tmp_path):
         "algo=centralized",
     ]
     record = run(compose(overrides), tmp_path / "r")
-    x = record.encode(table[["age", "ward"]])  # columns by name
+    with pytest.warns(ExperimentWarning, match="gaps are filled: 'age' by"):
+        x = record.encode(table[["age", "ward"]])  # columns by name
     assert list(x) == ["ward=a", "ward=b", "ward=c", "age"]
     predictions, _ = predict(record, table)
     np.testing.assert_array_equal(record.estimator().predict(x), predictions["prediction"])
+    with pytest.warns(ExperimentWarning, match="levels that no training row has, 'A' in row 1 .did you mean 'a'"):
+        record.encode(table[["age", "ward"]][:1].replace("a", "A"))

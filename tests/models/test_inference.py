@@ -300,6 +300,23 @@ def test_rows_that_stay_at_their_sites_are_refused():
         infer(Record(record.folder), InferenceOptions())
 
 
+@pytest.mark.parametrize(("n_rows", "advice"), [(20, "join rare levels"), (750, "recorded after the outcome")])
+def test_only_rare_levels_without_events_are_to_be_joined(n_rows, advice):
+    inference: Any = SimpleNamespace(
+        problem=SimpleNamespace(feature_names=("letter=yes",)),
+        parameters=SimpleNamespace(numbers=np.arange(1)),
+        indicators=SimpleNamespace(
+            counts=SimpleNamespace(at_low=np.array([n_rows]), at_high=np.array([1000 - n_rows])),
+            has_two_classes=True,
+        ),
+        n_rows=1000,
+        explain_withheld=lambda feature: f"no events in {n_rows} rows at its other value",
+    )
+    sentence = inference_warnings._warn_of_sparse_indicators(inference)
+    assert advice in sentence
+    assert ("join rare levels" in sentence) == (n_rows == 20)
+
+
 def test_linearization_errors_that_are_all_unknown_are_a_warning(monkeypatch):
     """All are NaN if sums are withheld and the losses have no intercept, as for times to events."""
     monkeypatch.setattr(inference_warnings, "linearization_errors", lambda *_: np.full(2, np.nan))

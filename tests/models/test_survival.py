@@ -102,6 +102,9 @@ def test_a_record_predicts_probabilities_of_survival(patients):
         hazard = baseline.query(f"client == '{clinic}' and time <= 0.5")["cumulative_hazard"].max()
         np.testing.assert_allclose(rows["survival_at_0.5"], np.exp(-hazard * np.exp(rows["prediction"])))
     np.testing.assert_array_equal(record.predict(patients, at=0.001)["survival_at_0.001"], 1)
+    for time in (np.nan, -3, np.inf):
+        with fails("must be a positive time"):
+            record.predict(patients, at=time)
     with pytest.warns(fcorun.ExperimentWarning, match=r"survival at 100, after the last training time of Basel \("):
         assert not record.predict(patients, at=100)["survival_at_100"].notna().to_numpy().any()
     with pytest.warns(fcorun.ExperimentWarning) as caught:

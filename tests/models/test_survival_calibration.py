@@ -82,6 +82,16 @@ def test_times_at_which_nobody_or_few_are_at_risk():
     assert any("fewer than 10 rows are at risk at 2 in " in sentence for sentence in calibration.warnings)
 
 
+def test_a_group_whose_rows_all_had_their_event_has_a_risk_of_1():
+    times = np.append(np.linspace(0.1, 1, 39), -5.0)
+    calibration = calibrate(held_out_rows(times, np.repeat(["a", "b"], 20)), np.linspace(0, 1, 40), 2)
+    counts = [(group.observed.risk, group.observed.at_risk) for group in calibration.groups]
+    assert counts.count((1.0, 0)) == 2
+    assert calibration.warnings[-1].startswith(
+        "fewer than 10 rows are at risk at 2 in 5 of 5 groups (groups within each client included)"
+    )
+
+
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     """The record of a Cox model of two clinics, with held-out rows."""

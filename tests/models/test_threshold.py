@@ -93,8 +93,9 @@ def test_a_finished_run_is_scored_again_and_not_trained_again(trained, visits):
     before = metrics_file.stat().st_mtime_ns
     picture = folder / "roc.png"
     drawn = picture.stat().st_mtime_ns
-    second = trained("binary", "data.test=0.2", "threshold=youden")
+    second = trained("binary", "data.test=0.2", "threshold=youden", "title=Other")
     assert second.folder == folder
+    assert second.config["title"] == first.config["title"]  # of curves.png
     assert metrics_file.stat().st_mtime_ns == before
     assert picture.stat().st_mtime_ns > drawn
     section = second.summary["threshold"]

@@ -268,7 +268,7 @@ def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
     assert killed.status == {"status": "done"}
 
 
-@pytest.mark.parametrize("value", ["!!int ''", "!!float ''", "!!bool x", "!!timestamp x"])
+@pytest.mark.parametrize("value", ["!!int ''", "!!float ''", "!!bool x", "!!timestamp x", f"1{':00' * 200}.5"])
 def test_yaml_whose_value_is_not_of_its_tag_is_refused(value):
     with pytest.raises(formats.yaml.YAMLError, match=r"config\.yaml has a value that is not of its tag"):
         formats.parse_yaml(f"a: {value}", "config.yaml")

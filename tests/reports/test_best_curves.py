@@ -50,6 +50,26 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
 
 
+@pytest.mark.slow
+def test_curves_end_where_a_seed_stopped():
+    for seed, rounds in enumerate((40, 20, 40)):
+        fake_record(f"s/{seed}", fake_config(seed=seed), fake_rows(1 + seed, rounds))
+    figure = draw_best_points(load_records("s"))
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
+    assert legend_of(figure)[-1] == "curves end where their first seed stopped"
+
+
+@pytest.mark.slow
+def test_models_of_one_evaluation_are_level_lines():
+    for seed in range(3):
+        (*_, last) = fake_rows(1 + seed)
+        relaxed = {name: value for name, value in last.items() if name != "objective"}
+        fake_record(f"s/{seed}", fake_config(seed=seed), [relaxed])
+    figure = draw_best_points(load_records("s"))
+    assert figure.axes[0].lines[0].get_ydata()[0] == 2  # the median of the training losses
+    assert legend_of(figure)[:1] == ["feddualavg (its solution)"]
+
+
 def test_panels_that_no_run_measured_are_refused():
     with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
         draw_best_points([fake_record("a")], panels=["objective", "suboptimality"])

@@ -4,7 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+from browser import print_pdf
 from fake_records import fake_config, fake_record
 
 from fcorun.cli.commands import main
@@ -106,7 +109,9 @@ def test_the_sentences_below_the_title():
 @pytest.mark.parametrize(("value", "low", "high", "text"), [
     (0.75, 0.7, 0.8, "0.75 (0.70 to 0.80)"),
     (12345.6, 12000.123, 13000.5, "12,346 (12,000 to 13,000)"),
-    (0.0004, 0.000312, 0.0005, "0.0004 (0.000312 to 0.0005)"),
+    (0.0004, 0.000312, 0.0005, "0.00040 (0.00031 to 0.00050)"),
+    (0.00444, -0.141, 0.141, "0.00 (-0.14 to 0.14)"),
+    (-0.27, -0.57, -0.003, "-0.270 (-0.570 to -0.003)"),
     (2.5e7, 2e7, 3e7, "2.5e+07 (2e+07 to 3e+07)"),
     (-0.25, -1500, 0.5, "-0.25 (-1,500.00 to 0.50)"),
 ])  # fmt: skip
@@ -124,6 +129,14 @@ def test_a_ratio_that_is_not_known_is_blank(value, text):
     assert f"age|{text}|1.35" in plain(table)
 
 
+@pytest.mark.parametrize(("value", "text"), [(0.0022, "1.0022"), (-0.0022, "0.9978"), (0.0, "1"), (0.02, "1.02")])
+def test_a_ratio_near_1_differs_from_1(value, text):
+    folder = write_model()
+    line = {"parameter": "weights", "feature": "age", "class": "yes", "value": 0.3, "value_original": value}
+    (folder / "coefficients.csv").write_text(csv_text([line]))
+    assert f"age|{text}|1.35" in plain(finding_table(read_model(folder)))
+
+
 def test_scores_at_a_threshold_name_the_threshold():
     folder = write_model()
     scores = {"set": "validation", "model": "shared", "client": "", "n": 20, "balanced_accuracy": 0.7, "auc": 0.8}
@@ -138,6 +151,9 @@ def test_scores_at_a_threshold_name_the_threshold():
     (5, "Scores of few rows are uncertain."),
 ])  # fmt: skip
 def test_scores_of_few_events(events, sentence):
+    headline = "with 3 events, the AUC is 0.70; scores from fewer than 5 events say little."
+    if events == 5:
+        headline = "with 5 events, the AUC is 0.70."
     folder = write_model()
     scores = [
         {"set": "validation", "model": "shared", "client": client, "n": 20, "events": events, "auc": 0.7}
@@ -146,6 +162,7 @@ def test_scores_of_few_events(events, sentence):
     (folder / "scores.csv").write_text(csv_text(scores))
     text = plain(main_sections(folder)["performance"].content)
     assert f"By hospital, validation rows. {sentence}" in text
+    assert f"On 20 held-out rows (validation rows) {headline}" in clinical.clinical_summary(read_model(folder))[1]
     assert "hospital|rows|events|AUC" in text
 
 
@@ -153,6 +170,11 @@ def test_levels_with_few_rows_or_events_are_in_the_caption():
     folder = write_model(few_levels={"ward=er": "1 event in 30 rows", "ward=icu": "4 rows", "ward=eye": "2 rows"})
     text = plain(main_sections(folder)["result"].content)  # the coefficient of ward=eye is 0
     assert "Few training rows or events, which say little: ward: er (1 event in 30 rows), ward: icu (4 rows)." in text
+
+
+def test_clients_that_are_held_out_are_counted():
+    question = clinical.clinical_summary(read_model(write_model(clients=1)))[0]
+    assert "100 rows of 2 clients (by hospital), one of them held out; 25 rows" in question
 
 
 def test_what_was_asked():
@@ -204,6 +226,23 @@ def test_a_result_without_intervals_says_how_to_get_them():
     assert "Each level of ward has a coefficient of its own" in text
 
 
+def test_a_page_over_sites_says_what_its_record_has(monkeypatch):
+    monkeypatch.setattr(build, "_compress_library", lambda: b"")
+    folder = write_model(sites=["bern", "lund"])
+    summary = json.loads((Path(folder) / "summary.json").read_text())
+    del summary["data"]["gaps"]
+    (Path(folder) / "summary.json").write_text(json.dumps(summary))
+    row = {"set": "test", "model": "shared", "client": "", "n": 20, "auc_low": 0.6, "auc_high": 0.9}
+    (Path(folder) / "scores.csv").write_text(csv_text([row]))
+    text = plain(build.build_page([folder], load_records(folder)))
+    assert "fcorun infer RECORD" not in text
+    assert "a plan with --infer" in text
+    assert "Gaps|if any, filled over all sites by the median of the training rows" in text
+    assert "the AUC is between 0.600 and 0.900 (certain bounds, no confidence interval)" in text
+    assert "16|23a|performance, with intervals|Performance on held-out rows, without intervals" in text
+    assert "|23b|performance in different clients|not on this page" in text
+
+
 def test_intervals_of_imputed_tables_have_their_missing_information():
     folder = write_model()
     write_intervals(folder)
@@ -231,13 +270,24 @@ def test_a_result_with_intervals():
     text = plain(content)
     assert "feature|odds ratio per unit (95 % CI)|odds ratio per SD (95 % CI)|p|used by the model" in text
     assert "sex: M|1.00 (0.37 to 2.72)|1.00 (0.61 to 1.65)|0.040|no" in text
-    assert "ward: er|reference|reference||yes" in text
+    assert "ward: er|reference|reference||ward: eye" in text.replace("\n", "")
+    assert "They compare levels with a reference level, which the model does not" in text
     assert "sex: F, ward: er." in text
     assert "4 of 4 intervals exclude 1; 0 features differ from 1 after Holm&#x27;s correction" in text
     assert content.index("Not finished: more rounds may help") < content.index("<table")
     assert content.index("Few rows") < content.index("<table")
-    (folder / "inference.txt").write_text("warning: gaps in 'dead' have one value\n")
-    assert "Gaps in &#x27;dead&#x27; have one value" in build_short_page([folder], load_records(folder))
+
+
+@pytest.mark.parametrize(("p_value", "is_shown"), [(0.04, True), ("", True), (0.4, False)])
+def test_filled_gaps_are_warned_of_where_they_may_depend_on_the_outcome(p_value, is_shown):
+    folder = write_model()
+    write_intervals(folder)
+    (folder / "inference.txt").write_text("warning: gaps in 'dead' were filled in\n")
+    assert "Gaps in &#x27;dead&#x27; were filled in" in build_short_page([folder], load_records(folder))
+    gaps = {"column": "sex", "client": "", "outcome": "yes", "p_value": p_value}
+    (folder / "missing.csv").write_text(csv_text([gaps, gaps | {"client": "Bern", "p_value": 0.01}]))
+    text = build_short_page([folder], load_records(folder))
+    assert ("Gaps in &#x27;dead&#x27; were filled in" in text) == is_shown
 
 
 def test_performance_is_of_held_out_rows():
@@ -300,10 +350,48 @@ def test_the_short_page_is_the_first_three_sections():
     folder = write_model(reason="not finished: more rounds may help")
     text = build_short_page([folder], load_records(folder))
     assert re.findall("<h2>(.*?)</h2>", text) == ["What was asked", "The result", "Performance on held-out rows"]
-    assert "Not finished: more rounds may help" in text
+    assert "Not finished: more rounds may help</li><li>Columns that look like dates in 3 rows are text." in text
     assert "age|1.82|1.35" in plain(text)
     assert "AUC (0.5: chance, 1: perfect)|0.75" in plain(text)
     assert "<script" not in text
+
+
+def test_the_short_page_has_the_first_warnings_about_the_data():
+    folder = write_model()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["warnings"] = [f"doubt {i} " + "is long " * 50 for i in range(8)]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = plain(build_short_page([folder], load_records(folder)))
+    assert [i for i in range(8) if f"Doubt {i} is long" in text] == [*range(6)]
+    assert " ..." in text
+    assert "Warnings about the data that report.html has: 2 more." in text
+
+
+def test_the_short_page_has_the_forest_plot_beside_the_coefficients():
+    folder = write_model()
+    write_intervals(folder)
+    (folder / "inference.png").write_bytes(b"\x89PNG")
+    text = plain(build_short_page([folder], load_records(folder)))
+    assert "age|1.82|1.35" in text
+    assert "They are not the coefficients that predict, which the penalty shrinks" in text
+
+
+@pytest.mark.slow
+def test_the_short_page_is_printed_on_one_sheet():
+    """The curves give way to long warnings."""
+    folder = write_model()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["warnings"] = [f"doubt {i} " + "is long " * 30 for i in range(6)]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    for name, size in (("roc", (700, 1600)), ("calibration", (1200, 1000)), ("decision", (900, 1000))):
+        plt.imsave(folder / f"{name}.png", np.ones((*size, 3)))
+    row = {"set": "validation", "model": "shared", "positive": "yes", "n": 20, "auc": 0.7}
+    (folder / "scores.csv").write_text(csv_text(row | {"client": name} for name in ("", *map(str, range(8)))))
+    write_intervals(folder)
+    plt.imsave(folder / "inference.png", np.ones((900, 1600, 3)))
+    Path("page.html").write_text(build_short_page([folder], load_records(folder)))
+    sheets = print_pdf(Path("page.html"), Path("page.pdf").resolve())
+    assert len(re.findall(rb"/Type\s*/Page\b", sheets)) == 1
 
 
 def test_the_short_page_is_written_into_the_folder(capsys):

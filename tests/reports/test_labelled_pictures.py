@@ -1,6 +1,8 @@
 """Pictures with the labels of columns and the title: of a run, drawn again from its record, and of a selection."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import pytest
 from fcorun import Record, compose
 from fcorun.cli.commands import main
 from fcorun.models.coefficients import load_coefficients
+from fcorun.runs.job import Job
 from fcorun.selection.cross_validation import picture
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select
@@ -28,6 +31,20 @@ def selection(tmp_path, monkeypatch):
     config = compose(["algo=newton", "data=table", "data.path=t.csv", "data.labels=labels.csv", "data.client=site",
                       "data.standardize=pooled", "rounds=2", "title=How long"])  # fmt: skip
     return select(config, SelectOptions(folds=2, points=3), "out")
+
+
+@pytest.mark.parametrize(("title", "target", "heading"), [
+    ("", "stay", "length of stay"),
+    ("", "age", "age"),
+    ("How long", "stay", "How long"),
+    ("", None, "algo=newton"),
+])  # fmt: skip
+def test_pictures_of_held_out_rows_are_titled_by_the_target(title, target, heading):
+    experiment = SimpleNamespace(settings=SimpleNamespace(title=title), data=SimpleNamespace(target=target))
+    job: Any = SimpleNamespace(experiment=experiment, picture_title=title or "algo=newton")
+    labels = {"stay": {"label": "length of stay", "unit": "days"}}
+    data: Any = SimpleNamespace(features=SimpleNamespace(labels=labels))
+    assert Job.title_held_out_rows(job, data) == heading
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The table of the best points in LaTeX."""
 
+from typing import Any
+
 from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun import load_records
@@ -56,6 +58,12 @@ def test_the_best_of_runs_of_different_length_is_not_bold():
     assert "textbf" not in "".join(lines())
 
 
+def test_a_baseline_is_not_bold():
+    fake_record("s/a", fake_config("feddualavg"), fake_rows(1.0))
+    fake_record("s/b", fake_config("centralized"), fake_rows(0.5, silent=True))
+    assert lines()[-4:-2] == [r"feddualavg & \textbf{1.25} \\", r"centralized & 0.5 \\"]
+
+
 def test_rows_that_differ_have_the_digits_that_say_so():
     for algo, level in (("feddualavg", 0.999312), ("fedmid", 0.999341), ("fedavg", 0.5)):
         fake_record(f"s/{algo}", fake_config(algo), fake_rows(support_f1=level))
@@ -67,3 +75,19 @@ def test_runs_without_a_result_have_their_status():
     for seed in (0, 1):
         fake_record(f"s/{seed}", fake_config("fedavg", seed=seed, algo__client_lr=1.0), status="diverged")
     assert lines()[-3] == r"fedavg & diverged \\"
+
+
+def test_the_best_value_is_bold_where_it_is_a_formula():
+    for algo, level in (("feddualavg", 1e-7), ("fedmid", 2e-7)):
+        fake_record(f"s/{algo}", fake_config(algo), fake_rows(level))
+    assert lines()[-4] == r"feddualavg & {\boldmath \textbf{$1.25 \times 10^{-7}$}} \\"
+
+
+def test_a_key_does_not_replace_a_column_of_the_same_name():
+    names = ("method", "data", "seeds", "objective")
+    for value in (1, 2):
+        keys: Any = {f"algo__{name}": 10 * value for name in names}
+        fake_record(f"s/{value}", fake_config("mine", **keys), fake_rows(1.0 + value))
+    table = lines()
+    assert r"method & algo.method & algo.data & algo.seeds & algo.objective & objective \\" in table
+    assert r"mine & 10 & 10 & 10 & 10 & \textbf{2.5} \\" in table

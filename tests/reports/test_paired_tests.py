@@ -11,7 +11,7 @@ from helpers import not_none
 from fcorun import load_records
 from fcorun.cli.commands import main
 from fcorun.reports.build_table import build_table
-from fcorun.reports.paired_tests import compare_pairs, sign_flip_test
+from fcorun.reports.paired_tests import compare_pairs, sign_flip_test, smallest_p_value
 
 
 def seeded(algo, levels, client_lr=0.1, root="s", **more):
@@ -88,6 +88,7 @@ def test_the_p_of_several_pairs_is_of_all_of_them():
     assert {first.first, first.second} == {"feddualavg", "fedmid"}
     assert [pair.p_value for pair in others] == [2 / 2**6] * 2
     assert [pair.adjusted_p_value for pair in others] == [pytest.approx(6 / 2**6)] * 2
+    assert smallest_p_value([6, 6, 6]) == 6 / 2**6
     assert first.adjusted_p_value == first.p_value
     assert not_none(first.p_value) > 0.05
 

@@ -104,6 +104,12 @@ def test_a_tail_that_is_most_of_a_run_has_a_warning(tail, said):
     assert ("includes the start" in text) == bool(said)
 
 
+def test_a_record_of_one_evaluation_has_no_warning_about_its_tail():
+    record = fake_record("s/a", table=fake_rows()[-1:], tail_rounds=40)
+    text, _ = captured_output(show_best_points, build_table([record]), "objective")
+    assert "includes the start" not in text
+
+
 def test_the_section_objective_has_another_header_than_the_metric(capsys):
     for name in ("huber", "logistic"):
         fake_record(f"s/{name}", fake_config(objective={"name": name}))

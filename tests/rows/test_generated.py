@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fcorun import UserError, compose
+from fcorun.datasets.heterogeneous_million import HeterogeneousMillion
+from fcorun.datasets.lasso_million import LassoMillion
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.rows.generated_rows import GeneratedRows, materialize_clients
@@ -138,3 +140,10 @@ def test_a_million_clients_take_no_memory():
 def test_options_that_need_all_rows_are_refused(overrides, message):
     with pytest.raises(UserError, match=message):
         final_solution_and_work(*small_experiment("lasso_million", *overrides))
+
+
+@pytest.mark.parametrize(("option", "value"), [("seed", 2**32), ("clients", 3 * 10**9)])
+def test_numbers_that_the_generator_would_cut_are_refused(option, value):
+    for dataset in (LassoMillion, HeterogeneousMillion):
+        with pytest.raises(UserError, match=f"data.{option}={value}"):
+            dataset(**{option: value})

@@ -216,7 +216,9 @@ def test_rows_are_those_of_the_array_in_any_order():
         np.testing.assert_array_equal(np.asarray(some), values[rows])
         np.testing.assert_array_equal(some[:7].astype(np.float32), values[rows][:7].astype(np.float32))
         assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
+        assert some.all_finite
     np.testing.assert_array_equal(whole[4], values[4])
+    assert whole[4, 2] == values[4, 2]
     np.testing.assert_array_equal(whole[:, 1], values[:, 1])
     client = np.arange(len(whole[::-3])) // 50
     on_disk_scaling, expected = Scaling.fit(whole[::-3], client), Scaling.fit(values[::-3], client)

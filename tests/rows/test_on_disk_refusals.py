@@ -13,6 +13,7 @@ from helpers import fails
 
 from fcorun.datasets.table import Table
 from fcorun.rows import disk_matrix
+from fcorun.tables.new_rows import read_dataframe
 
 
 def test_rows_that_do_not_fit_into_memory_are_not_read_at_once(monkeypatch):
@@ -123,3 +124,73 @@ def test_folders_and_files_that_lack_arrays():
     Path("text.h5").write_text("no array")
     with fails("cannot be read as HDF5"):
         Table(path="text.h5").load()
+
+
+def test_an_archive_named_npy():
+    np.savez("archive.npz", a=np.zeros(3))
+    for name in ("X", "y"):
+        Path("archive.npz").replace(f"{write_folder()}/{name}.npy")
+        with fails("cannot be read as .npy", f"{name}.npy is an .npz", "numpy.save"):
+            Table(path="rows").load()
+        np.savez("archive.npz", a=np.zeros(3))
+
+
+def link(file: h5py.File, name: str) -> None:
+    file[name] = h5py.ExternalLink("other.h5", name)
+
+
+def link_behind_a_link(file: h5py.File, name: str) -> None:
+    file["other"] = h5py.ExternalLink("other.h5", "/")
+    file[name] = h5py.SoftLink(f"/other/{name}")
+
+
+def link_to_nothing(file: h5py.File, name: str) -> None:
+    file[name] = h5py.ExternalLink("none.h5", name)
+
+
+def virtual(file: h5py.File, name: str) -> None:
+    values = arrays()[name]
+    layout = h5py.VirtualLayout(values.shape, values.dtype)
+    layout[...] = h5py.VirtualSource("other.h5", name, values.shape)
+    file.create_virtual_dataset(name, layout)
+
+
+def external(file: h5py.File, name: str) -> None:
+    values = arrays()[name]
+    values.tofile("values.bin")
+    file.create_dataset(name, values.shape, values.dtype, external=[("values.bin", 0, values.nbytes)])
+
+
+def group(file: h5py.File, name: str) -> None:
+    file.create_group(name)
+
+
+def empty(file: h5py.File, name: str) -> None:
+    file[name] = h5py.Empty("f")
+
+
+@pytest.mark.parametrize("name", ["X", "y", "client"])
+@pytest.mark.parametrize("write", [link, link_behind_a_link, link_to_nothing, virtual, external, group, empty])
+def test_values_that_an_hdf5_file_does_not_hold_itself(write, name):
+    Path(write_hdf5()).rename("other.h5")
+    with h5py.File(write_hdf5(), "a") as file:
+        del file[name]
+        write(file, name)
+    with fails(f"data.path=rows.h5: '{name}' is no data set with values in the file itself"):
+        Table(path="rows.h5", resident=False).load()
+    if name != "y":
+        with fails(f"rows.h5: '{name}' is no data set with values in the file itself"):
+            read_dataframe("rows.h5")
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize(
+    ("name", "says"), [("X", "X must be a matrix of numbers"), ("y", "y has the type object; save it as numbers")]
+)
+def test_references_of_hdf5_are_no_numbers(name, says, resident):
+    with h5py.File(write_hdf5(), "a") as file:
+        shape = arrays()[name].shape
+        del file[name]
+        file[name] = np.full(shape, file["client"].ref, h5py.ref_dtype)
+    with fails("data.path=rows.h5", says):
+        Table(path="rows.h5", resident=resident).load()

@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.prepare import prepare
 from fcorun.records.sweep_settings import load_settings
-from fcorun.runs import batch
+from fcorun.runs import batch, executors
 from fcorun.runs import run as run_module
 from fcorun.runs.executors import _wait
 from fcorun.runs.job import Watcher
@@ -228,6 +229,20 @@ def test_other_processes_leave_the_same_records(executor):
     assert run_sweep_command(*RATES, "hydra.sweep.dir=here") == 0
     assert run_sweep_command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
     assert_same_results(read_results("here"), read_results("there"))
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
+
+
+def test_a_killed_process_fails_the_points_that_have_not_ended():
+    pytest.importorskip("joblib")
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    def results():
+        yield [("done", "")]
+        raise TerminatedWorkerError("SIGKILL(-9)")
+
+    groups: Any = [["a"], ["b", "c"], ["d"]]
+    statuses = [[status for status, _ in group] for group in executors._fail_after_a_kill(results(), groups)]
+    assert statuses == [["done"], ["failed", "failed"], ["failed"]]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from fcorun.reports.pictures.style import STYLES
 from fcorun.rows.rows import Rows
 from fcorun.selection.folds import draw_halves
 from fcorun.selection.stability import picture
-from fcorun.selection.stability.bound_statement import state_bound
+from fcorun.selection.stability.bound_statement import state_bound, state_judged_part
 from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.scores import compute_jaccard, score_features
 from fcorun.selection.stability.select import plan_stability, select_stable_features, warn_about_region
@@ -77,6 +78,17 @@ def test_bound_equals_one_by_hand():
     assert scores.max_frequency[3] == 0.25
     assert score_features(chosen, threshold=1.0, max_errors=1.0).stable.tolist() == [True, *[False] * 7]
     assert score_features(chosen, threshold=0.75, max_errors=1e-9).region_length == 1
+
+
+@pytest.mark.parametrize(("region_length", "bound", "is_named"), [(1, 0.5, True), (2, 0.5, False), (1, 3.0, False)])
+def test_the_headline_names_the_settings_that_leave_one_value(region_length, bound, is_named):
+    scores = SimpleNamespace(region_length=region_length, bound=[bound])
+    result: Any = SimpleNamespace(
+        options=StabilityOptions(points=10), scores=scores, path=SimpleNamespace(param_name="strength")
+    )
+    clause = state_judged_part(result)
+    assert ("at the first of 10 values of the strength" in clause) == is_named
+    assert ("points=10, threshold=0.75 and max_errors=1 leave to judge" in clause) == is_named
 
 
 def test_jaccard_indices():

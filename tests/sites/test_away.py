@@ -188,6 +188,8 @@ def test_a_plan_that_waits_and_requests_before_the_rounds_wait_for_all(tmp_path,
         (["algo=gram"], "needs all clients in every round"),
         (["algo=dlsa"], "needs all clients in every round"),
         (["algo=feddyn"], "has states of clients"),
+        (["algo=pfedme"], "has states of clients"),
+        (["algo=mixture"], "needs all clients in every round"),
         (["algo=fedavg", "algo.client_lr=0.1", "reference=true", "reg=l2"], "reference=true compares"),
     ],
 )

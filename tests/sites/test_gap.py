@@ -21,7 +21,7 @@ from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
-from fcorun.sites.study import pool_rows, try_plan
+from fcorun.sites.study import Comparison, pool_rows, try_plan
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ILL = ("objective=logistic", "data.target=ill", "data.task=binary", "data.positive=yes")
@@ -121,6 +121,11 @@ def test_newton_ends_at_its_target_and_the_record_says_how_near_the_optimum_it_i
     assert record.summary["certificate"]["near"] is True
     assert comparison.difference < 1e-12
     assert f"at most {record.rows[-1]['gap']:.3g} above the optimum" in comparison.describe()[0]
+
+
+@pytest.mark.parametrize(("gap", "where"), [(-2e-7, "at the optimum, up to rounding"), (0.5, "at most 0.5 above")])
+def test_a_gap_below_0_is_rounding(gap, where):
+    assert f"the objective is {where}" in Comparison(True, 0.0, {}, gap).describe()[0]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from command import fcorun
 from helpers import composed, fails
 
+from fcorun.datasets.sites import Sites
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.acceptance import open_site
 from fcorun.sites.delivery import number_request
@@ -24,7 +25,7 @@ from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
 from fcorun.sites.secure_sums import check_bounds, read_bounds, step_of
-from fcorun.sites.server import Server
+from fcorun.sites.server import Server, _check_splits
 from fcorun.sites.site import Site
 from fcorun.sites.study import mask_sites, try_plan
 from fcorun.sites.table_options import SiteOptions
@@ -337,6 +338,21 @@ def test_every_site_needs_rows_of_every_split(names):
     plan = plan_of("algo=fedavg", "data.validation=[a]", bounds={})
     with fails("site 'a' has no train rows", "hold out a fraction"):
         try_plan(plan, sites_of(plan, names[:3]), "out")
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "split", "words"),
+    [
+        ([0, 0, 9], None, "no train rows, and sums: hold out a fraction of the rows instead of whole clients"),
+        ([9, 0, 9], None, "no validation rows, and sums: hold out a fraction of the rows, data.validation=0.2"),
+        ([9, 9, 0], None, "no test rows, and sums: hold out a fraction of the rows, data.test=0.2"),
+        ([9, 9, 0], "part", "no test rows, and sums: mark some of its rows so in the column of data.split=part"),
+    ],
+)
+def test_the_advice_is_about_the_split_without_rows(n_rows, split, words):
+    agreement: Any = SimpleNamespace(site_of_client=("a", "b"), n_rows=np.array([[9, 9, 9], n_rows]))
+    with fails(f"site 'b' has {words}"):
+        _check_splits(agreement, Sites(target="cost", split=split), "sums")
 
 
 def test_accepting_draws_a_key_for_the_owner_alone_and_notes_the_keys_of_others(names, tmp_path, fcorun):

@@ -134,6 +134,26 @@ def test_a_silent_site_is_left_out_also_while_the_others_compute_for_longer_than
         connections.ask("describe", away=AwayRule(0.5, 3))
 
 
+def test_busy_sites_are_heard_although_the_rule_waits_for_a_second_only(module, collab, monkeypatch):
+    clock = [0.0]
+
+    def sleep(seconds):
+        clock[0] += seconds
+
+    def call(names, timeout, request):
+        if clock[0] >= 2 * module._SILENT_SECONDS:  # then all sites have computed their answers
+            return collab.answer(names, request)
+        sleep(min(timeout, module._BUSY_SECONDS))
+        return [(name, b"") for name in names if timeout > module._BUSY_SECONDS]
+
+    def get_clients(names):
+        return lambda timeout: SimpleNamespace(answer=lambda request: call(names, timeout, request))
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(collab, "get_clients", get_clients)
+    assert set(module.CollabConnections("a", 3600.0).ask("describe", away=AwayRule(1.0, 2))) == set(SITES)
+
+
 @pytest.mark.slow
 def test_a_site_that_computes_for_long_is_not_silent_and_has_a_time_limit(module, collab, toys, monkeypatch):
     monkeypatch.setattr(module, "_BUSY_SECONDS", 0.001)

@@ -1,6 +1,8 @@
 """The result of a run at the sites: a record that predicts, and refusals of anything else."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from fcorun.sites.acceptance import accept, open_site, result_folder
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
 from fcorun.sites.policy import Policy
-from fcorun.sites.results import pack_result
+from fcorun.sites.results import pack_result, predict_held_out
 from fcorun.sites.study import run_plan, try_plan
 from fcorun.sites.table_options import SiteOptions
 
@@ -56,6 +58,20 @@ def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
     assert held_out["visit"].tolist() == rows["visit"].iloc[held_out["row"].astype(int) - 1].tolist()
     assert set(held_out["client"]) == {"b"}
     assert not (tmp_path / "out" / "predictions.csv").exists()
+
+
+def test_a_site_notes_that_it_leaves_its_predictions_out(monkeypatch, caplog):
+    class Rows:
+        split = "test"
+
+        def __len__(self):
+            return 1_000_001
+
+    monkeypatch.setattr("fcorun.sites.results.predict_splits", lambda *_: [Rows()])
+    experiment: Any = SimpleNamespace(has_shared_model=True, objective=None)
+    data: Any = None
+    assert predict_held_out(experiment, data, {}, None, 0.5) == ""
+    assert "predictions.csv is left out: it would have 1,000,001 rows" in caplog.text
 
 
 @pytest.mark.slow

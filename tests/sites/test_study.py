@@ -27,7 +27,14 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.rounding import round_down, round_up
 from fcorun.sites.server import Server
 from fcorun.sites.site import Site
-from fcorun.sites.study import check_messages_of_record, pool_rows, run_plan, try_plan
+from fcorun.sites.study import (
+    Comparison,
+    check_messages_of_record,
+    pool_rows,
+    relative_difference,
+    run_plan,
+    try_plan,
+)
 from fcorun.sites.table_options import SiteOptions
 
 
@@ -48,6 +55,23 @@ def test_a_trial_gives_a_record_and_the_weights_of_the_pooled_rows(tmp_path):
     assert record.summary["data"]["validation_examples"] == 42
     assert record.scores["n"].tolist() == [168, 42]
     assert record.scores["loss"].iloc[0] == pytest.approx(record.metrics["train_loss"].iloc[-1], rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("pooled", "of_sites", "difference", "sentence"),
+    [
+        ([0, 0], [0, 0.5], 1, "equal but for 1 of the largest coefficient"),
+        ([0, 0], [0, 0], 0, "equal but for 0 of the largest coefficient"),
+        ([2, -4], [2, -3], 0.25, "equal but for 0.2 of the largest coefficient"),
+        ([2, 1], [np.nan, 1], np.nan, "not comparable, since a coefficient is not finite"),
+        ([2, np.inf], [2, 1], np.nan, "not comparable, since a coefficient is not finite"),
+    ],
+)
+def test_a_comparison_is_relative_to_the_largest_parameter(dtype, pooled, of_sites, difference, sentence):
+    found = relative_difference(np.array(pooled, dtype), np.array(of_sites, dtype))
+    np.testing.assert_equal(found, difference)
+    assert Comparison(False, found, {}).describe()[0].endswith(f": {sentence}")
 
 
 @pytest.mark.slow
@@ -105,11 +129,12 @@ def test_what_sites_cannot_compute_is_no_plan(overrides, words):
         plan_of(*([] if "algo=" in overrides[0] else ["algo=feddualavg"]), *overrides)
 
 
-def test_owners_accept_a_plan_before_their_sites_answer(tmp_path):
+def test_owners_accept_a_plan_before_their_sites_answer(tmp_path, monkeypatch):
     plan = plan_of()
     with fails("has not accepted the plan"):
         open_site(tmp_path / "site", plan)
-    accept(tmp_path / "site", plan, SiteOptions("a.csv"), Policy(min_rows=5))
+    monkeypatch.setenv("HOME", str(Path().resolve()))
+    accept(tmp_path / "site", plan, SiteOptions("~/a.csv"), Policy(min_rows=5))
     site = open_site(tmp_path / "site", plan)
     assert isinstance(site, Site)
     assert site.policy.min_rows == 5

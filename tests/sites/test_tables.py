@@ -8,8 +8,10 @@ from site_tables import frames, go, pool, save, with_gaps
 from fcorun.config import build
 from fcorun.datasets.sites import Sites
 from fcorun.datasets.table import Table
+from fcorun.errors import UserError
 from fcorun.selection.folds import assign_folds
-from fcorun.sites.table_options import SiteOptions
+from fcorun.sites.table_options import SiteOptions, TablePolicy
+from fcorun.sites.table_rows import read_site_table
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 COLUMNS = ("x", "y", "weight", "offset", "group", "fold")
@@ -87,6 +89,19 @@ def test_targets_weights_and_held_out_rows_are_those_of_the_pooled_table(more):
     if "elsewhere" in (options.ignore or ()):  # a pooled table must have the columns to ignore
         options = options_of(standardize="pooled", **more | {"ignore": ["ill", "days"]})
     assert_same_data(route, options)
+
+
+def test_labels_of_a_site_that_are_no_64_bit_integers_stay_different():
+    table = frames()["bern"].assign(code=np.resize([0.0, 5e200, 1e300], 97))
+    (site,) = save({"bern": table}).values()
+    options = options_of(task="multiclass", target="code", only=["age"])
+    assert set(read_site_table(options, site, TablePolicy()).rows.y) == {0.0, 5e200, 1e300}
+
+
+def test_an_infinite_label_of_a_site_is_refused():
+    (site,) = save({"bern": frames()["bern"].assign(code=np.resize([0.0, np.inf], 97))}).values()
+    with pytest.raises(UserError, match="missing or infinite in row 2"):
+        read_site_table(options_of(task="multiclass", target="code", only=["age"]), site, TablePolicy())
 
 
 @pytest.mark.slow

@@ -78,6 +78,7 @@ def test_an_entry_is_complete(entry: BibEntry):
     assert all(re.fullmatch(r"  [a-z]+ *= \{.*\},", line) for line in lines[1:-1])  # one field in each line, closed
     assert all(line.count("{") == line.count("}") for line in lines[1:-1])
     assert len(entry.fields) == len(lines) - 2
+    assert "\\" not in entry.fields["author"]  # labels show names as they are written
     if entry.key != "fcorun":
         names = {"dinh2020": "Dinh", "vandegeer2014": "van de Geer", "vanbuuren2011": "van Buuren"}
         name = names.get(entry.key, entry.label.split()[0])
@@ -142,6 +143,15 @@ def test_without_a_text_the_source_is_the_entries():
     assert "\n\n".join(entry.text for entry in source.entries) == bibtex
 
 
+@pytest.mark.parametrize("key", ["DBLP:conf/icml/YuanZR21", "a.b+c-d", "C++", "J:"])
+@pytest.mark.parametrize("after", ["", ".", ":", ": 2", "; b", "/@yuan2021", "/2", ")"])
+def test_a_key_ends_before_punctuation(key, after):
+    bibtex = f"@article{{{key}, author = {{A, B}}, year = 2021}}"
+    assert parse_source("", bibtex).text == "A (2021)"
+    labelled = after.replace("@yuan2021", "Yuan, Zaheer and Reddi (2021)")
+    assert parse_source(f"step 1 of @{key}{after}", bibtex).text == f"step 1 of A (2021){labelled}"
+
+
 def test_a_source_is_not_inherited():
     class Mine(FedDualAvg):
         pass
@@ -168,6 +178,8 @@ def test_options_of_these_names_are_no_source():
         ("of @me", "@misc{me, author = {A, B, C, D}}", "Mine.bibtex: not BibTeX: Too many commas"),
         ("of @me", "@string{a = {b}}\n@misc{me, title = a}", "Mine.bibtex: @string is no entry"),
         ("of @me, @you", "@misc{me, title = {a}}", "there is no entry @you"),
+        ("of @you: it", "@misc{me, title = {a}}", "there is no entry @you: add"),
+        ("of @you/me.", "@misc{me, title = {a}}", "there is no entry @you/me: add"),
     ],
 )  # fmt: skip
 def test_a_broken_source_is_one_sentence(source_text, bibtex, sentence):

@@ -120,11 +120,19 @@ def receive_json(connection: Connection) -> dict:
     return json.loads(connection.recv_bytes())
 
 
-def test_three_hosts_meet_in_any_order():
+def test_three_hosts_meet_in_any_order(monkeypatch):
+    call_leader = rendezvous._call_leader
+
+    def call_late(options, greeting):
+        time.sleep(0.1 if options.rank == 1 else 0)
+        return call_leader(options, greeting)
+
+    monkeypatch.setattr(rendezvous, "_call_leader", call_late)
     (third, third_address), (first, first_address), (second, second_address) = meet(*options_of(3, ranks=(2, 0, 1)))
     assert first_address == second_address == third_address
     assert first.names == second.names == third.names == ["n1", "n2", "n0"]
     assert (first.rank, second.rank, third.rank) == (0, 1, 2)
+    assert list(first.connections) == [1, 2]  # predictions are put together in this order
     first.broadcast("prepare", number=0.1)
     messages = [receive_json(host.connections[0]) for host in (second, third)]
     assert messages == [{"do": "prepare", "number": 0.1}] * 2

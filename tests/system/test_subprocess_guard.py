@@ -1,5 +1,6 @@
 """A follower's process and the parent that guards it."""
 
+import os
 import re
 import signal
 import subprocess
@@ -59,3 +60,26 @@ def test_ctrl_z_stops_parent_and_child_and_both_continue():
         _, errors = process.communicate("", timeout=20)
     assert process.returncode == 3
     assert errors == "what the child says\n"
+
+
+JAX_TRACE = b"""E0102 03:04:05 9 coordination_service_agent.cc:289] Polled an error from coordination service.
+F0102 03:04:05 9 client.h:80] Terminating process because the JAX distributed service detected fatal errors. This
+*** Check failure stack trace: ***
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the guard forks")
+@pytest.mark.parametrize(
+    ("number", "trace", "code", "event"),
+    [
+        (signal.SIGABRT, JAX_TRACE, 1, "host 0 was lost"),
+        (signal.SIGABRT, b"", 134, "SIGABRT ended this host"),
+        (signal.SIGSEGV, b"", 139, "SIGSEGV ended this host"),
+        (signal.SIGKILL, b"", 137, "SIGKILL ended this host"),
+    ],
+)
+def test_a_child_that_a_signal_ends_is_told_after_its_messages(number, trace, code, event):
+    script = SCRIPT.replace("sys.stdin.read()", f"import os; os.write(2, {trace!r}); os.kill(os.getpid(), {number:d})")
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert process.returncode == code
+    assert process.stderr == f"what the child says\nfcorun: failed: {event}; the same command resumes\n"

@@ -20,12 +20,13 @@ def warnings_of(**changes):
     for client in "abc":
         part = pd.DataFrame({"client": client, "weight": rng.normal(70, 12, 40), "sex": rng.choice(["f", "m"], 40)})
         part["ward"] = client + rng.choice(["1", "2"], 40)  # each client has wards of its own
+        part["protein"] = np.where(np.arange(40) % 3, 12 * np.exp(np.linspace(-5, 5, 40)), np.nan)
         part["y"] = part["weight"] / 10 + rng.normal(size=40)
         if client == "b":
             part = part.assign(**{name: change(part) for name, change in changes.items()})
         parts.append(part)
     pd.concat(parts).to_csv("table.csv", index=False)
-    data = Table("table.csv", target="y", client="client").load()
+    data = Table("table.csv", target="y", client="client", validation=0.0, missing="median").load()
     return [text for text in data.warnings if "other clients" in text]
 
 
@@ -40,6 +41,16 @@ def test_a_client_with_another_unit_is_named_with_both_means():
     assert others == pytest.approx(70, rel=0.1)
     assert "more than 5 standard deviations" in warning
     assert warning.endswith("check that the units are the same")
+
+
+@pytest.mark.parametrize(("factor", "named"), [(0.1, True), (10, True), (0.5, False)])
+def test_a_skewed_column_with_another_unit_is_named_with_both_medians(factor, named):
+    """A third of the values are gaps, whose fills are no values."""
+    warnings = warnings_of(protein=lambda part: factor * part["protein"])
+    assert bool(warnings) == named
+    median = pd.read_csv("table.csv").groupby("client")["protein"].median()
+    medians = f"({median['b']:.4g}, the others {median['a']:.4g})"
+    assert all(f"'protein' at client 'b' {medians}: check that the units are the same" in text for text in warnings)
 
 
 def test_a_client_with_other_codes_is_named_and_levels_of_each_client_are_not():

@@ -46,3 +46,11 @@ def test_a_constant_column_has_no_deviation(value, n_rows):
 def test_a_column_that_hardly_varies_has_its_deviation():
     x = 1e6 + (np.arange(1000) % 2)[:, None]
     np.testing.assert_allclose(Scaling.fit(x, np.zeros(1000, int)).deviation, [0.5], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "scale"), [([1, 2], [1], [1]), ([1, 2], [1, 1], [1, np.inf]), ([1], [1], [0])]
+)
+def test_a_damaged_scaling_is_refused(mean, variance, scale):
+    with pytest.raises(ValueError, match="positive scales"):
+        Scaling.from_dict({"mean_": mean, "var_": variance, "scale_": scale})

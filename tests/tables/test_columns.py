@@ -99,6 +99,22 @@ def test_a_column_without_values_at_one_client_is_filled_from_the_others(tmp_pat
     assert columns_of(data)["lab"][15] == by_site(table)[0]["lab"].median()
 
 
+@pytest.mark.parametrize(
+    ("missing", "fills"),
+    [
+        ("median", {"lab": "the median of the others", "ward": "the most frequent level of the others"}),
+        ("indicator", {"lab": "the mean of the others", "ward": "no level"}),
+    ],
+)
+def test_a_warning_on_columns_without_values_at_a_client_says_what_fills_each_kind(tmp_path, missing, fills):
+    table = patients()
+    table.loc[table["site"] == "b", ["lab", "ward"]] = None
+    data = load_patients(save(tmp_path, "t.csv", table), missing=missing)
+    text = "\n".join(data.warnings)
+    for name, fill in fills.items():
+        assert f"some clients have no value of a column, and get {fill}: '{name}' at 'b'" in text
+
+
 def test_constant_similar_and_encoded_columns_are_warned_about(tmp_path):
     table = patients().assign(country="NL", unit=3, sex=lambda t: t["sex"].replace("F", "m"))
     data = load_patients(save(tmp_path, "t.csv", table))

@@ -58,18 +58,18 @@ def test_empty_cells_stay_missing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "value"),
+    ("rows", "value", "advice"),
     [
-        ("1,234;1\n2,500;2\n", "1,234"),  # thousands or decimals
-        ("1,5;0.5\n2,5;1.5\n", "1,5"),  # another column has decimal points
-        ("0,5;500.5\n1,5;1.000\n", "0,5"),  # not all points can separate thousands
-        ("1.234,5;1\n2,5;2\n", "1.234,5"),
-        ("1,234,567;1\n2,5;2\n", "1,234,567"),
+        ("1,234;1\n2,500;2\n", "1,234", "make it a number"),  # thousands or decimals
+        ("1,5;0.5\n2,5;1.5\n", "1,5", "'0.5' in column 'v': write all numbers of the file with points"),
+        ("0,5;500.5\n1,5;1.000\n", "0,5", "a file that has decimal points, too"),  # not all can separate thousands
+        ("1.234,5;1\n2,5;2\n", "1.234,5", "make it a number"),
+        ("1,234,567;1\n2,5;2\n", "1,234,567", "make it a number"),
     ],
 )
-def test_ambiguous_commas_are_refused(tmp_path, rows, value):
+def test_ambiguous_commas_are_refused(tmp_path, rows, value, advice):
     (tmp_path / "t.csv").write_text("u;v;price\n" + rows.replace("\n", ";3\n"))
-    with fails("column 'u'", f"'{value}' in row 1", "make it a number"):
+    with fails("column 'u'", f"'{value}' in row 1", advice):
         Table(str(tmp_path / "t.csv"), "price").load()
 
 

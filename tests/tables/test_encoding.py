@@ -13,7 +13,7 @@ from table_files import save
 
 from fcorun.datasets.table import Table
 from fcorun.tables.column_statistics import column_means, column_medians, count_levels, count_values
-from fcorun.tables.encoding import Column, Encoding
+from fcorun.tables.encoding import Column, Encoding, encode_targets
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -203,3 +203,9 @@ def test_filled_gaps_and_unseen_levels_are_warned_about_by_row():
         "column 'sex' has levels that no training row has, 'd' in 5 rows (2, 3, 4, ...): they are coded as none of its "
         "levels, with 0, as 'f' is"
     ]
+
+
+def test_labels_that_are_no_64_bit_integers_stay_different():
+    indices, classes = encode_targets(np.array([1e300, 5e200, 0.0, 1e300]), "multiclass", "y")
+    assert classes == (0.0, 5e200, 1e300)
+    assert indices.tolist() == [2, 1, 0, 2]

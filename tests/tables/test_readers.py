@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from helpers import fails, not_none
 from table_files import CLIENT, SORTED, X, Y, frame, price_table, save
 
 from fcorun.datasets.table import Table
+from fcorun.tables.new_rows import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -41,6 +43,28 @@ def test_npz_round_trip(tmp_path):
     assert data.clients == ("a", "b")
     with fails("data.validation=0.5", "marks its validation rows"):
         Table(str(tmp_path / "t.npz"), validation=0.5).load()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"client": CLIENT[:2]}, f"client has shape (2,); X has {len(X)} rows, make them agree"),
+        ({"client": "a"}, f"client has shape (); X has {len(X)} rows, make them agree"),
+        ({"client": np.zeros(len(X), "V8")}, "client has the type |V8; save it as numbers or text"),
+        ({"X": X + 1j}, "there is no matrix 'X' of numbers"),
+    ],
+)
+def test_new_rows_whose_arrays_do_not_fit_are_refused(arrays, sentence):
+    np.savez("new.npz", **{"X": X, **arrays})
+    with fails(f"new.npz: {sentence}"):
+        read_dataframe("new.npz")
+
+
+def test_a_single_array_is_no_npz():
+    np.save("new.npy", X)
+    Path("new.npy").rename("new.npz")
+    with fails("new.npz: cannot be read as .npz (it holds a single array)"):
+        read_dataframe("new.npz")
 
 
 def test_npz_with_bytes_as_text(tmp_path):

@@ -87,7 +87,7 @@ def select_latest(records: Sequence[Record], out: Console) -> list[Record]:
 
 def make_console(verbose: bool = True) -> Console:
     """Return the console of a command; it prints nothing unless ``verbose``."""
-    return Terminal(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+    return Terminal(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
 
 
 def check_output_file(path: Path, endings: Sequence[str], force: bool) -> None:

@@ -15,7 +15,7 @@ from fcorun.cli.hydra_app import run_sweep_command
 from fcorun.configuration.compose import check_overrides, compose
 from fcorun.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
 from fcorun.errors import UserError
-from fcorun.figures.comparison import UNCLEAR
+from fcorun.figures.comparison import UNCLEAR, UNDECIDED
 from fcorun.figures.reproduce import FigureResult, reproduce
 from fcorun.figures.spec import find_figure, list_figures, load_figure
 from fcorun.records.formats import frame_csv
@@ -23,6 +23,7 @@ from fcorun.reports.page import write as html_report
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import require_single_host, set_up_jax
 
+_CLAIMS_FILE = "claims.csv"  # in the folder of all figures
 _CLAIM_COLUMNS = ("algo", "says", "measured", "wanted", "holds")
 
 
@@ -44,12 +45,12 @@ def run(argv: Sequence[str]) -> int:
         if not names:
             _print_list(make_console())
             return 0
-        if names == ["all"]:
-            names = list(list_figures())
+        names = list(list_figures() if names == ["all"] else dict.fromkeys(names))
         for name in names:
             find_figure(name)
         host_overrides = [text for text in overrides if text.startswith("hosts.")]
         require_single_host("fcorun figure", compose(host_overrides)["hosts"] if host_overrides else None)
+        _read_claims(arguments.out / _CLAIMS_FILE)
         warn_overridden()
         set_up_jax()
         return _make_figures(names, arguments.out, arguments.fast, overrides)
@@ -91,7 +92,6 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
     """
     out = make_console()
     code = 0
-    claims = []
     for name in names:
         start = time.perf_counter()
         try:
@@ -100,7 +100,8 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             out.print(escape(f"{name}: not made: {error}"))
             code = 1
             continue
-        claims += figure.rows
+        if figure.rows:
+            _merge_claims(folder / _CLAIMS_FILE, figure.rows)
         if not figure.complete:
             code = 1
         _print_claims(figure.rows, out)
@@ -110,8 +111,6 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             for line in html_report.write_report(figure.folder, figure.records):
                 out.print(escape(line))
         out.print(escape(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n"))
-    if claims:
-        _merge_claims(folder / "claims.csv", claims)
     return code
 
 
@@ -125,18 +124,37 @@ def _print_claims(claims: list[dict], out: Console) -> None:
     unclear_tests = [claim["test"] for claim in claims if claim["holds"] == UNCLEAR and claim["test"]]
     for test in dict.fromkeys(unclear_tests):
         out.print(escape(f"{UNCLEAR} by: {test}"))
-    notes = [claim["note"] for claim in claims if claim["note"] and claim["holds"] != "yes"]
+    notes = []
+    for claim in claims:
+        if claim["note"] and claim["holds"] != "yes":
+            label = UNDECIDED if claim["holds"] == UNDECIDED else "of what does not hold"
+            notes.append(f"{label}: {claim['note']}")
     for note in dict.fromkeys(notes):
-        out.print(escape(f"of what does not hold: {note}"))
+        out.print(escape(note))
 
 
 def _merge_claims(path: Path, claims: list[dict]) -> None:
-    """Write the claims of some figures into a file that may hold those of other figures."""
+    """Write the claims of a figure into a file that may hold those of other figures. Raises UserError."""
     import pandas as pd
 
     table: Any = pd.DataFrame(claims)
-    if path.exists():
-        old: Any = pd.read_csv(path, dtype=str, keep_default_na=False)
+    old = _read_claims(path)
+    if old is not None:
         others = old[~old["figure"].isin(table["figure"])]
         table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
     write_atomically(path, frame_csv(table))
+
+
+def _read_claims(path: Path) -> Any:
+    """Return the claims of figures, a DataFrame, or None without a file. Raises UserError for another file."""
+    import pandas as pd
+
+    try:
+        claims = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        claims = pd.DataFrame()
+    if "figure" not in claims:
+        raise UserError(f"{path} is no table of the claims of figures: remove it, or give another --out")
+    return claims

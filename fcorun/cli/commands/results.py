@@ -15,7 +15,7 @@ from fcorun.records.record import Record
 from fcorun.records.sweep_settings import load_settings
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.latex import format_best_latex
-from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs
+from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
 from fcorun.reports.run_table import RunTable, column_values
 from fcorun.reports.sweep_report import (
     best_marks_caption,
@@ -128,6 +128,10 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         f"{MIN_SEEDS} seeds on; Holm: corrected for all pairs; the same seeds chose the best points, which favours "
         "algorithms with more points"
     )
+    if tested := [len(pair.differences) for pair in pairs if pair.p_value is not None]:
+        count = f"{len(tested)} tested pair{'s' if len(tested) > 1 else ''}"
+        least = format_number(smallest_p_value(tested))
+        out.print(f"with {max(tested)} seeds and {count}, p by Holm cannot be below {least}")
     for line in warn_unequal_rounds(runs, metric):
         out.print(line)
 

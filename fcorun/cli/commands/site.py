@@ -118,6 +118,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
 
 def _try(plan: Any, arguments: Any, console: Console) -> int:
     """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
+    from fcorun.sites.acceptance import warn_about_file
     from fcorun.sites.study import try_plan
 
     files = [text for text in arguments.rest if "=" not in text]
@@ -135,6 +136,9 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
     def show(line: str) -> None:
         console.print(escape(line))
 
+    for name, site in sites.items():
+        for warning in warn_about_file(site.table):
+            show(f"site '{name}': {warning}")
     if plan.select is None:
         _, comparison = try_plan(plan, sites, folder, log=show)
     else:
@@ -277,7 +281,8 @@ def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Console
     if sentences:
         for sentence in sentences:
             console.print(f"obstacle: {escape_controls(sentence)}", markup=False)
-        raise UserError(f"{len(sentences)} obstacles, listed above: mend the files, the policies or the plan")
+        raise UserError(f"{len(sentences)} obstacles, listed above: mend the files, the policies (policy=FILE) or "
+                        "the plan")  # fmt: skip
     return sites
 
 

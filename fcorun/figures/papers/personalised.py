@@ -9,7 +9,7 @@ import numpy as np
 
 from fcorun.experiment.build import build_engine, build_problem, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
-from fcorun.figures.comparison import UNCLEAR, compare
+from fcorun.figures.comparison import UNDECIDED, compare
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers.fedsplit import compute_gradient_coefficients
 from fcorun.figures.spec import compose
@@ -140,7 +140,7 @@ def check_margins(tuned: RunTable, seeds: list[int], lost_seeds: Mapping[str, st
             holds, test = compare(dict(enumerate(gains)), {None: 0.0}, 1, tuned.seed_kind)
             note = "; ".join(lost_seeds[name] for name in (algo, other) if name in lost_seeds)
             if note and holds == "yes":
-                holds = UNCLEAR
+                holds, test = UNDECIDED, ""
             rows.append(_row(algo, f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}",
                              measured, f"more than {other}", True)
                         | {"holds": holds, "test": test, "note": note})  # fmt: skip

@@ -90,4 +90,9 @@ def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable,
     bibtex = f'<pre tabindex="0">{escape(build_bibliography([record]))}</pre>'
     page.add_section("cite", "BibTeX of the methods", bibtex, collapsed=True)
     places = {section.name: section.heading for section in page.sections} | {"main": "title and summary"}
-    page.add_section("tripod", "Where the items of TRIPOD are", tripod_table(places), collapsed=True)
+    items = tripod_table(
+        places,
+        has_intervals=bool(model.score_intervals),
+        has_clients=any(row["client"] for row in model.held_out_scores),
+    )
+    page.add_section("tripod", "Where the items of TRIPOD are", items, collapsed=True)

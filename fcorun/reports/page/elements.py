@@ -31,6 +31,7 @@ _CLAIM_RESULTS = {
     "yes": ("yes", "✓", "holds"),
     "no": ("no", "✗", "does not hold"),
     "not distinguishable": ("unclear", "?", "not distinguishable"),
+    "not decided": ("unclear", "?", "not decided"),
 }
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from fcorun.inference.methods import INTERVALS_TEXT
 from fcorun.models.inference_table import INTERCEPT, format_p
+from fcorun.models.inference_warnings import GAPS
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
 from fcorun.reports.page.files import parse_float, read_lines
+from fcorun.reports.page.missing_values import gaps_look_unrelated
 from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
@@ -16,6 +18,7 @@ _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # obj
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}
 _MAX_ROWS = 40
 _WARNING = "warning: "
+_REFERENCE = "reference"  # the method of a reference level in inference.csv
 
 
 def warnings_of(model: FittedTableModel) -> list[str]:
@@ -34,6 +37,8 @@ def interval_warnings(model: FittedTableModel) -> list[str]:
     for line in read_lines(model.record.folder / INTERVALS_TEXT) if model.intervals else []:
         if line.startswith(_WARNING):
             text = hide_row_numbers(line).removeprefix(_WARNING)
+            if text.startswith(GAPS) and gaps_look_unrelated(model):
+                continue
             for column in model.encoding.columns:
                 text = text.replace(f"'{column.name}'", f"'{model.label(column.name, with_unit=False)}'")
             warnings.append(text[:1].upper() + text[1:])
@@ -99,7 +104,7 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
 def _describe_references(model: FittedTableModel) -> list[str]:
     """Return sentences that name the reference levels of text columns."""
     two, several = [], []
-    references = [row["feature"] for row in model.intervals if row.get("method") == "reference"]
+    references = [row["feature"] for row in model.intervals if row.get("method") == _REFERENCE]
     for column in model.encoding.columns:
         if column.kind == "levels" and len(column.levels) == 2:
             two.append(f"{model.label(column.name)}: {column.levels[0]}")
@@ -134,7 +139,8 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
         else:
             cells += [_interval(model, row, ""), _interval(model, row, "_standardized")]
             cells.append(format_p(parse_float(row["p_value"])))
-        cells.append("yes" if row["feature"] in selected else "no")
+        is_reference = row["method"] == _REFERENCE
+        cells.append("" if is_reference else "yes" if row["feature"] in selected else "no")
         share = row.get("missing_information")
         lines.append([*cells, *([f"{parse_float(share):.0%}" if share else ""] if is_imputed else [])])
     headers = ["feature", f"{name} per unit ({level} CI)", f"{name} per SD ({level} CI)", "p", "used by the model"]
@@ -143,6 +149,9 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     if len(shown) < len(rows):
         caption += f" The {len(shown)} features with the smallest p values of {len(rows)}; inference.csv has all."
     caption += " The intervals are of each feature, whether or not the model uses it."
+    if any(row["method"] == _REFERENCE for row in shown):
+        caption += (" They compare levels with a reference level, which the model does not: it may have a coefficient "
+                    "for each level (below).")  # fmt: skip
     if is_imputed:
         caption += " They are of tables with imputed gaps; the model itself was fit to filled gaps."
     technical = [line for line in sentences if not line.startswith(_WARNING)]
@@ -184,8 +193,8 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
     for row in selected[:max_rows]:
         per_unit, per_deviation = parse_float(row["value_original"]), parse_float(row["value"])
         cells = [per_unit] * has_units + [per_deviation] * has_deviations
-        numbers = [_exp(value) if model.ratio_name else value for value in cells]
-        lines.append([model.labels.get(row["feature"], row["feature"]), *map(_plain, numbers)])
+        numbers = [_plain_ratio(_exp(value)) if model.ratio_name else _plain(value) for value in cells]
+        lines.append([model.labels.get(row["feature"], row["feature"]), *numbers])
     for row in model.coefficients:
         if row["parameter"] == "bias":
             value = row["value_original"] or row["value"]
@@ -207,6 +216,8 @@ def missing_intervals_sentence(model: FittedTableModel) -> str:
     """Return the sentence on the intervals that the record does not have."""
     objective = str(model.config.get("objective.class")).rpartition(".")[2]
     if objective in _WITH_INTERVALS and str(model.config.get("reg.name")) in _PENALTIES_WITH_INTERVALS:
+        if model.is_over_sites:
+            return "These numbers have no intervals: a plan with --infer (fcorun plan) has the sites compute them."
         return "These numbers have no intervals yet: fcorun infer RECORD adds them."
     return "These numbers have no intervals: fcorun has none for this model."
 
@@ -218,3 +229,9 @@ def _exp(value: float) -> float:
 def _plain(value: float) -> str:
     """Return a number with three significant digits, "" for nan."""
     return "" if math.isnan(value) else f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _plain_ratio(value: float) -> str:
+    """Return a ratio with three significant digits, or with two of its distance from 1 where it is near; "" for nan."""
+    distance = abs(value - 1)
+    return f"{value:.{1 - math.floor(math.log10(distance))}f}" if 1e-6 < distance < 0.01 else _plain(value)

@@ -9,11 +9,13 @@ from fcorun.reports.page.files import parse_float, read_csv
 from fcorun.reports.page.table_model import FittedTableModel, format_share
 from fcorun.tables.missing_by_outcome import MISSING_FILE
 
+_SIGNIFICANCE = 0.05
+
 
 def missing_by_outcome(model: FittedTableModel) -> list[str]:
     """Return a table of all clients' gaps by outcome, and one by client that opens on demand; empty without gaps."""
     rows = read_csv(model.record.folder / MISSING_FILE)
-    all_clients_rows = [row for row in rows if not row["client"]]
+    all_clients_rows = _all_clients_rows(model)
     if not all_clients_rows:
         return []
     has_events = "events" in all_clients_rows[0]
@@ -27,6 +29,17 @@ def missing_by_outcome(model: FittedTableModel) -> list[str]:
         table = _gaps_table(model, by_client, has_events, by_client=True)
         blocks.append(collapsible(f"Gaps by outcome for each {model.client_word}", table))
     return blocks
+
+
+def gaps_look_unrelated(model: FittedTableModel) -> bool:
+    """Return whether gaps of each column were compared with the outcome, and no p value is below 0.05."""
+    p_values = [parse_float(row["p_value"]) for row in _all_clients_rows(model)]
+    return bool(p_values) and all(p_value >= _SIGNIFICANCE for p_value in p_values)  # nan is not
+
+
+def _all_clients_rows(model: FittedTableModel) -> list[dict[str, Any]]:
+    """Return the rows of missing.csv on all clients together."""
+    return [row for row in read_csv(model.record.folder / MISSING_FILE) if not row["client"]]
 
 
 def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:

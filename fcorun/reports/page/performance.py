@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.errors import describe_few_events
+from fcorun.errors import FEW_EVENTS, describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
 from fcorun.reports.page.files import parse_float, parse_score
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
+from fcorun.reports.pictures.forest import format_interval
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 # scores in the order of the page, with what a reader compares them with
@@ -51,7 +52,12 @@ def performance_sentence(model: FittedTableModel) -> str:
             if score := format_score(row, name):
                 label = _SCORES[name].partition(" (")[0].partition(",")[0]
                 rows = f"{int(parse_float(row['n'])):,} held-out rows ({HELD_OUT_SETS[row['set']]})"
-                return f"On {rows}, the {label} is {score}."
+                events = format_score(row, "events")
+                rows += f" with {events} events" if events else ""
+                few = parse_float(row.get("events")) < FEW_EVENTS
+                warning = f"; scores from fewer than {FEW_EVENTS} events say little" if few else ""
+                bounds = " (certain bounds, no confidence interval)" if _is_between_bounds(row, name) else ""
+                return f"On {rows}, the {label} is {score}{bounds}{warning}."
     return ""
 
 
@@ -74,8 +80,11 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
 
 
 def describe_brackets(model: FittedTableModel) -> list[str]:
-    """Return what the intervals in brackets are, with their warnings: a text for each set of rows."""
+    """Return what bounds are, and what the intervals in brackets are: a text for each set of rows."""
     texts = []
+    if any(_is_between_bounds(row, name) for row in rows_of_all(model) for name in _SCORES):
+        texts.append("Between: certain bounds on the score of these rows, since sites send counts in bins and not the "
+                     "order of all rows; they are no confidence interval.")  # fmt: skip
     for intervals in model.score_intervals:
         warnings = [text[:1].upper() + text[1:] for text in intervals.warnings]
         texts.append(". ".join([f"In brackets: {intervals.title}", *warnings]) + ".")
@@ -94,8 +103,17 @@ def format_score(row: dict[str, Any], name: str) -> str:
     if math.isnan(value):
         return f"between {low:.3f} and {high:.3f}" if has_interval else ""
     number_format = _choose_format(value)
-    text = format(value, number_format)
-    return f"{text} ({low:{number_format}} to {high:{number_format}})" if has_interval else text
+    if not has_interval:
+        return format(value, number_format)
+    text = f"{value:{number_format}} ({low:{number_format}} to {high:{number_format}})"
+    if abs(value) < 0.01 or "-0.00" in text:  # the width of the interval sets the decimals
+        return format_interval(low, value, high, null=0.0).replace("\N{MINUS SIGN}", "-")
+    return text
+
+
+def _is_between_bounds(row: dict[str, Any], name: str) -> bool:
+    """Return whether a row has bounds of a score and no value, as over sites."""
+    return format_score(row, name).startswith("between")
 
 
 def _choose_format(value: float) -> str:

@@ -22,14 +22,19 @@ _TOLD_ELSEWHERE = ("gaps are filled", "text columns are coded", "of the classes 
 def asked_sentence(model: FittedTableModel) -> str:
     """Return one sentence on what the model estimates, by which columns, and from which rows."""
     n_columns = len(model.encoding.columns) or len(model.data["feature_names"])
-    total = _add_sets(model.outcome_rows).get("", {})
+    totals = _add_sets(model.outcome_rows)
+    total = totals.get("", {})
     rows = total.get("rows") or model.data.get("examples", 0) + model.data.get("validation_examples", 0)
     estimated = {"binary": "the probability of", "survival": "the hazard of", "multiclass": "the class of"}
     text = f"A model that estimates {estimated.get(model.task, 'the value of')} \N{LEFT DOUBLE QUOTATION MARK}"
     text += f"{model.outcome}\N{RIGHT DOUBLE QUOTATION MARK} from {n_columns} columns of a table: {rows:,} rows "
-    text += f"of {model.data.get('clients')} clients"
+    n_clients = model.data.get("clients") or 0  # those with training rows
+    n_held_out = max(sum(bool(name) for name in totals) - n_clients, 0)
+    text += f"of {n_clients + n_held_out} clients"
     if model.client_word != "client":
         text += f" (by {model.client_word})"
+    if n_held_out:
+        text += f", {'one' if n_held_out == 1 else n_held_out} of them held out"
     if "events" in total:
         text += f"; {total['events']:,} rows ({format_share(total['events'], rows)}) have the outcome"
     elif "mean" in total:
@@ -40,6 +45,13 @@ def asked_sentence(model: FittedTableModel) -> str:
 
 def question_blocks(model: FittedTableModel) -> list[str]:
     """Return the rows by client, and facts on the columns, the gaps and the rows that were held out."""
+    gaps = [_gap_table(model), *missing_by_outcome(model)]
+    facts = facts_table(describe_preparation(model))
+    return [client_table(model), facts, *gaps, bullet_list(data_warnings(model))]
+
+
+def data_warnings(model: FittedTableModel) -> list[str]:
+    """Return the warnings about the data that the tables of the page do not replace."""
     notes = []
     for warning in model.summary.get("warnings") or ():
         text = str(warning)
@@ -48,8 +60,7 @@ def question_blocks(model: FittedTableModel) -> list[str]:
         text = hide_row_numbers(text)
         if not text.startswith(_TOLD_ELSEWHERE) or (text.startswith("gaps") and "gaps" not in model.data):
             notes.append(text[:1].upper() + text[1:] + ".")
-    gaps = [_gap_table(model), *missing_by_outcome(model)]
-    return [client_table(model), facts_table(describe_preparation(model)), *gaps, bullet_list(notes)]
+    return notes
 
 
 def _add_sets(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -119,6 +130,8 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
         facts.append(("Gaps", text))
     elif "gaps" in model.data:
         facts.append(("Gaps", "none: each row has a value of each feature"))
+    elif model.is_over_sites:
+        facts.append(("Gaps", _describe_gaps_at_sites(missing)))
     facts.append(("Held out", _describe_held_out(model)))
     if str(model.config.get("data.standardize")) == "pooled":
         facts.append(("Scale", "each feature was scaled by its mean and standard deviation in all training rows"))
@@ -132,6 +145,13 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
         if column := model.config.get(f"data.{option}"):
             facts.append((option.capitalize(), f"{text} '{model.label(str(column))}'"))
     return facts
+
+
+def _describe_gaps_at_sites(missing: str) -> str:
+    """Return what the option ``missing`` says of gaps, which the record does not count."""
+    if missing not in _FILLS:
+        return "none: a site with a gap refuses the plan"
+    return f"if any, filled over all sites by {_FILLS[missing]}; the record does not say which columns have gaps"
 
 
 def _describe_left_out(model: FittedTableModel) -> str:

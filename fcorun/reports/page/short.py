@@ -1,5 +1,6 @@
 """The short page of a model of a user's table: question, result and performance on one sheet of A4, without scripts."""
 
+import textwrap
 import time
 from collections.abc import Sequence
 from html import escape
@@ -17,14 +18,16 @@ from fcorun.reports.page.findings import (
     reading_sentences,
     warnings_of,
 )
-from fcorun.reports.page.question import client_table, describe_preparation
+from fcorun.reports.page.question import client_table, data_warnings, describe_preparation
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model
 
 _FACTS = ("Left out", "Gaps", "Held out")
 _SCORES = tuple(name for name in performance.MAIN_SCORES if name != "prevalence")  # which the first table has
 _CLIENT_SCORES = ("n", "auc", "c_index", "r2", "expected_over_observed")
-_MAX_FEATURES = 12  # in the table, where there is no forest plot
+_MAX_FEATURES = 12  # in the table of coefficients
+_MAX_DATA_WARNINGS = 6
+_MAX_LETTERS = 240  # of a warning about the data
 
 
 def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
@@ -43,7 +46,7 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         "TITLE": escape(clinical.clinical_title(model)),
         "STYLE": read_asset("short.css"),
         "SUMMARY": paragraph(question) + paragraph(answer),
-        "WARNINGS": warning_list([*warnings_of(model), *interval_warnings(model)]),
+        "WARNINGS": warning_list([*warnings_of(model), *interval_warnings(model), *_first_data_warnings(model)]),
         "ASKED": client_table(model) + facts_table(fact for fact in describe_preparation(model) if fact[0] in _FACTS),
         "RESULT": _result(model),
         "PERFORMANCE": _performance(model),
@@ -56,11 +59,26 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
     return html
 
 
+def _first_data_warnings(model: FittedTableModel) -> list[str]:
+    """Return the first warnings about the data, long ones shortened, and how many more the long page has."""
+    warnings = data_warnings(model)
+    shown = [textwrap.shorten(text, _MAX_LETTERS, placeholder=" ...") for text in warnings[:_MAX_DATA_WARNINGS]]
+    n_more = len(warnings) - len(shown)
+    return [*shown, f"Warnings about the data that report.html has: {n_more} more."] if n_more else shown
+
+
 def _result(model: FittedTableModel) -> str:
-    """Return the forest plot if there are intervals, else the table of the largest coefficients, and how to read it."""
+    """Return the largest coefficients, how to read them, and if there are intervals, the forest plot beside them."""
+    coefficients = finding_table(model, _MAX_FEATURES)
+    reading = paragraph(" ".join(reading_sentences(model)), "small")
     forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
-    shown = forest or finding_table(model, _MAX_FEATURES) + paragraph(missing_intervals_sentence(model))
-    return shown + paragraph(" ".join(reading_sentences(model)), "small")
+    if not forest:
+        notes = paragraph(missing_intervals_sentence(model)) + reading
+        return f'<div class="columns">{coefficients}<div>{notes}</div></div>'
+    caption = "Left: estimates with intervals of all features, whether or not the model uses them."
+    if str(model.config.get("reg.name")) != "none":
+        caption += " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
+    return f'<div class="columns result">{forest}{coefficients}</div>{paragraph(caption)}{reading}'
 
 
 def _performance(model: FittedTableModel) -> str:

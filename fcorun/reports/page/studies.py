@@ -72,6 +72,8 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
     about = read_json(folder / FIGURE_JSON)
     holds = [row.get("holds", "") for row in claims]
     count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
+    if claims and about.get("edges"):
+        count += f"; best at an edge of the grid: {', '.join(map(str, about['edges']))}"
     title = f"{name}: {about['title']}" if about.get("title") else name
     caption = str(about.get("caption") or f"The figure {title}.")
     blocks = [] if single_figure else [paragraph(f"{count}.")]
@@ -273,7 +275,8 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     text = (
         f"{about.get('label', name)}: {n_stable} of {about.get('features')} {about.get('units', 'features')} are stable"
     )
-    return [f"{text}, chosen on at least {threshold:g} of the halves{_describe_status(str(about.get('status')))}"]
+    text += f", chosen on at least {threshold:g} of the halves{about.get('judged', '')}"
+    return [text + _describe_status(str(about.get("status")))]
 
 
 def _describe_unfinished(about: dict[str, Any]) -> list[str]:

@@ -39,6 +39,11 @@ class FittedTableModel:
         """The section on the data in summary.json."""
         return self.summary["data"]
 
+    @property
+    def is_over_sites(self) -> bool:
+        """The flag of a run whose rows stay at their sites."""
+        return "sites" in self.data
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration with dotted keys, lists as lists."""

@@ -9,6 +9,7 @@ _SOURCES = (
     "an item is found; whether it is complete is for its authors to judge."
 )
 _ELSEWHERE = "not on this page"
+_WITH_INTERVALS, _BY_CLIENT = "23a", "23b"  # items of TRIPOD+AI
 # item of TRIPOD, of TRIPOD+AI, what it asks for, and the section with the item ("" for none)
 _ITEMS = (
     ("1", "1", "title", "main"),
@@ -39,13 +40,20 @@ _ITEMS = (
 )
 
 
-def tripod_table(sections: dict[str, str]) -> str:
-    """Return the items as a table; ``sections`` has the headings of the page's sections by their ids."""
+def tripod_table(sections: dict[str, str], *, has_intervals: bool, has_clients: bool) -> str:
+    """Return the items as a table.
+
+    Args:
+        sections: the headings of the page's sections by their ids.
+        has_intervals, has_clients: whether the section on performance has intervals, and scores by client.
+    """
     rows = []
     for old, new, item, section in _ITEMS:
         link = _ELSEWHERE
-        if section in sections:
+        if section in sections and (new != _BY_CLIENT or has_clients):
             link = f'<a href="#{section}">{escape(sections[section])}</a>'
+            if new == _WITH_INTERVALS and not has_intervals:
+                link += ", without intervals"
         rows.append(f"<tr><td>{old}</td><td>{new}</td><td>{item}</td><td>{link}</td></tr>")
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("TRIPOD", "TRIPOD+AI", "item", "place"))
     return scrollable_table(f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>", "", _SOURCES)

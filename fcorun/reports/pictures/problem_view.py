@@ -24,6 +24,7 @@ class ProblemView:
         x_axes: the axes that curves are drawn against, a column of panels for each of several.
         panels: the metrics of the panels; empty: the picture chooses.
         problem: the name of the problem among several, or "".
+        edges: the edges of a grid at which the points lie, for a table of best points alone.
     """
 
     table: RunTable
@@ -33,6 +34,7 @@ class ProblemView:
     x_axes: Sequence[str] = ("rounds",)
     panels: Sequence[str] = ()
     problem: str = ""
+    edges: Sequence[GridEdge] = ()
 
     @property
     def higher_is_better(self) -> bool:
@@ -45,7 +47,7 @@ class ProblemView:
 
     def grid_edges(self) -> list[GridEdge]:
         """Return the edges of the grid at which best points lie."""
-        return find_grid_edges(self.table, self.metric)
+        return [*self.edges, *find_grid_edges(self.table, self.metric)]
 
 
 def curve_styles_of(table: RunTable, first: Iterable[str] = ()) -> dict[str, CurveStyle]:

@@ -40,17 +40,23 @@ class Curve:
         return re.sub(r"[$\\]", "", self.label)
 
     @property
-    def is_baseline(self) -> bool:
-        """True for a baseline, which communicates nothing, has no rounds, and is drawn as a level line."""
-        return len(self.runs[0]) > 1 and is_baseline_row(self.runs[0][-1])
+    def is_level(self) -> bool:
+        """True for a level line: a baseline, which has no rounds, or one evaluation alone, as of a relaxed model."""
+        return len(self.runs[0]) == 1 or is_baseline_row(self.runs[0][-1])
 
     @property
     def has_equal_seeds(self) -> bool:
         """True if all seeds agree at every evaluation, so that the curve has no band."""
         last = self.runs[0][-1]
-        metric = next((name for name in ("objective", PERSONAL_PREFIX + "train_loss") if name in last), "")
+        names = ("objective", PERSONAL_PREFIX + "train_loss", "train_loss")  # relaxed models have no objective
+        metric = next(name for name in names if name in last)
         evaluations = zip(*self.runs, strict=False)
         return all(seeds_agree([row[metric] for row in rows]) for rows in evaluations)
+
+    @property
+    def ends_early(self) -> bool:
+        """True if a seed stopped before another one: the curve has the rounds of all seeds alone."""
+        return not self.is_level and len({rows[-1]["round"] for rows in self.runs}) > 1
 
     @property
     def personal_only(self) -> bool:
@@ -75,7 +81,7 @@ def draw_curves(
     for x in x_axes:
         values = []
         for curve in curves:
-            if not curve.is_baseline:
+            if not curve.is_level:
                 for rows in curve.runs:
                     values += x_values(rows, x, curve.plain_label)
         units[x] = choose_unit(x, max(values, default=0), table.metrics)
@@ -131,6 +137,8 @@ def _add_curve_legend(
         entries[f"median and {band}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     if len(with_band) < len(with_seeds):
         entries["no band: seeds agree"] = blank
+    if any(curve.ends_early for curve in curves):
+        entries["curves end where their first seed stopped"] = blank
     entries |= dict.fromkeys(notes, blank)
     add_legend(figure, list(entries.values()), list(entries))
 
@@ -177,7 +185,7 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
     """
     if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
         return []
-    if curve.is_baseline:
+    if curve.is_level:
         level = float(
             np.median([_metric_of(rows[-1], name) for rows in curve.runs])
         )  # seeds differ in their iterations

@@ -21,16 +21,18 @@ def describe_comparison(comparison: ModelComparison) -> Iterator[str]:
     clients = list(comparison.clients) if len(comparison.clients) > 1 else []
     names = {client: shorten(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_CLIENTS])}
     first_width = max(*map(len, names.values()), len("client"))
-    header = f"{'client':<{first_width}}{'rows':>8}" + (f"{'events':>8}" if has_events else "")
+    count_width = max(8, len(f"{comparison.find(SHARED, ALL).n:,}") + 2)
+    header = f"{'client':<{first_width}}{'rows':>{count_width}}" + (f"{'events':>{count_width}}" if has_events else "")
+    digits = ".4f" if 0.01 <= abs(comparison.find(SHARED, ALL).value) < 1000 else ".4g"
     widths = {name: max(10, len(name) + 2) for name in comparison.candidates}
     yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
     for client, shown in names.items():
         row = comparison.find(SHARED, client)
-        line = f"{shown:<{first_width}}{row.n:8,}"
-        line += f"{row.events:8,}" if row.events is not None else ""
+        line = f"{shown:<{first_width}}{row.n:{count_width},}"
+        line += f"{row.events:{count_width},}" if row.events is not None else ""
         for name, width in widths.items():
             cell = comparison.find(name, client)
-            line += f"{cell.value:{width}.4f}{_MARKS[cell.verdict]}"
+            line += f"{cell.value:{width}{digits}}{_MARKS[cell.verdict]}"
         yield line.rstrip()
     if len(clients) > _MAX_CLIENTS:
         yield f"and {len(clients) - _MAX_CLIENTS} more clients, in comparison.csv"

@@ -51,5 +51,5 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
             f"metric={name}: {reason}; give metric={name.removeprefix(PERSONAL_PREFIX).removeprefix('val_')}"
         )
     if reason := explain_unmeasured(name, experiment, fold_data):
-        raise UserError(f"metric={name} would not be measured: {reason}; give metric=loss")
+        raise UserError(f"metric={name} would not be measured: {reason}; {suggest_name(name, list_choices())}")
     return name

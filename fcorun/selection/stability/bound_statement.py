@@ -41,6 +41,16 @@ def state_bound(result: StabilityResult) -> list[str]:
     return sentences
 
 
+def state_judged_part(result: StabilityResult) -> str:
+    """Return a clause that names the settings if the bound leaves only the path's first value to judge; else ""."""
+    options, scores = result.options, result.scores
+    if scores.region_length > 1 or scores.bound[0] > options.max_errors:
+        return ""
+    return (f" at the first of {options.points} values of the {result.path.param_name}, the only one that "
+            f"points={options.points}, threshold={options.threshold:g} and max_errors={options.max_errors:g} leave to "
+            "judge (a larger one of them judges more)")  # fmt: skip
+
+
 def name_halves(result: StabilityResult) -> str:
     """Return what the halves are drawn from: "rows", "clients", or "groups" (data.group)."""
     if result.options.by == "rows" and result.data.train.group is not None:

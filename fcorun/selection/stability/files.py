@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.records.formats import frame_csv
 from fcorun.selection.result import write_study_file
-from fcorun.selection.stability.bound_statement import list_unpenalized, name_halves, state_bound
+from fcorun.selection.stability.bound_statement import list_unpenalized, name_halves, state_bound, state_judged_part
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.picture import draw_stability
 from fcorun.selection.stability.voxel_maps import map_voxels
@@ -45,6 +45,7 @@ def write_summary(result: StabilityResult, seconds: float | None = None) -> None
         "assumption": result.options.assumption,
         "bound": float(scores.bound[last]),
         "bound_statement": state_bound(result),
+        "judged": state_judged_part(result),
         "stable": [name for name, stable in zip(result.units.names, scores.stable, strict=True) if stable],
         "refit": result.refit_columns,
         "jaccard": average_similarity(result.client_similarity),

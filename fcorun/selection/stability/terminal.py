@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.inference.methods import AFTER_SELECTION
 from fcorun.selection.result import format_cost
-from fcorun.selection.stability.bound_statement import list_unpenalized, state_bound
+from fcorun.selection.stability.bound_statement import list_unpenalized, state_bound, state_judged_part
 from fcorun.selection.stability.files import average_similarity
 from fcorun.selection.stability.options import StabilityResult
 from fcorun.selection.stability.voxel_maps import VOXEL_FILES
@@ -25,7 +25,7 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
     unpenalized = list_unpenalized(result)
     yield (
         f"{len(stable)} of {len(names) - len(unpenalized)} {result.units.noun} are stable, chosen on at least "
-        f"{result.options.threshold:g} of the halves: {listing}"
+        f"{result.options.threshold:g} of the halves{state_judged_part(result)}: {listing}"
     )
     if result.units.are_groups:
         yield "a group, such as a column with its levels, is chosen if any of its features is, and counts once"
