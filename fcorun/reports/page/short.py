@@ -26,6 +26,7 @@ _FACTS = ("Left out", "Gaps", "Held out")
 _SCORES = tuple(name for name in performance.MAIN_SCORES if name != "prevalence")  # which the first table has
 _CLIENT_SCORES = ("n", "auc", "c_index", "r2", "expected_over_observed")
 _MAX_FEATURES = 12  # in the table of coefficients
+_MAX_FEATURES_BESIDE_INTERVALS = 6
 _MAX_DATA_WARNINGS = 6
 _MAX_LETTERS = 240  # of a warning about the data
 
@@ -69,9 +70,9 @@ def _first_data_warnings(model: FittedTableModel) -> list[str]:
 
 def _result(model: FittedTableModel) -> str:
     """Return the largest coefficients, how to read them, and if there are intervals, the forest plot beside them."""
-    coefficients = finding_table(model, _MAX_FEATURES)
     reading = paragraph(" ".join(reading_sentences(model)), "small")
     forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
+    coefficients = finding_table(model, _MAX_FEATURES_BESIDE_INTERVALS if forest else _MAX_FEATURES)
     if not forest:
         notes = paragraph(missing_intervals_sentence(model)) + reading
         return f'<div class="columns">{coefficients}<div>{notes}</div></div>'
