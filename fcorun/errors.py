@@ -159,7 +159,7 @@ def suggest_name(name: object, valid: Iterable[str]) -> str:
     valid = sorted(valid)
     close = get_close_matches(str(name), valid, n=1)
     suggestion = f"did you mean '{close[0]}'? " if close else ""
-    return f"{suggestion}(valid: {', '.join(valid) or 'none'})"
+    return f"{suggestion}(valid: {', '.join(name or 'an empty text' for name in valid) or 'none'})"
 
 
 def warn_similar_names(kind: str, names: Iterable) -> list[str]:

@@ -28,6 +28,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 
 from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
@@ -221,13 +222,16 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
     module_name, _, class_name = target.rpartition(".")
     try:
         module = import_module()
-    except UserError:
-        raise
+    except UserError as error:
+        line = find_user_line(error)
+        if not line:
+            raise
+        raise UserError(f"{key}={target}: cannot import '{module_name}' ({error}, {line})") from error
     except Exception as error:
         if "non-frozen dataclass" in str(error):
             raise UserError(
-                f"{key}={target}: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above its class, "
-                f"{find_user_line(error)}"
+                f"{key}={target}: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above class "
+                f"{_class_at_fault(error)}, {find_user_line(error)}"
             ) from error
         raise UserError(
             f"{key}={target}: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
@@ -252,3 +256,9 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
         raise UserError(f"{key}={target}: its option {options[0]} is no field: write @dataclass(frozen=True) above "
                         f"class {class_name}, {location}")  # fmt: skip
     return cls
+
+
+def _class_at_fault(error: BaseException) -> str:
+    """Return the name of the class that a decorator did not accept: the argument ``cls`` of its last call."""
+    arguments = [frame.f_locals.get("cls") for frame, _ in walk_tb(error.__traceback__)]
+    return [cls.__name__ for cls in arguments if isinstance(cls, type)][-1]

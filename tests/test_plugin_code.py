@@ -195,10 +195,10 @@ def test_a_class_in_no_file_is_refused():
 
 @pytest.mark.slow
 def test_a_record_keeps_the_code_and_an_edit_is_another_run(user, capsys):
-    def run_plugin(files, watch):
+    def run_plugin(files, watch, folder=None):
         user(files)
         algo = {"name": "mine", "class": "mine.Mine", "client_lr": 0.1, "server_lr": 1.0}
-        return run(small("rounds=1") | {"algo": algo}, watch=watch)
+        return run(small("rounds=1") | {"algo": algo}, folder, watch=watch)
 
     first = run_plugin(FILES, None)
     assert run_plugin(FILES, watch := Count()).folder == first.folder
@@ -213,6 +213,8 @@ def test_a_record_keeps_the_code_and_an_edit_is_another_run(user, capsys):
     assert watch.rows > 0
     assert second.folder != first.folder
     assert not (second.folder / "plugins/everything").exists()
+    with fails("holds another run", "by the code in plugins/: an edit of it makes another run"):
+        run_plugin(FILES | {"within.py": "edited = 1"}, None, first.folder)
     assert main(["rm", "outputs", "--status", "done", "--yes"]) == 0
     capsys.readouterr()
     assert not Path(first.folder).exists()

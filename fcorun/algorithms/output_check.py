@@ -126,21 +126,21 @@ def _definition_line(algorithm: Algorithm, name: str) -> str:
 
 
 def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
-    """Call a function of the algorithm. Raises UserError for a key that no argument has."""
+    """Call a function of the algorithm. Raises UserError for a key that no argument has, and for unlike operands."""
     try:
         return getattr(algorithm, name)(*arguments)
-    except KeyError as error:
+    except (KeyError, TypeError) as error:
         line = find_user_line(error)
-        if not line:
+        is_key = isinstance(error, KeyError)
+        if not line or not (is_key or "unsupported operand" in str(error)):
             raise
         structures = "; ".join(
             f"{argument} has {_describe_structure(value)}"
             for argument, value in zip(_ARGUMENTS[name], arguments, strict=True)
             if value is not None and not _is_no_state(value)
         )
-        raise UserError(
-            f"{name}() of {type(algorithm).__name__} reads the key {error}, which does not exist ({structures}), {line}"
-        ) from error
+        fault = f"reads the key {error}, which does not exist" if is_key else "computes with unlike values"
+        raise UserError(f"{name}() of {type(algorithm).__name__} {fault} ({structures}), {line}") from error
 
 
 def _check_pair(algorithm: Algorithm, name: str, result: Any, first: str, second: str) -> tuple[PyTree, PyTree]:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.algorithms.output_check import check_parameters
@@ -96,7 +97,7 @@ class _StepRecorder(Problem):
     steps: list[float]
 
     def prox(self, w: Vector, t: jax.Array | float) -> Vector:
-        if not isinstance(t, jax.core.Tracer):
+        if not isinstance(t, Tracer):
             self.steps.append(float(np.min(t)))
         return super().prox(w, t)
 

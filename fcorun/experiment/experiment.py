@@ -54,7 +54,7 @@ _DIVERGENCE_FACTOR = 1000  # a rise by more than this factor is divergence
 _SMALL_OBJECTIVE = 1e-3  # a rise from below this value, of a model that fits all rows, is no divergence
 
 
-def minimized_metric(row: Mapping[str, float]) -> str:
+def minimized_metric(row: Mapping[str, Any]) -> str:
     """Return the metric that a run minimizes: the objective, or the training loss of personal models."""
     return "personal_train_loss" if "personal_train_loss" in row else "objective"
 

@@ -338,9 +338,10 @@ class RunFolder:
         if force:
             return "new"
         if status.get("identity") != self.identity:
+            code = f", by the code in {PLUGIN_FOLDER}/: an edit of it makes another run" if record.plugins else ""
             raise UserError(
                 f"out={self.path} holds another run ({status.get('label', 'unknown')}, "
-                f"{status.get('status')}); choose another folder, or force=true to replace it"
+                f"{status.get('status')}{code}); choose another folder, or force=true to replace it"
             )
         return "finished" if record.finished else "resume"
 

@@ -53,6 +53,10 @@ WRONG = {
     ("LOCAL", "w, w"): ("local() of Mine: the client's new state must be like that of init(), None, and is " + W,),
     ("LOCAL", "'a', client"): ("local() of Mine: its upload must consist of arrays, and contains a str",),
     ("LOCAL", "w - server['weights'], client"): ("server() of Mine: the server's new state", "bias: array (20,)"),
+    ("LOCAL", "{'u': w}, client"): (
+        "server() of Mine computes with unlike values (server has " + W + "; mean has {u: " + W + "})",
+        "mine.py line 22",
+    ),
     ("SERVER", "None"): (
         "server() of Mine: the server's new state must be like that of init(), " + W + ", and is None",
     ),
@@ -146,8 +150,16 @@ def test_a_wrong_definition_is_named(mine, definition):
 
 
 def test_a_dataclass_that_is_not_frozen_is_refused(user_module):
-    user_module("mine", MINE.replace("(frozen=True)", ""))
-    with fails("algo.class=mine.Mine", "write @dataclass(frozen=True) above its class, mine.py line 8"):
+    """Also one that is beside the class that is chosen."""
+    user_module("mine", MINE + "\n\n@dataclass\nclass Other(Mine):\n    pass\n")
+    with fails("algo.class=mine.Mine", "write @dataclass(frozen=True) above class Other, mine.py line 28"):
+        locate_user_class("mine.Mine", "algo.class")
+
+
+def test_a_misspelled_trait_is_named_with_its_line(user_module):
+    user_module("mine", MINE.replace('"some"', "True"))
+    with fails("algo.class=mine.Mine: cannot import 'mine' (traits.hierarchy=True is not a choice",
+               "(valid: an empty text, graph, only, some), mine.py line 11)"):  # fmt: skip
         locate_user_class("mine.Mine", "algo.class")
 
 

@@ -96,6 +96,31 @@ class Bursting(Mine):
         return 1e200
 
 
+class Twice(Mine):
+    def local(self, problem, server, client, data):
+        return server + super().local(problem, server, client, data)[0], client
+
+
+class OneNumber(Mine):
+    def local(self, problem, server, client, data):
+        return super().local(problem, server, client, data)[0].map(lambda v: v.mean(keepdims=True)), client
+
+
+class Backward(Mine):
+    def server(self, problem, server, mean):
+        return problem.prox(server + mean, -self.client_lr)
+
+
+class WithoutStep(Mine):
+    def server(self, problem, server, mean):
+        return problem.prox(server + mean, 0.0)
+
+
+class Scaled(Mine):
+    def output(self, problem, server):
+        return 2 * server
+
+
 class Unlike(Mine):
     def local(self, problem, server, client, data):
         return super().local(problem, server, client, data)[0], server
@@ -186,6 +211,14 @@ def case(user_module, tmp_path):
         ("FromKey", algorithms.check_float64, ""),
         ("Half", algorithms.check_float64, "should be in float64, and some are in float32"),
         ("Unlike", algorithms.check_contract, "the client's new state must be like that of init(), None"),
+        ("OneNumber", algorithms.check_contract, "an array (20,) as 'weights', and has an array (1,)"),
+        ("Mine", algorithms.check_objective_falls, ""),
+        ("Twice", algorithms.check_objective_falls, "objective should fall in a run of 60 rounds, and goes from"),
+        ("Mine", algorithms.check_prox_steps, ""),
+        ("Backward", algorithms.check_prox_steps, "should be 0 or more, and is -0.01 in the first round"),
+        ("WithoutStep", algorithms.check_grid_equals_single_runs, "0.3 should lead to another solution"),
+        ("Mine", algorithms.check_initial_model, ""),
+        ("Scaled", algorithms.check_initial_model, "before the first round should be 1 and is 2 at entry 19"),
         ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
         ("Rising", algorithms.check_declared_metrics, ""),
         ("Rising", algorithms.check_grid_equals_single_runs, ""),

@@ -26,7 +26,8 @@ def test_chunks_are_all_at_once(at_once, shares):
     weights = rng.random((*shares, 7))
 
     def local(mine):
-        return {"up": jnp.sin(mine["a"]) + mine["b"]}, mine["a"] * 2, jnp.array([1, 2, 3])
+        upload = {"up": jnp.sin(mine["a"]) + mine["b"], "half": mine["b"].astype(jnp.float16)}
+        return upload, mine["a"] * 2, jnp.array([1, 2, 3])
 
     found, expected = (kind(local, (each,), jnp.asarray(weights)) for kind in (chunked(at_once), vmapped))
     jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5), found, expected)
