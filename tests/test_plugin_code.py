@@ -134,11 +134,15 @@ EVALUATED = 0.5 * 2
 CALLS = 0
 UNUSED = int("3")
 value = 2 * UNUSED
+if HELP:
+    LIMIT = float(1)
+    for seed in (0, 1):
+        seed += 1
 
 def shrink(value):
     global CALLS
     CALLS += 1
-    return value * FACTOR * EVALUATED * pi * HELP
+    return value * FACTOR * EVALUATED * pi * HELP * LIMIT
 
 @dataclass(frozen=True)
 class Mine(FedAvg):
@@ -181,9 +185,9 @@ def test_the_constants_of_a_script_count_unless_its_file_shows_them(user, tmp_pa
         assert code is not None
         return code.files["changed_globals.py"].decode()
 
-    assert globals_of_code() == "__main__.EVALUATED = 1.0\n"
+    assert globals_of_code() == "__main__.EVALUATED = 1.0\n__main__.LIMIT = 1.0\n"
     vars(script)["FACTOR"] = 3.0
-    assert globals_of_code() == "__main__.EVALUATED = 1.0\n__main__.FACTOR = 3.0\n"
+    assert globals_of_code() == "__main__.EVALUATED = 1.0\n__main__.FACTOR = 3.0\n__main__.LIMIT = 1.0\n"
 
 
 def test_a_class_in_no_file_is_refused():

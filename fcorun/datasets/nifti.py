@@ -134,7 +134,7 @@ class Nifti(Dataset):
         metadata = pd.DataFrame({name: columns[name] for name in (self.group, self.split, self.fold) if name})
         rows = ParsedRows(x, _numbers(y), client, row=row, metadata=metadata)
         table = self._table
-        data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path), check_columns=False)
+        data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path), warn_of_columns=False)
         warnings = [*data.warnings]
         if arrays["gaps"]:
             gaps = int(arrays["gaps"])

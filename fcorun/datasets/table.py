@@ -212,10 +212,10 @@ class Table(Dataset):
             warnings = tuple(warning for warning in warnings if not warning.endswith(ON_DISK_WARNING))
         return replace(shard, warnings=warnings)
 
-    def to_federated_data(self, rows: ParsedRows, check_columns: bool = True) -> FederatedData:
+    def to_federated_data(self, rows: ParsedRows, warn_of_columns: bool = True) -> FederatedData:
         """Return rows as ``load`` does: with targets, clients, held-out rows and standardization by the options.
 
-        With ``check_columns``, warn about single columns, such as identifiers, dates and constant ones.
+        With ``warn_of_columns``, warn about single columns, such as identifiers, dates and constant ones.
         """
         rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         kinds = self._column_kinds(rows)
@@ -241,7 +241,7 @@ class Table(Dataset):
         training, validation, test = (order[mask[order]] for mask in (client_rows.is_training, is_validation, is_test))
         x_train, y_train = x[training], y[training]
         warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
-        if check_columns:
+        if warn_of_columns:
             ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
             warnings += warn_suspicious_columns(x, client_index, names)
             warnings += warn_constant_features(x_train, names, ignorable) + warn_leaks(x_train, y_train, classes, names)
@@ -250,9 +250,11 @@ class Table(Dataset):
         gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         cells = self._read_training_cells(x_train, kinds, encoding, training_gaps, number[training])
-        if check_columns and rows.client is not None and not isinstance(kinds, Encoding):
+        if warn_of_columns and rows.client is not None and not isinstance(kinds, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
-            warnings += warn_client_differences(x_train, encoding, frame, number[training], trained_names)
+            warnings += warn_client_differences(
+                x_train, encoding, frame, number[training], trained_names, training_gaps
+            )
         offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
         missing = MissingByOutcome()
         if training_gaps:

@@ -8,6 +8,7 @@ import dis
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any
@@ -63,16 +64,44 @@ def _is_constant(value: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def _bindings(content: bytes) -> Bindings:
-    """Return the top-level statements that bind each global name of a module."""
+    """Return the statements that bind each global name of a module, outside of functions and classes."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):  # a compiled module
         return {}
     bindings = defaultdict(list)
-    for statement in tree.body:
+    for statement in _without_blocks(tree.body):
         for name in _bound_names(statement):
             bindings[name].append(statement)
     return dict(bindings)
+
+
+def _without_blocks(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the simple statements, functions and classes of a module, and the heads of its loops and contexts."""
+    for statement in statements:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement
+            continue
+        blocks = [block for block in _blocks(statement) if block]
+        if not blocks:
+            yield statement
+            continue
+        if isinstance(statement, (ast.For, ast.With)):
+            head = copy(statement)
+            head.body = [ast.copy_location(ast.Pass(), statement)]
+            if isinstance(head, ast.For):
+                head.orelse = []
+            yield head
+        for block in blocks:
+            yield from _without_blocks(block)
+
+
+def _blocks(statement: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements within a statement, such as the branches of an ``if``."""
+    for field in ("body", "orelse", "finalbody"):
+        yield getattr(statement, field, [])
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body
 
 
 def _bound_names(node: ast.AST) -> Iterator[str]:

@@ -55,10 +55,10 @@ def describe_site(site: Site) -> list[str]:
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
-    return lines + [f"warning: {warning}" for warning in (*warn_about_file(table), *_warn_spellings(table))]
+    return lines + [f"warning: {warning}" for warning in (*list_warnings(table), *_warn_spellings(table))]
 
 
-def warn_about_file(table: SiteTable) -> list[str]:
+def list_warnings(table: SiteTable) -> list[str]:
     """Return warnings about the site's file and its columns of numbers, as a pooled table has them.
 
     They stay at the site.

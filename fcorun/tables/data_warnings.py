@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ _FIRST_DATE, _LAST_DATE = 19000101, 21001231  # dates as whole numbers, such as 
 _MAX_CELLS = 10_000_000  # cells of a table whose repeated rows are counted, which takes a second, or compared
 # a feature that tells so many rows of a class from all rows of the other is rarely known before the outcome
 _LEAK_SHARE = 0.9
-_LEAK_ROWS, _LEAK_OTHER_ROWS = 30, 10  # a feature may tell fewer rows from fewer others by chance
+_LEAK_ROWS = 30  # of either class: a strong feature may tell more rows from few others
 
 
 def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
@@ -271,7 +272,7 @@ def warn_leaks(x: Any, y: Int[np.ndarray, " N"], classes: Sequence[Any], feature
     told_apart: dict[int, str] = {}
     for other in (0, 1):
         rows, other_rows = x[y != other], x[y == other]
-        if len(rows) < _LEAK_ROWS or len(other_rows) < _LEAK_OTHER_ROWS:
+        if min(len(rows), len(other_rows)) < _LEAK_ROWS:
             continue
         below, above = rows < other_rows.min(axis=0), rows > other_rows.max(axis=0)
         counts = np.maximum(below.sum(axis=0), above.sum(axis=0))
@@ -372,7 +373,12 @@ def describe_other_codes(kind: str, column: str, levels: Mapping[str, set[str]])
 
 
 def warn_client_differences(
-    x: Any, encoding: Encoding | None, frame: Any, client: Int[np.ndarray, " N"], client_names: Sequence[str]
+    x: Any,
+    encoding: Encoding | None,
+    frame: Any,
+    client: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
+    gaps: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> list[str]:
     """Return warnings about clients whose units of a column, or codes of levels, seem to differ from all others.
 
@@ -381,10 +387,11 @@ def warn_client_differences(
         encoding: the encoding of the columns as features; None where columns have no names.
         frame: a pandas.DataFrame with the same rows; None for arrays, whose columns are all numbers.
         client: the number of each row's client.
+        gaps: the masks of filled gaps, which are no values, (N,), by column.
     """
     if len(client_names) < 2 or not isinstance(x, np.ndarray):
         return []
-    warnings = _warn_units(x, encoding, frame, client, client_names)
+    warnings = _warn_units(x, encoding, client, client_names, gaps)
     if encoding is not None and frame is not None:
         levels = [column.name for column in encoding.columns if column.kind == "levels"]
         warnings += _warn_codes(frame[levels], client, client_names)
@@ -392,27 +399,33 @@ def warn_client_differences(
 
 
 def _warn_units(
-    x: np.ndarray, encoding: Encoding | None, frame: Any, client: np.ndarray, client_names: Sequence[str]
+    x: np.ndarray,
+    encoding: Encoding | None,
+    client: np.ndarray,
+    client_names: Sequence[str],
+    gaps: Mapping[str, np.ndarray],
 ) -> list[str]:
     """Return warnings about the columns of numbers with a client whose mean or median is far from that of all others.
 
-    The median of a skewed column, such as laboratory values, may be far away where the mean is not.
+    The median of a skewed column, such as laboratory values, may be far away where the mean is not. Medians of columns
+    without names are not compared: they may be counts, such as those of an image.
     """
     names: Sequence[str] = ()
-    is_number, gaps = np.ones(x.shape[1], bool), {}
+    is_number = np.ones(x.shape[1], bool)
     if encoding is not None:
         names = encoding.feature_names
         numbers = {column.name for column in encoding.columns if column.kind == "number"}
         is_number = np.array([name in numbers for name in names], bool)
-        if frame is not None:
-            gaps = {names.index(name): mask for name, mask in encoding.find_gaps(frame).items() if name in numbers}
     mean = sum_columns_by_client(x, np.zeros(len(x), int))[0] / len(x)
     n_rows = np.bincount(client, minlength=len(client_names))
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
         distances, means, other_means = measure_distances(
             sum_columns_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
         )
-        ratios, medians, other_medians = _compare_medians(x, gaps, n_rows)
+        ratios = medians = other_medians = np.ones(means.shape)
+        if encoding is not None:
+            filled = [(j, gaps[name]) for j, name in enumerate(names) if name in gaps]
+            ratios, medians, other_medians = _compare_medians(x, filled, n_rows)
 
     def describe(columns: np.ndarray, distances: np.ndarray, own: np.ndarray, others: np.ndarray) -> str:
         examples = []
@@ -435,7 +448,7 @@ def _warn_units(
 
 
 def _compare_medians(
-    x: np.ndarray, gaps: Mapping[int, np.ndarray], n_rows: Int[np.ndarray, " M"]
+    x: np.ndarray, gaps: Sequence[tuple[int, np.ndarray]], n_rows: Int[np.ndarray, " M"]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the ratios of each client's medians to those of the others, or the inverse, 1 or more, (M, d).
 
@@ -444,7 +457,7 @@ def _compare_medians(
 
     Args:
         x: rows sorted by client, (N, d).
-        gaps: the masks of filled gaps, which are no values, (N,), by column.
+        gaps: columns with the masks of their filled gaps, which are no values, (N,).
         n_rows: the number of rows of each client.
 
     Returns:
@@ -455,7 +468,7 @@ def _compare_medians(
         return ratios, medians, other_medians
     for m, (start, end) in enumerate(pairwise([0, *np.cumsum(n_rows).tolist()])):
         medians[m] = np.median(x[start:end], axis=0) if end - start >= _FEW_ROWS else np.nan
-        for j, mask in gaps.items():
+        for j, mask in gaps:
             values = x[start:end, j][~mask[start:end]]
             medians[m, j] = np.median(values) if len(values) >= _FEW_ROWS else np.nan
     medians[medians <= 0] = np.nan

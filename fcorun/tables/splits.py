@@ -18,6 +18,7 @@ SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
 _MANY_VALUES = 100  # a text column with more values may name groups
 _FEW_VISITS, _MANY_VISITS = 1.5, 10  # mean rows of a value of a feature that may name groups
+_MIN_CLIENTS = 3  # with fewer, the ranges of an ordinary feature, such as the age, may not overlap
 # numbers of groups that each client counts anew: more than the days of a month, few left out, few rows each on average
 _DAYS_OF_MONTH, _COUNTED_SHARE, _MEAN_VISITS = 31, 0.9, 3
 _FEW_ROWS = 20  # clients with fewer rows are not searched for such numbers
@@ -298,26 +299,23 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     An ignored column may name groups if it holds repeated text other than dates, or repeated whole numbers. Either each
     value belongs to one client and there are more than two values for each client, or the values are text and more than
     100 or than half of the rows, or each client counts groups anew. A feature may name groups if it holds whole
-    numbers, of which each belongs to one client and to 1.5 to 10 rows on average.
+    numbers, of which each belongs to one of three clients or more, and to 1.5 to 10 rows on average.
     """
     client_of_row = np.full(len(frame), "") if client is None else frame[client].astype(str).to_numpy()
     n_clients = len(np.unique(client_of_row))
     candidates, counted_anew = [], []
-    for name in (*ignored, *features):
+    for name in (*ignored, *(features if n_clients >= _MIN_CLIENTS else ())):
         series = frame[name]
-        is_text = series.dtype.kind not in "iu"
-        if series.isna().any() or not _may_name_groups(series) or (is_text and name in features):
+        is_feature, is_text = name not in ignored, series.dtype.kind not in "iu"
+        if series.isna().any() or (is_feature and is_text) or not _may_name_groups(series):
             continue
-        values = column_as_text(series)
-        n_values = len(np.unique(values))
-        if n_values == len(values):
+        n_values = series.nunique()
+        if n_values == len(series) or (is_feature and not _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS):
             continue
-        within_clients = client is not None and _find_mixed_group(values, client_of_row) is None
+        within_clients = client is not None and _find_mixed_group(column_as_text(series), client_of_row) is None
         names_groups = within_clients and n_values > 2 * n_clients
-        if name in features:
-            names_groups &= _FEW_VISITS * n_values <= len(values) <= _MANY_VISITS * n_values
-        elif not within_clients:
-            names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(values) / 2)
+        if not (is_feature or within_clients):
+            names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(series) / 2)
             if n_values > _DAYS_OF_MONTH and _counts_groups(series, client_of_row):
                 names_groups = client is None
                 counted_anew += [] if names_groups else [name]
@@ -331,7 +329,7 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     if counted_anew:
         names = abbreviate([f"'{name}'" for name in counted_anew])
         example = f"{client_of_row[0]}-{frame[counted_anew[0]].iloc[0]}"
-        hints.append(f"{names} counts anew in each client, and repeats values there: if it numbers patients, write "
+        hints.append(f"numbers begin anew in each client in {names}, and repeat there: if they are of patients, write "
                      f"names that no two clients share, such as {example}, and data.group={counted_anew[0]} keeps the "
                      "rows of a patient together where rows are held out")  # fmt: skip
     return hints

@@ -252,8 +252,8 @@ def test_patients_that_each_client_counts_anew_suggest_groups(prefix):
     frame["day"] = number % 31 + 1
     frame["stay"] = number % 12
     data = table(frame, group=None, only=["age"]).load()
-    (hint,) = [line for line in data.warnings if "counts anew in each client" in line]
-    assert "'patient' counts anew" in hint
+    (hint,) = [line for line in data.warnings if "numbers begin anew in each client" in line]
+    assert "in each client in 'patient'" in hint
     assert f"such as a-{prefix}1, and data.group=patient" in hint
 
 
@@ -263,6 +263,10 @@ def test_a_feature_that_names_patients_suggests_groups():
     data = table(frame, group=None, only=["age", "patient"]).load()
     assert any("'patient' has 60 values in 180 rows" in line for line in data.warnings)
     assert not any("'age' has" in line for line in data.warnings)
+    frame["site"] = "a"  # whose values of age belong to no other client
+    assert not any(
+        "'patient' has" in line for line in table(frame, group=None, only=["age", "patient"]).load().warnings
+    )
 
 
 def test_text_of_many_levels_suggests_a_column_of_groups():

@@ -118,7 +118,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
 
 def _try(plan: Any, arguments: Any, console: Console) -> int:
     """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
-    from fcorun.sites.acceptance import warn_about_file
+    from fcorun.sites.acceptance import list_warnings
     from fcorun.sites.study import try_plan
 
     files = [text for text in arguments.rest if "=" not in text]
@@ -137,7 +137,7 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
         console.print(escape(line))
 
     for name, site in sites.items():
-        for warning in warn_about_file(site.table):
+        for warning in list_warnings(site.table):
             show(f"site '{name}': {warning}")
     if plan.select is None:
         _, comparison = try_plan(plan, sites, folder, log=show)

@@ -42,7 +42,7 @@ class Curve:
     @property
     def is_level(self) -> bool:
         """True for a level line: a baseline, which has no rounds, or one evaluation alone, as of a relaxed model."""
-        return len(self.runs[0]) == 1 or is_baseline_row(self.runs[0][-1])
+        return all(len(run) == 1 or is_baseline_row(run[-1]) for run in self.runs)
 
     @property
     def has_equal_seeds(self) -> bool:
