@@ -213,10 +213,7 @@ class Table(Dataset):
         return replace(shard, warnings=warnings)
 
     def to_federated_data(self, rows: ParsedRows, warn_of_columns: bool = True) -> FederatedData:
-        """Return rows as ``load`` does: with targets, clients, held-out rows and standardization by the options.
-
-        With ``warn_of_columns``, warn about single columns, such as identifiers, dates and constant ones.
-        """
+        """Return rows as ``load`` does, by the options; with ``warn_of_columns``, warn about single columns, too."""
         rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         kinds = self._column_kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
@@ -253,7 +250,7 @@ class Table(Dataset):
         if warn_of_columns and rows.client is not None and not isinstance(kinds, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(
-                x_train, encoding, frame, number[training], trained_names, training_gaps
+                x_train, encoding, frame, number[training], client_names=trained_names, gaps=training_gaps
             )
         offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
         missing = MissingByOutcome()
