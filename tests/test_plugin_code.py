@@ -130,7 +130,8 @@ from fcorun.algorithms import FedAvg
 from helping import HELP
 
 FACTOR = 1.0
-EVALUATED = 0.5 * 2
+EVALUATED = float(1)
+TERM = 1 / 2
 CALLS = 0
 UNUSED = int("3")
 value = 2 * UNUSED
@@ -142,7 +143,7 @@ if HELP:
 def shrink(value):
     global CALLS
     CALLS += 1
-    return value * FACTOR * EVALUATED * pi * HELP * LIMIT
+    return value * FACTOR * EVALUATED * pi * HELP * LIMIT * TERM
 
 @dataclass(frozen=True)
 class Mine(FedAvg):

@@ -10,7 +10,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm, ProblemConstants
 from fcorun.clocks.base import NoClock
-from fcorun.config import AUTO, numeric_fields
+from fcorun.config import AUTO, code_identifier, numeric_fields
 from fcorun.datasets.base import FederatedData, load_dataset
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView
@@ -397,9 +397,9 @@ def build_evaluation(
     )
 
 
-def _loss_key(experiment: PreparedExperiment) -> tuple[str, str]:
-    """Return a key of the clients' losses: the data and the objective."""
-    return experiment.fingerprint, repr(experiment.objective)
+def _loss_key(experiment: PreparedExperiment) -> tuple[str, str, str]:
+    """Return a key of the clients' losses: the data, and the objective with its code."""
+    return experiment.fingerprint, code_identifier(experiment.objective), repr(experiment.objective)
 
 
 @cached_by_key

@@ -24,7 +24,7 @@ Bindings = Mapping[str, Sequence[ast.stmt]]  # the statements of a module that b
 def find_changed_globals(name: str, content: bytes, classes: Iterable[type]) -> list[str]:
     """Return an assignment for each constant of a module whose value its file, of this content, does not show.
 
-    A file shows the value of a literal that is assigned once. In a script, where a loop or the command line may set
+    A file shows the value of a literal, or of a term of literals, that is assigned once. In a script, where a loop or the command line may set
     other constants, those count that the code of ``classes`` refers to. In an imported module they count once they have
     another value than at the first call. Constants that functions assign as ``global`` do not count: they may be
     counters, whose values differ from call to call.
@@ -121,15 +121,15 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
 
 
 def _literals(bindings: Bindings) -> dict[str, str]:
-    """Return the values, as text, of the names that a module binds once, as literals."""
+    """Return the values, as text, of the names that a module binds once, as numbers, texts or terms of these."""
     values = {}
     for name, statements in bindings.items():
         match statements:
             case [ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value)]:
-                try:
-                    values[name] = repr(ast.literal_eval(value))
-                except ValueError:  # no literal
-                    continue
+                code = compile(ast.Expression(value), "<module>", "eval")  # which computes a term such as 1 / 3
+                match [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "RETURN_VALUE")]:
+                    case [dis.Instruction(opname="LOAD_CONST" | "LOAD_SMALL_INT" | "RETURN_CONST", argval=result)]:
+                        values[name] = repr(result)
     return values
 
 

@@ -80,7 +80,7 @@ def find_code(cls: type) -> PluginCode | None:
 
     The code of a class that a notebook defines is one generated file, see ``NotebookCode``. Constants that have other
     values than their files show are another one, see ``find_changed_globals``. Raises UserError for code that cannot be
-    kept, and for a file that has changed since Python imported it.
+    kept, and for a file that has changed since this process first looked for the code of its module.
     """
     notebook_classes = [parent for parent in cls.__mro__ if is_in_notebook(parent)]
     class_modules = _user_modules(cls)
@@ -220,7 +220,7 @@ def _find_distribution(root: Path, relative_path: str) -> tuple[str, str] | None
 
 
 def _read_unchanged(name: str, file: Path) -> bytes:
-    """Return the content of a module's file. Raises UserError if it changed after Python had imported it."""
+    """Return the content of a module's file. Raises UserError if it is another one than at the first call."""
     status = file.stat()
     content = _read(file, status.st_mtime_ns, status.st_size)
     spec = getattr(sys.modules.get(name), "__spec__", None)

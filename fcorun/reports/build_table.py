@@ -118,6 +118,8 @@ def _read_optimum(summary: dict[str, Any]) -> float:
         return float("nan")
     if certificate.get("near") is not None and certificate.get("above") is not None:
         above = certificate["above"]  # a share of the optimum without its sign
+        if last >= 0 and above > 1:  # the optimum may be negative
+            return float("nan")
         return last / (1 + above if last >= 0 else 1 - above)
     return last if _is_certified(certificate) else float("nan")
 

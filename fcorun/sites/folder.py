@@ -316,7 +316,7 @@ def read_stop(folder: Path) -> dict[str, Any] | None:
     """Return the content of the file that says why the server has stopped; None without a complete file."""
     try:
         content = json.loads(read_regular_file(folder / _STOPPED, _MAX_NOTE_BYTES))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 
@@ -334,7 +334,7 @@ def read_left_out(path: Path) -> list[str]:
         return [str(site) for site in json.loads(read_regular_file(path, _MAX_NOTE_BYTES))["sites"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)}): restore the file, or take an empty folder for a "
                         "new run") from error  # fmt: skip
 

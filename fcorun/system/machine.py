@@ -82,7 +82,10 @@ def read_commit(package: Path) -> str | None:
     """Return the git commit of fcorun in this folder: of a checkout, or as noted when the package was built."""
     if (package.parent / ".git").exists():
         command = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
-        return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
+        try:
+            return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
+        except OSError:  # git is not installed
+            return None
     note = package / "commit"
     return note.read_text(encoding="utf-8").strip() if note.exists() else None
 

@@ -1,6 +1,8 @@
 """Bounds on the curvature, and the step sizes computed from them."""
 
 import json
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from helpers import fails, ragged, small
 from quadratics import SIZES, Quadratics
 
 from fcorun import run
-from fcorun.experiment.build import load_data, resolve_auto
+from fcorun.experiment.build import compute_curvature_bounds, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 from fcorun.problem.curvature import curvature_bounds
 
@@ -94,3 +96,24 @@ def test_auto_without_bounds_is_refused(tmp_path):
         prepare(small("algo=fedsplit", "algo.step=-1"))
     with fails("algo.relaxation=2.5", "at most 2"):
         prepare(small("algo=fedsplit", "algo.relaxation=2.5"))
+
+
+def test_another_constant_of_a_loss_gives_other_bounds(user_module):
+    source = """
+        from dataclasses import dataclass
+        from fcorun import LeastSquares
+
+        BOUND = 1.0
+
+        @dataclass(frozen=True)
+        class Scaled(LeastSquares):
+            def second_derivative_bounds(self, outputs):
+                return BOUND, BOUND
+        """
+    user_module("scaled", textwrap.dedent(source))
+    smoothness = []
+    for bound in (1.0, 100.0):
+        sys.modules["scaled"].BOUND = bound  # type: ignore[attr-defined]
+        experiment = prepare(small("algo=fedavg", "objective.class=scaled.Scaled", "batch_size=null"))
+        smoothness.append(compute_curvature_bounds(experiment, load_data(experiment))[1])
+    assert smoothness[1] > 50 * smoothness[0]

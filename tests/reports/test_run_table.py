@@ -327,5 +327,7 @@ def test_an_optimum_that_one_run_tells_is_that_of_all_on_its_problem(tmp_path):
         above = dict(zip(*(build_table(load_records("s")).frame[key] for key in ("folder", "above")), strict=True))
         assert {Path(name).name for name, share in above.items() if share == share} == {"far"}
         assert above[str(Path("s/far"))] == pytest.approx(0.5)
+    certified("s/near", {"near": False, "above": 3.0})  # the optimum may be 0.25 or -0.5
+    assert build_table(load_records("s")).frame.set_index("folder")["above"].drop(str(Path("s/near"))).isna().all()
     certified("s/near", {"certified": False})
     assert build_table(load_records("s")).frame["above"].isna().all()

@@ -5,7 +5,7 @@ import subprocess
 from fcorun.system.machine import read_commit
 
 
-def test_the_commit_is_that_of_the_checkout_or_the_one_that_was_built(tmp_path):
+def test_the_commit_is_that_of_the_checkout_or_the_one_that_was_built(tmp_path, monkeypatch):
     package = tmp_path / "site" / "fcorun"
     package.mkdir(parents=True)
     assert read_commit(package) is None
@@ -16,3 +16,5 @@ def test_the_commit_is_that_of_the_checkout_or_the_one_that_was_built(tmp_path):
     who = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
     subprocess.run(["git", "-C", str(package.parent), *who, "commit", "-qm", "m", "--allow-empty"], check=True)
     assert len(read_commit(package) or "") == 40
+    monkeypatch.setenv("PATH", "")
+    assert read_commit(package) is None  # git is not installed

@@ -362,7 +362,7 @@ def test_a_site_that_has_come_back_is_waited_for_again(tmp_path):
     assert time.monotonic() - started >= 0.2
 
 
-@pytest.mark.parametrize("content", ['{"sites": 3}', "[]", "no list"])
+@pytest.mark.parametrize("content", ['{"sites": 3}', "[]", "no list", "[" * 100_000])
 def test_a_damaged_list_of_sites_is_one_sentence(tmp_path, content):
     path = tmp_path / "0001-round.away.json"
     assert read_left_out(path) == []
