@@ -145,7 +145,7 @@ class RunRecord(FittedRecord):
             method: "debiased", "wald" or "split"; "auto": debiased with a penalty, wald without one.
             level: the confidence level.
             cluster: the rows that may depend on each other: "none", those of a "client" or of a "group"; "auto": those
-                of a group if the data have groups.
+                of a group if the data have groups and errors are robust.
             errors: "robust" standard errors hold if the model is wrong, those of the "model" if its likelihood is
                 right.
             seed: the seed of the halves of "split", and of the imputations.

@@ -19,7 +19,7 @@ class InferenceOptions:
             half of the rows and Wald intervals on the other. "auto": debiased with a penalty, wald without.
         level: the confidence level.
         cluster: the rows that may depend on each other: none, those of a client, or those of a group (data.group).
-            "auto": those of a group if the data have groups.
+            "auto": those of a group if the data have groups and errors are robust.
         errors: "robust" standard errors hold if the model is wrong, those of the "model" if its likelihood is right.
         seed: the seed of the halves of "split", and of the imputations.
         imputations: the number of data sets with gaps filled by chained equations, of which estimates without a penalty

@@ -176,6 +176,10 @@ def test_configurations_of_the_candidates():
     given = compose_candidates(compose, [*DATA, "algo=fedmid", "algo.server_lr=0.5"], CompareOptions())
     assert (given["shared"]["algo"]["server_lr"], given["ditto"]["algo"]["solver"]) == (0.5, "feddualavg")
     assert plan_comparison(compose, DATA, CompareOptions(methods=[], folds=5), "out").left_out == []  # of four clients
+    frame = pd.read_csv("rows.csv")
+    frame[frame["site"].isin(["a", "b"])].to_csv("two.csv", index=False)
+    (left_out,) = plan_comparison(compose, [*DATA, "data.path=two.csv"], CompareOptions(methods=[]), "out").left_out
+    assert left_out == "new_client is left out: it needs three clients or more"
     with fails("methods=fedavg: algo=fedavg trains no own models"):
         plan_comparison(compose, DATA, CompareOptions(methods=["fedavg"]), "out")
     with fails("the predictions of objective=quantile are no expected values"):

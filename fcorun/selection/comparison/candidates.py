@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fcorun.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
@@ -60,6 +61,9 @@ def plan_candidates(
     for name, config in configs.items():
         by, inner, outer = "rows", n_inner, n_outer
         if name == NEW_CLIENT:
+            if reason := _why_no_client_is_held_out(data):
+                left_out.append(f"{name} is left out: {reason}")
+                continue
             by, inner, outer = "clients", min(n_inner, len(data.client_names)), len(data.client_names)
         if name in options.method_names and not prepare({**config, "metric": None}).algo.has_personal_models:
             raise UserError(f"methods={name}: algo={name} trains no own models for clients: leave it out")
@@ -78,6 +82,13 @@ def plan_candidates(
                 raise
             left_out.append(f"{name} is left out: {error}")
     return plans, left_out
+
+
+def _why_no_client_is_held_out(data: FederatedData) -> str:
+    """Return why the folds cannot hold out one client after the other; empty if they can."""
+    if list_marked_folds(data):
+        return "data.fold marks folds of rows, so that no client is held out"
+    return "" if len(data.client_names) > 2 else "it needs three clients or more"
 
 
 def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: str) -> SelectionPlan:
