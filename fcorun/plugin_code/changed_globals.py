@@ -24,10 +24,10 @@ Bindings = Mapping[str, Sequence[ast.stmt]]  # the statements of a module that b
 def find_changed_globals(name: str, content: bytes, classes: Iterable[type]) -> list[str]:
     """Return an assignment for each constant of a module whose value its file, of this content, does not show.
 
-    A file shows the value of a literal, or of a term of literals, that is assigned once. In a script, where a loop or the command line may set
-    other constants, those count that the code of ``classes`` refers to. In an imported module they count once they have
-    another value than at the first call. Constants that functions assign as ``global`` do not count: they may be
-    counters, whose values differ from call to call.
+    A file shows the value of a literal, or of a term of literals, that is assigned once. In a script, where a loop or
+    the command line may set other constants, those count that the code of ``classes`` refers to. In an imported module
+    they count once they have another value than at the first call. Constants that functions assign as ``global`` do not
+    count: they may be counters, whose values differ from call to call.
     """
     module, bindings = sys.modules.get(name), _bindings(content)
     if module is None:
