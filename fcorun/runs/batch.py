@@ -203,13 +203,13 @@ def run_with_oom_retry(context: BatchContext, jobs: list[Job], width: int) -> li
         return run_batch(context, jobs, width)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         out_of_memory = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-        if len(jobs) == 1 or not out_of_memory:
+        if width <= max(1, context.engine.devices) or not out_of_memory:
             raise
     jobs = [job for job in jobs if not job.end_status]
     middle = -(-len(jobs) // 2)
     for half in (jobs[:middle], jobs[middle:]):
         for job in half:
-            job.run_folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(half)} at once")
+            job.run_folder.log(f"memory did not suffice for {width} runs at once: {len(half)} at once")
         remaining = half
         while remaining:  # jobs that are handed back run in smaller programs, in this thread
             own_context = replace(context, idle=threading.Event())

@@ -40,6 +40,7 @@ def rescore(job: Job, data: FederatedData) -> bool:
         config = read_yaml(folder.path / "config.yaml") | {"threshold": job.experiment.settings.threshold}
         folder.write_file("config.yaml", yaml_text(config))
         folder.write_status("done", job.label, job.reason)
+        summary.pop("threshold", None)  # there is none without held-out rows and with the default
         folder.write_file("summary.json", json_text(summary | results.summary))
         folder.log(f"scored again with threshold={job.experiment.settings.threshold}")
     finally:

@@ -195,7 +195,7 @@ class Study:
                 "force=true to replace it"
             )
         try:
-            (folder / FITS).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             lock = try_lock(folder)
         except OSError as error:
             raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
@@ -208,6 +208,7 @@ class Study:
             if force or not existing:
                 content = {"identity": self.identity, "label": self.label, "status": "running"}
                 write_atomically(folder / self.study_file, json_text(content))
+            (folder / FITS).mkdir(exist_ok=True)  # after the study's file, without which the folder would be another's
             yield
         finally:
             (folder / LOCK_FILE).unlink(missing_ok=True)

@@ -151,7 +151,8 @@ class FoldCells:
                 continue
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")
-            if column.name in self.few_gaps and column.levels[int(fill)] != column.fill:
+            level = None if fill == _NO_FILL else column.levels[int(fill)]
+            if column.name in self.few_gaps and level != column.fill:
                 raise UserError(f"the server fills gaps of '{column.name}' in a fold by another level than in all "
                                 "rows, which would tell the few rows with a gap: plan fewer folds, another "
                                 f"data.missing, or data.ignore=[{column.name}]")  # fmt: skip

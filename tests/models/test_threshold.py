@@ -9,7 +9,9 @@ from sklearn import metrics
 from fcorun import compose, run
 from fcorun.cli.commands import main
 from fcorun.experiment.classifiers import ThresholdRule
+from fcorun.models.estimator import read_threshold
 from fcorun.models.predict import predict
+from fcorun.runs.rescore import has_other_threshold
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select
 
@@ -84,6 +86,10 @@ def test_data_without_two_classes_or_without_rows_to_choose_on(trained):
         run(compose(["threshold=0.3"]))
     with fails("is chosen on validation rows, and none are held out"):
         trained("binary", "threshold=youden", "data.validation=0")
+    rules = [trained("binary", "data.validation=0", f"threshold={rule}") for rule in (0.3, 0.5)]
+    assert rules[0].folder == rules[1].folder
+    assert read_threshold(rules[1]) == 0.5
+    assert not has_other_threshold(rules[1], 0.5)
 
 
 @pytest.mark.slow

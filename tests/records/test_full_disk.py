@@ -12,7 +12,9 @@ from fcorun import Record, run
 from fcorun.cli.commands import main as command
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.errors import WriteError, describe_error
-from fcorun.records.record import RunFolder
+from fcorun.records.record import SELECTION_FILE, RunFolder
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.selection.cross_validation.select import plan_selection
 
 FULL = "cannot be written (No space left on device); make room on that disk, and give the same command again"
 
@@ -70,3 +72,13 @@ def test_a_file_of_states_is_named(monkeypatch):
     monkeypatch.setattr("fcorun.engine.segments.client_states.write_rows_at", full)
     with pytest.raises(WriteError, match=r"^states cannot be written \(No space left"):
         states.write(np.arange(2), [np.ones((2, 3))], 1)
+
+
+def test_a_study_that_a_full_disk_kept_from_beginning_can_begin_again(monkeypatch):
+    study = plan_selection(small(), SelectOptions(points=2, folds=2), "out").study
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC, SELECTION_FILE)
+        with pytest.raises(WriteError), study.claim():
+            pass
+    with study.claim():
+        assert (study.folder / SELECTION_FILE).exists()

@@ -450,7 +450,8 @@ def test_a_fold_has_no_cell_of_a_column_with_few_rows(tmp_path):
 
 def test_few_gaps_of_a_fold_count_as_the_level_that_fills_them():
     rows = pd.read_csv("a.csv")
-    rows.assign(ward=rows["ward"].mask(np.arange(len(rows)) % 14 == 0)).to_csv("a.csv", index=False)
+    ward = rows["ward"].mask(np.arange(len(rows)) % 4 == 1, "z")  # the last level is the most frequent
+    rows.assign(ward=ward.mask(np.arange(len(rows)) % 14 == 0)).to_csv("a.csv", index=False)
     plan = selection_of("algo=gram", "data.missing=mean", "reg.strength=0.1", "data.validation=0")
     site = sites_of(plan, Policy(alone="allow", min_cell=4))["a"]
     connections = InProcessConnections({"a": site})
@@ -460,6 +461,8 @@ def test_few_gaps_of_a_fold_count_as_the_level_that_fills_them():
     assert told["levels"].sum() == (site.folds.fold != 0).sum()  # as if there were no gaps
     fills = {"fills": np.array([50.0, 25.0, 0.0]), "informative": np.ones(5, bool)}
     (ward,) = (column for column in not_none(site.own_data.features.encoding).columns if column.name == "ward")
-    fills["fills"][2] = (ward.levels.index(ward.fill) + 1) % 3
-    with fails("would tell the few rows with a gap"):
-        connections.ask("fold_sums", fills, {"subset": "fold1"})
+    assert ward.levels[-1] == ward.fill
+    for other in (0.0, -1.0):  # another level, and none
+        fills["fills"][2] = other
+        with fails("would tell the few rows with a gap"):
+            connections.ask("fold_sums", fills, {"subset": "fold1"})
