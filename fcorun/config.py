@@ -181,6 +181,11 @@ def code_identifier(plugin: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}" + (f":{code.digest}" if code else "")
 
 
+def is_of_fcorun(plugin: Any) -> bool:
+    """Return whether the class of a plug-in is fcorun's own, and not a user's."""
+    return type(plugin).__module__.startswith("fcorun.")
+
+
 def find_user_code(cls: type) -> "PluginCode | None":
     """Return the code of a user's class, as ``fcorun.plugin_code.find_code`` does; None for a class of fcorun."""
     packages = {parent.__module__.partition(".")[0] for parent in cls.__mro__}

@@ -126,7 +126,10 @@ def _definition_line(algorithm: Algorithm, name: str) -> str:
 
 
 def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
-    """Call a function of the algorithm. Raises UserError for a key that no argument has, and for unlike operands."""
+    """Call a function of the algorithm.
+
+    Raises UserError for a key that no argument has, and for an operation on values of different structures.
+    """
     try:
         return getattr(algorithm, name)(*arguments)
     except (KeyError, TypeError) as error:
@@ -139,7 +142,7 @@ def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
             for argument, value in zip(_ARGUMENTS[name], arguments, strict=True)
             if value is not None and not _is_no_state(value)
         )
-        fault = f"reads the key {error}, which does not exist" if is_key else "computes with unlike values"
+        fault = f"reads the key {error}, which does not exist" if is_key else "combines values of different structures"
         raise UserError(f"{name}() of {type(algorithm).__name__} {fault} ({structures}), {line}") from error
 
 
@@ -169,8 +172,10 @@ def _check_same_structure(algorithm: Algorithm, name: str, state: str, new: PyTr
         old_type, new_type = jax.typeof(before), jax.typeof(after)
         adapts = old_type.weak_type and jnp.issubdtype(old_type.dtype, jnp.floating)
         if not adapts and jnp.result_type(before, after) != old_type.dtype:
-            is_cut = jnp.issubdtype(old_type.dtype, jnp.integer) and jnp.issubdtype(new_type.dtype, jnp.floating)
-            fix = ": let init() start it as a real number, such as 0.0" if is_cut else ""
+            loses_fraction = jnp.issubdtype(old_type.dtype, jnp.integer) and jnp.issubdtype(
+                new_type.dtype, jnp.floating
+            )
+            fix = ": let init() start it as a real number, such as 0.0" if loses_fraction else ""
             raise UserError(f"{function}: {state}{jax.tree_util.keystr(path)} must be {old_type.dtype} like that of "
                             f"init(), and is {new_type.dtype}{fix}{line}")  # fmt: skip
 

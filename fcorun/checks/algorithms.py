@@ -38,7 +38,7 @@ ROUNDS = 3000  # of a run in which an exact algorithm should reach the optimum
 FALLING_ROUNDS = 60  # of a run that should lower the objective
 CLIENT_SIZES = (12, 20, 16, 30)  # of the clients in that run
 LOCAL_STEPS = ("local_epochs=null", "local_steps=4")
-_RATES = "smaller rates may do, algo.KEY=VALUE"
+_RATE_ADVICE = "smaller rates may do, algo.KEY=VALUE"
 TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one step, however the steps are bounded
 
 
@@ -172,10 +172,12 @@ def check_objective_falls(case: AlgorithmCase) -> None:
     """Require that a run lowers the metric it minimizes: the objective, or the training loss of personal models."""
     first, last = snapshots(case.config(f"rounds={FALLING_ROUNDS}", f"eval_every={FALLING_ROUNDS}"))
     run_name = f"a run of {FALLING_ROUNDS} rounds"
-    require(not last.diverged[0], f"{run_name} should not diverge, and does in round {last.diverged[0]}: {_RATES}")
+    require(
+        not last.diverged[0], f"{run_name} should not diverge, and does in round {last.diverged[0]}: {_RATE_ADVICE}"
+    )
     name = minimized_metric(last.metrics)
     start, end = (snapshot.metrics[name][0] for snapshot in (first, last))
-    require(end < start, f"{name} should fall in {run_name}, and goes from {start:.6g} to {end:.6g}: {_RATES}")
+    require(end < start, f"{name} should fall in {run_name}, and goes from {start:.6g} to {end:.6g}: {_RATE_ADVICE}")
 
 
 def check_repeatability(case: AlgorithmCase) -> None:

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, UInt
 from fcorun.communication.compressor import Compressor
 from fcorun.config import PositiveFraction
 
-# added to fraction * size, relative and at most, so that it is rounded alike in all precisions
+# fraction * size is raised by this share of it, and by no more than this number, before it is rounded: a product that
+# is n + 1/2 but for the errors of float32 or float64 then gives n + 1 in both
 _ROUNDING, _MAX_ROUNDING = 1e-6, 0.1
 
 

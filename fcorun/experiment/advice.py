@@ -9,7 +9,7 @@ from fcorun import algorithms
 from fcorun.algorithms.base import Algorithm, RunConditions
 from fcorun.algorithms.gossip import GossipAlgorithm
 from fcorun.communication.base import Identity
-from fcorun.config import AUTO
+from fcorun.config import AUTO, is_of_fcorun
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule, connect_clients
@@ -62,7 +62,7 @@ def _advise_on_rates(experiment: PreparedExperiment) -> str:
     if experiment.objective.ridge == 0:
         settings.append("objective.ridge=0.01")
     cause = "no rate of this algorithm is known by its name (..._lr): look for very large values in the data"
-    if type(experiment.algo).__module__.startswith("fcorun."):
+    if is_of_fcorun(experiment.algo):
         cause = "this algorithm has no rate: look for very large values in the data"
     return f"{cause}, or try {' or '.join(settings)}" if settings else cause
 
@@ -129,7 +129,7 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     alternatives = suggest_algorithms(experiment, schedule)
     advice = f"; algo={' or '.join(alternatives)} does" if alternatives else ""
     subject = f"with minibatches {name}" if exact else name
-    if not exact and not type(algo).__module__.startswith("fcorun."):
+    if not exact and not is_of_fcorun(algo):
         return f"{_MORE_ROUNDS}, but {name} does not declare that it reaches the optimum (traits.exact){advice}"
     return f"{subject} does not reach the optimum in any number of rounds{advice}"
 

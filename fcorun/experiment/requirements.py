@@ -9,7 +9,7 @@ from fcorun.algorithms.base import Baseline
 from fcorun.clocks.base import NoClock
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.base import Star
-from fcorun.config import Settings
+from fcorun.config import Settings, is_of_fcorun
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
@@ -78,7 +78,7 @@ def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float])
     ``row`` is the last one of metrics.csv. An algorithm that needs another method of the regularizer is left out.
     """
     algo, name = experiment.algo, experiment.names["algo"]
-    if type(algo).__module__.startswith("fcorun.") or isinstance(experiment.reg, NoRegularizer):
+    if is_of_fcorun(algo) or isinstance(experiment.reg, NoRegularizer):
         return ""
     if not experiment.applies_regularizer or algo.traits.needs or row["round"] == 0 or row.get("prox_evals") != 0:
         return ""

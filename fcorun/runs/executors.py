@@ -91,7 +91,8 @@ def _fail_after_a_kill(results: Iterable, groups: PointGroups) -> Iterator[list[
             yield group_results
             n_collected += 1
     except TerminatedWorkerError:
-        killed = "a process of the sweep was killed, as by a lack of memory, which ends all: the same command resumes"
+        killed = ("a process of the sweep was killed, as the system does if memory is used up, and joblib then ended "
+                  "the others: the same command resumes")  # fmt: skip
         for group in groups[n_collected:]:
             yield [("failed", killed)] * len(group)
 

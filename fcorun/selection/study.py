@@ -208,7 +208,7 @@ class Study:
             if force or not existing:
                 content = {"identity": self.identity, "label": self.label, "status": "running"}
                 write_atomically(folder / self.study_file, json_text(content))
-            (folder / FITS).mkdir(exist_ok=True)  # after the study's file, without which the folder would be another's
+            (folder / FITS).mkdir(exist_ok=True)  # last: a folder of fits without the study's file is refused
             yield
         finally:
             (folder / LOCK_FILE).unlink(missing_ok=True)

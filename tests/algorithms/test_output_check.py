@@ -54,7 +54,7 @@ WRONG = {
     ("LOCAL", "'a', client"): ("local() of Mine: its upload must consist of arrays, and contains a str",),
     ("LOCAL", "w - server['weights'], client"): ("server() of Mine: the server's new state", "bias: array (20,)"),
     ("LOCAL", "{'u': w}, client"): (
-        "server() of Mine computes with unlike values (server has " + W + "; mean has {u: " + W + "})",
+        "server() of Mine combines values of different structures (server has " + W + "; mean has {u: " + W + "})",
         "mine.py line 22",
     ),
     ("SERVER", "None"): (
