@@ -20,7 +20,7 @@ def main() -> None:
     """Run the command ``fcorun``. Exit with 2 for bad input, 1 for a failure, 130 when interrupted."""
     code: Any = 0
     warnings.formatwarning = format_warning
-    # Idle threads of OpenBLAS wait busily for 2**4 processor cycles, not 2**26, and keep no core from JAX. OpenBLAS
+    # A short time for which idle threads of OpenBLAS wait busily, so that they keep no core from JAX. OpenBLAS
     # reads the variable when NumPy is imported, which is later.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
