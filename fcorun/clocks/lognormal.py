@@ -21,7 +21,8 @@ class LognormalClock(Clock):
         link_spread: the standard deviation of the logarithm of this speed over clients.
         latency: the seconds that a message takes besides its bytes.
         variation: the standard deviation of the logarithm of a factor of the computing time, drawn for each round.
-        seed: the seed of the clients' speeds, which all runs share. The factors of rounds follow the run's seed.
+        seed: the seed of the clients' speeds, which runs with equally many clients share. The factors of rounds follow
+            the run's seed.
     """
 
     source = "ours"

@@ -12,6 +12,7 @@ from operator import add
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, PyTree, Traits
@@ -495,6 +496,15 @@ class Identity(Channel):
 
 
 # The channels of a run: the ways of uploads and of broadcasts, and what they remember.
+
+
+def check_real_numbers(state: PyTree, topology: str) -> None:
+    """Refuse a state with whole numbers, which weights below 1 cannot average. Raises UserError."""
+    for path, leaf in jax.tree.leaves_with_path(state):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise UserError(f"topology={topology} takes means of states, and the algorithm's state"
+                            f"{jax.tree_util.keystr(path)} is {leaf.dtype}: let init() start it as a real number, "
+                            "such as 0.0")  # fmt: skip
 
 
 class Channels(NamedTuple):

@@ -23,7 +23,8 @@ class NaturalCompression(Compressor):
         mantissa, exponent = jnp.frexp(vector)  # 1/2 <= |mantissa| < 1, and 0 for 0
         lower = jnp.ldexp(jnp.sign(vector), exponent - 1)
         rounds_up = jax.random.uniform(key, vector.shape, vector.dtype) < 2 * jnp.abs(mantissa) - 1
-        return jnp.where(rounds_up, 2 * lower, lower)
+        powers = jnp.where(rounds_up, 2 * lower, lower)
+        return jnp.where(jnp.isfinite(vector), powers, vector)
 
     def message_bits(self, size, number_bits):
         return (12 if number_bits == 64 else 9) * size

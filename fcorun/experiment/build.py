@@ -100,6 +100,9 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
             f"data={names['data']} has {data.task} ones; choose another objective"
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
+    if len(data.classes) == 2 and "binary" not in tasks:
+        raise UserError(f"objective={names['objective']} is for three classes or more, and the target has two classes: "
+                        "give objective=logistic")  # fmt: skip
     if len(data.train.y):  # none at the server of sites
         check_targets(experiment, data)
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
@@ -203,7 +206,7 @@ def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Proble
             raise UserError(f"reg.apply_to: objective={names['objective']} has no parameter '{name}'; "
                             f"{suggest_name(name, shapes)}")  # fmt: skip
         try:
-            if shapes[name] == () and hasattr(regularizer, "check"):
+            if shapes[name] == () and (hasattr(regularizer, "check") or regularizer.ordered):
                 raise ValueError("psi acts on vectors and matrices; leave it out of reg.apply_to")
             for plugin in (regularizer, experiment.mirror):
                 getattr(plugin, "check", lambda shape: None)(shapes[name])

@@ -33,9 +33,10 @@ class Halfspace(Constraint):
 
     def project(self, z):
         normal = np.ones(z.size) if self.normal is None else np.asarray(self.normal)
-        norm = float(np.linalg.norm(normal))
-        unit_normal = jnp.asarray(normal / norm, z.dtype).reshape(z.shape)
-        return z - jnp.maximum((unit_normal * z).sum() - self.bound / norm, 0) * unit_normal
+        largest = float(np.abs(normal).max())  # the squares of very large or small entries are no numbers
+        norm = float(np.linalg.norm(normal / largest))
+        unit_normal = jnp.asarray(normal / largest / norm, z.dtype).reshape(z.shape)
+        return z - jnp.maximum((unit_normal * z).sum() - self.bound / largest / norm, 0) * unit_normal
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Affine(Constraint):
 
     def __post_init__(self):
         rows = 1 if self.matrix is None else len(self.matrix)
+        if not rows:
+            raise UserError("reg.matrix has no row; give at least one, or null for a row of ones")
         if len(self.target) != rows:
             raise UserError(f"reg.target has {len(self.target)} numbers for {rows} rows of reg.matrix; give one each")
 

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+_MANY = 1000  # entries, whose sum in float32 has some four digits at worst
+
 
 def chain_prox(z: jax.Array, rise: jax.Array | float, fall: jax.Array | float) -> jax.Array:
     """Compute argmin_w sum_i rise (w_(i+1) - w_i)_+ + fall (w_i - w_(i+1))_+ + ||w - z||^2 / 2, column by column.
@@ -42,6 +44,9 @@ def _column_prox(z, rise, fall):
 
         total, count, largest = lax.scan(accumulate, (zero, zero, zero), (z - dual, is_end), reverse=True)[1]
         level = _fill(is_start, (dual_before + total) / count, zero)
+        if len(z) > _MANY:  # the sum has lost digits: the mean of the differences from the level corrects it
+            rest, _, _ = lax.scan(accumulate, (zero, zero, zero), (z - dual - level, is_end), reverse=True)[1]
+            level += _fill(is_start, (dual_before + rest) / count, zero)
         # A gain within rounding error of 0 divides no piece, so equal entries stay exactly equal.
         slack = _fill(is_start, 8 * jnp.finfo(z.dtype).eps * largest, zero)
 

@@ -1,5 +1,6 @@
 """Results that a user's algorithm may return, and the messages on other results."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -104,12 +105,12 @@ MESSAGES = {
 def mine(user_module):
     """A function that runs an algorithm with changes of its text."""
 
-    def run_changed(debug: bool = False, **changes):
+    def run_changed(debug: bool = False, overrides: Sequence[str] = (), **changes):
         text = MINE
         for name, value in (RIGHT | changes).items():
             text = text.replace(name, value)
         user_module("mine", text)
-        config = small("rounds=1")
+        config = small("rounds=1", *overrides)
         config["algo"] = {"name": "mine", "class": "mine.Mine", "client_lr": 0.01}
         return run(config | {"debug": debug, "force": True}, "here")
 
@@ -141,6 +142,19 @@ def test_a_number_of_another_type_is_named(mine, zero):
     counting = {"INIT": f"{{'w': w0, 'n': {zero}}}, None", "batch), server)": "batch), server['w'])"}
     with fails("server() of Mine: the server's new state['n'] must be int32 like that of init()", "line 21"):
         mine(**counting, LOCAL="w - server['w'], client", SERVER="{'w': server['w'], 'n': server['n'] + 0.5}")
+
+
+@pytest.mark.parametrize("topology", ["tree", "graph"])
+def test_a_whole_number_of_a_state_that_is_averaged_is_refused(mine, topology):
+    """JAX would cut the weights of a mean of integers to 0."""
+    with fails(f"topology={topology} takes means of states, and the algorithm's state['n'] is int32: let init() start"):
+        mine(
+            overrides=[f"topology={topology}", "clients_per_round=null"],
+            **{"INIT": "{'w': w0, 'n': w0['bias'].astype('int32')}, None", "batch), server)": "batch), server['w'])"},
+            LOCAL="w - server['w'], client",
+            SERVER="{'w': server['w'] + mean, 'n': server['n'] + 1}",
+            OUTPUT="server['w']",
+        )
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS)

@@ -127,6 +127,12 @@ def test_the_bytes_of_a_message_by_hand(channel, bits):
     assert channel.upload_bytes(upload, 4 * 32) == -(-bits // 8) + 4 + 4
 
 
+def test_natural_compression_leaves_what_is_not_finite():
+    """A finite message would hide that a client has diverged."""
+    vector = jnp.array([np.inf, -np.inf, np.nan, 1])
+    np.testing.assert_array_equal(uplink_of("natural").compress(vector, KEYS[0]), vector)
+
+
 def test_numbers_alone_are_sent_as_they_are():
     upload = {"dual": VECTOR, "elapsed": jnp.asarray(0.1), "matrix": VECTOR.reshape(5, 6)}
     channel = TopK(fraction=0.1, feedback="none")

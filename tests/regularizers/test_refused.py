@@ -18,6 +18,7 @@ from fcorun.experiment.prepare import prepare
         (["reg=l1_box", "reg.lower=null", "reg.upper=-1"], ["reg.upper=-1", "must contain 0"]),
         (["reg=halfspace", "reg.normal=[0,0]"], ["reg.normal"]),
         (["reg=affine", "reg.target=[1,2]"], ["reg.target", "2 numbers", "1 rows"]),
+        (["reg=affine", "reg.target=[]", "reg.matrix=[]"], ["reg.matrix has no row"]),
     ],
 )
 def test_impossible_options_are_refused(overrides, words):
@@ -32,6 +33,8 @@ def test_impossible_options_are_refused(overrides, words):
         (["reg=group_lasso", "reg.group_size=3"], ["20", "reg.group_size=3"]),
         (["reg=budget", "reg.lower=0.1", "reg.budget=1.9"], ["reg.lower=0.1", "reg.budget=1.9: raise reg.budget"]),
         (["reg=halfspace", "reg.normal=[1,1]"], ["reg.normal", "2 entries", "20"]),
+        (["reg=monotone", "reg.apply_to=[weights,bias]"], ["'bias', a number", "leave it out of reg.apply_to"]),
+        (["reg=tv", "reg.apply_to=[bias]"], ["'bias', a number", "leave it out of reg.apply_to"]),
         (["reg=affine", "reg.matrix=[[1,1]]"], ["reg.matrix", "20"]),
         (["reg=affine", f"reg.matrix=[{[1] * 20},{[2] * 20}]", "reg.target=[1,1]"], ["no w", "reg.target"]),
     ],

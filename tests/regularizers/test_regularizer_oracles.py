@@ -13,7 +13,9 @@ from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import isotonic_regression
 
 from fcorun.experiment.prepare import prepare
+from fcorun.regularizers.affine import Halfspace
 from fcorun.regularizers.l1 import log_cosh
+from fcorun.regularizers.monotone import Monotone
 
 N, T = 6, 0.8
 D = np.diff(np.eye(N), axis=0)
@@ -216,6 +218,20 @@ def test_long_monotone_is_isotonic_regression(long_vectors, decreasing):
     np.testing.assert_allclose(w, expected, atol=1e-13 * np.abs(long_vectors).max() + 1e-12)
     np.testing.assert_allclose(single, expected, atol=1e-5 * np.abs(long_vectors).max())
     assert (np.diff(w, axis=1) * (-1 if decreasing else 1) >= -1e-13 * np.abs(long_vectors).max()).all()
+
+
+def test_a_long_monotone_vector_of_float32_is_feasible():
+    """A sum of 30,000 entries in order loses four of the seven digits."""
+    z = 5 + np.random.default_rng(0).standard_normal(30_000)
+    w = jax.jit(Monotone().project)(jnp.asarray(z, jnp.float32))
+    assert Monotone().value(w) == 0
+    np.testing.assert_allclose(w, isotonic_regression(z), atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_a_half_space_may_have_a_normal_of_any_length(scale):
+    half = Halfspace(bound=3 * scale, normal=[scale, scale])
+    np.testing.assert_allclose(half.project(jnp.array([2.0, 2.0])), 1.5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["simplex", "l1_ball", "budget"])
