@@ -18,11 +18,13 @@ from fcorun import run
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.records.formats import frame_csv
 from fcorun.reports.pictures.style import STYLES
 from fcorun.rows.rows import Rows
 from fcorun.selection.folds import draw_halves
 from fcorun.selection.stability import picture
 from fcorun.selection.stability.bound_statement import state_bound, state_judged_part
+from fcorun.selection.stability.files import tabulate_clients
 from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.scores import compute_jaccard, score_features
 from fcorun.selection.stability.select import plan_stability, select_stable_features, warn_about_region
@@ -96,6 +98,11 @@ def test_jaccard_indices():
     np.testing.assert_allclose(similarity[:2, :2], [[1, 1 / 3], [1 / 3, 1]])
     assert np.isnan(similarity[2, 2])
     assert similarity[0, 2] == 0
+
+
+def test_a_client_may_be_named_client():
+    result: Any = SimpleNamespace(data=SimpleNamespace(client_names=["client", "b"]), client_similarity=np.eye(2))
+    assert frame_csv(tabulate_clients(result)).decode() == "client,client,b\nclient,1.0,0.0\nb,0.0,1.0\n"
 
 
 @pytest.mark.slow

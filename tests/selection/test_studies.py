@@ -229,14 +229,18 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     ordinary = run(not_none(again.record).config, "own")
     np.testing.assert_array_equal(not_none(again.record).solution["weights"], ordinary.solution["weights"])
 
-    # an interrupted move is completed, whatever is chosen then
-    Path("out/refit").rename("out/refit.next")
-    Path("out/refit").mkdir()
-    Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
-    monkeypatch.setattr("fcorun.selection.cross_validation.select.choose", lambda *_, **__: selection.choice)
-    last = select(new, SelectOptions(folds=3, points=4), "out")
-    assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == before
-    assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
+    # a record whose move was interrupted is made again, whatever is chosen then
+    files = {path.name for path in Path("out/refit").iterdir()}
+    chosen = not_none(again.record).status["identity"]
+    for choice, identity in [(again.choice, chosen), (selection.choice, before)]:
+        Path("out/refit").rename("out/refit.next")
+        Path("out/refit").mkdir()
+        Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
+        monkeypatch.setattr("fcorun.selection.cross_validation.select.choose", lambda *_, choice=choice, **__: choice)
+        last = select(new, SelectOptions(folds=3, points=4), "out")
+        assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == identity
+        assert {path.name for path in Path("out/refit").iterdir()} == files
+        assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ def refit(experiment: PreparedExperiment, folder: Path, watch: Watcher | None = 
     identity = experiment.identity
     final, staged = folder / REFIT_FOLDER, folder / f"{REFIT_FOLDER}.next"
     final_identity, staged_identity = _read_identity(final), _read_identity(staged)
-    interrupted_move = not final_identity and staged_identity
-    if final_identity in ("", identity) and not interrupted_move:
+    if not final_identity and staged_identity:  # a move was interrupted: neither folder has all files
+        _remove_record(final)
+    if final_identity in ("", identity):
         (record,) = run_experiments([experiment], [final], watch)
         _remove_record(staged)
         return record

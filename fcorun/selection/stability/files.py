@@ -22,7 +22,7 @@ def write(result: StabilityResult) -> None:
     folder = result.folder
     write_atomically(folder / "stability.csv", frame_csv(_tabulate_features(result)))
     if result.client_similarity is not None:
-        write_atomically(folder / "clients.csv", frame_csv(_tabulate_clients(result)))
+        write_atomically(folder / "clients.csv", frame_csv(tabulate_clients(result)))
     write_summary(result)
     for name, content in {**draw_stability(result), **map_voxels(result)}.items():
         write_atomically(folder / name, content)
@@ -80,11 +80,11 @@ def _tabulate_features(result: StabilityResult) -> Any:
     return frame.iloc[np.argsort(-scores.max_frequency, kind="stable")]
 
 
-def _tabulate_clients(result: StabilityResult) -> Any:
+def tabulate_clients(result: StabilityResult) -> Any:
     """Return a frame with the similarity of every two clients."""
     import pandas as pd
 
     names = result.data.client_names
     frame = pd.DataFrame(result.client_similarity, columns=names)
-    frame.insert(0, "client", names)
+    frame.insert(0, "client", names, allow_duplicates=True)  # a client may have this name
     return frame
