@@ -536,15 +536,10 @@ class Algorithm(Method, ABC):
 
 @dataclass(frozen=True)
 class Baseline(Method, ABC):
-    """A solver without communication: fcorun.problem.solver.minimize on pooled rows.
-
-    Attributes:
-        tolerance: see ``minimize``.
-        max_iterations: the largest number of iterations, rounded up to a multiple of 50.
-    """
+    """A solver without communication: fcorun.problem.solver.minimize on pooled rows."""
 
     tolerance: Positive = 1e-9
-    max_iterations: Count = 100_000
+    max_iterations: Count = 100_000  # rounded up to a multiple of 50
 
     @abstractmethod
     def select_rows(self, offsets) -> slice:

@@ -122,6 +122,18 @@ def test_the_page_in_a_browser(report):
     assert len(rendered.rows(hidden=False)) == 6 < len(rendered.rows())
 
 
+@pytest.mark.slow
+def test_a_run_that_is_done_with_a_note_is_done(report):
+    for i in range(3):
+        record = fake_record(f"s/{i}", fake_config(seed=i), status="done" if i < 2 else "diverged")
+        if i == 1:
+            file = record.folder / "summary.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"unfinished": {"fell": 0.1}}))
+    report("s")
+    rendered = RenderedPage(Path("page.html"), "#filter=status%3Ddone")
+    assert rendered.column("status", hidden=False) == ["done", "done, falling"]
+
+
 def write_figure(folder, algos=13, claims=24):
     """Write a figure as large as those of the package, with a picture of the same shape; return its folder."""
     import matplotlib.pyplot as plt

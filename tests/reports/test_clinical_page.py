@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64decode
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,7 @@ from fcorun.records.formats import csv_text
 from fcorun.records.record import load_records
 from fcorun.reports.page import build, clinical
 from fcorun.reports.page.elements import Page, PageSection
-from fcorun.reports.page.files import parse_score
+from fcorun.reports.page.files import parse_cell
 from fcorun.reports.page.findings import finding_table
 from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.short import build_short_page
@@ -343,7 +344,7 @@ def test_a_run_that_is_no_refit_of_a_selection_is_not_told_as_one():
 
 
 def test_a_client_called_007_stays_007():
-    assert [parse_score(name, "007") for name in ("client", "positive", "n")] == ["007", "007", 7]
+    assert [parse_cell(name, "007") for name in ("client", "positive", "n")] == ["007", "007", 7]
 
 
 def test_the_short_page_is_the_first_three_sections():
@@ -354,6 +355,19 @@ def test_the_short_page_is_the_first_three_sections():
     assert "age|1.82|1.35" in plain(text)
     assert "AUC (0.5: chance, 1: perfect)|0.75" in plain(text)
     assert "<script" not in text
+
+
+@pytest.mark.parametrize(("of_refit", "shown"), [("calibration", ["refit"]), ("", ["roc", "calibration"])])
+def test_the_curves_of_the_short_page_are_of_one_folder(of_refit, shown):
+    """A model of survival has no ROC curve: its calibration is shown, not that out of fold."""
+    folder = write_model("chosen/refit")
+    Path("chosen/selection.json").write_text(json.dumps({"metric": "val_auc"}))
+    for name in ("roc", "calibration"):
+        Path(f"chosen/{name}.png").write_bytes(b"\x89PNG" + name.encode())
+    if of_refit:
+        (folder / f"{of_refit}.png").write_bytes(b"\x89PNGrefit")
+    pictures = re.findall('base64,([^"]*)', build_short_page([Path("chosen")], load_records("chosen")))
+    assert [b64decode(picture)[4:].decode() for picture in pictures] == shown
 
 
 def test_the_short_page_has_the_first_warnings_about_the_data():

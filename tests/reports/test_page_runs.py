@@ -1,15 +1,19 @@
 """The runs of the page: a sentence about them, their tables, and charts over their points."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.elements import Page
+from fcorun.reports.page.elements import Page, table_cell
+from fcorun.reports.page.files import read_csv
 from fcorun.reports.page.point_charts import add_metric_charts
+from fcorun.reports.page.provenance import configuration_table
 from fcorun.reports.page.runs import describe_runs, result_table, runs_table
-from fcorun.reports.page.studies import _add_path_chart
+from fcorun.reports.page.studies import _add_path_chart, _csv_table
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 
 
@@ -61,6 +65,55 @@ def test_the_header_of_the_mean_is_true(rounds, more, header):
     assert header in table
 
 
+def test_the_mean_of_a_single_run_is_over_the_asked_rounds():
+    record = fake_record("r")
+    assert "<td>val_loss</td>" + _cells(1, 1, 40, 1.375) in result_table(record, build_table([record]))
+    table = result_table(record, build_table([record], tail_rounds=7))
+    assert "mean of the last 7 rounds" in table
+    assert "<td>val_loss</td>" + _cells(1, 1, 40, 1) in table
+
+
+def _cells(*values):
+    return "".join(f'<td class="number" data-v>{value}</td>' for value in values)
+
+
+def test_a_diverged_run_has_no_mean():
+    record = fake_record("r", status="diverged")
+    assert "mean of" not in result_table(record, build_table([record]))
+
+
+def test_a_map_says_that_its_best_point_is_not_drawn():
+    records = []
+    for client, level in ((0.1, 0.4), (0.2, 0.5), ("auto", 0.9)):
+        for server in (1.0, 2.0):
+            settings = fake_config(algo__client_lr=client, algo__server_lr=server)
+            records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level / server)))
+    runs = build_table(records)
+    (element,) = add_metric_charts(Page(), ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    assert "algo.server_lr. feddualavg is best at algo.client_lr=auto, which is not drawn." in element
+
+
+def test_the_configuration_has_all_digits():
+    records = [fake_record(f"{i}", fake_config(algo__client_lr=0.123456 + i * 2e-6)) for i in range(2)]
+    records.append(fake_record("nan", fake_config(algo__client_lr=float("nan"))))
+    assert "<td>0.123456, 0.123458, nan</td>" in configuration_table(records, {})
+    assert table_cell(0.12345678901234) == '<td data-v="0.12345678901234">0.1235</td>'
+
+
+def test_names_of_features_are_text():
+    names = ["250.00", "250.01", "007", "nan"]
+    table = _csv_table([{"feature": name, "frequency": "0.50"} for name in names])
+    assert re.findall("<tr><td>(.*?)</td><td.*?>0.5</td>", table) == names
+
+
+@pytest.mark.parametrize("text", ["feature,x\nage\n", "feature,x\nage,1,2\n", "name,x\nage,1\n"])
+def test_a_damaged_table_is_empty(text):
+    Path("path.csv").write_text("feature,x\nage,1\n")
+    assert read_csv(Path("path.csv"), "feature") == [{"feature": "age", "x": "1"}]
+    Path("path.csv").write_text(text)
+    assert read_csv(Path("path.csv"), "feature") == []
+
+
 def test_the_caption_names_several_problems():
     records = [fake_record(name, fake_config(data=name)) for name in ("lasso", "lowrank")]
     assert "best point of each algorithm on each problem by val_loss" in runs_table(build_table(records), "val_loss")
@@ -76,7 +129,8 @@ def test_texts_and_truth_values_of_a_key_are_points_of_their_own():
         records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level)))
     runs = build_table(records)
     page = Page()
-    add_metric_charts(page, ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    (element,) = add_metric_charts(page, ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    assert "Rings mark the best points; feddualavg is best at algo.client_lr=auto, which is not drawn." in element
     (chart,) = page.charts
     (line,) = chart["traces"]
     assert dict(zip(line["x"], line["y"], strict=True)) == {0.1: 0.4, 0.2: 0.5, 1: 0.3}

@@ -117,7 +117,7 @@ def table_cell(value: Any, is_number: bool = False) -> str:
     text = format_value(value)
     attributes = _NUMBER_CLASS * is_number
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        attributes += " data-v" if float(text) == value else f' data-v="{value:.9g}"'
+        attributes += " data-v" if float(text) == value else f' data-v="{value}"'
     return f"<td{attributes}>{escape(text)}</td>"
 
 

@@ -8,12 +8,14 @@ from typing import Any
 from fcorun.records.formats import read_text
 
 
-def read_csv(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV; [] if the file is missing or cannot be read."""
+def read_csv(path: Path, column: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a CSV; [] if the file is missing, cannot be read, is damaged, or lacks the ``column``."""
     try:
-        return list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
     except (OSError, ValueError, csv.Error):
         return []
+    is_damaged = any(None in row or None in row.values() for row in rows)  # a line is longer or shorter than the header
+    return [] if is_damaged or (rows and column is not None and column not in rows[0]) else rows
 
 
 def read_lines(path: Path) -> list[str]:
@@ -32,16 +34,17 @@ def parse_float(value: Any) -> float:
         return float("nan")
 
 
-_TEXT_COLUMNS = ("set", "model", "client", "positive")  # of scores.csv: a client or a class may be called 007
+# columns of names: a client, a class or a feature may be called 007 or nan
+_TEXT_COLUMNS = (
+    *("set", "model", "client", "positive", "feature", "class", "held_out"),
+    *("algo", "data", "objective", "reg"),
+)
 
 
-def parse_score(column: str, text: str) -> Any:
-    """Return a cell of scores.csv as a number, but of a column of names as text."""
-    return text if column in _TEXT_COLUMNS else parse_cell(text)
-
-
-def parse_cell(text: str) -> Any:
-    """Return a cell of a CSV as a number if possible, else as text."""
+def parse_cell(column: str, text: str) -> Any:
+    """Return a cell of a CSV as a number if possible, else as text; a cell of a column of names is text."""
+    if column in _TEXT_COLUMNS:
+        return text
     try:
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     except ValueError:

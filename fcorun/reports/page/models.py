@@ -11,7 +11,7 @@ from fcorun.inference.methods import INTERVALS_TEXT
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
-from fcorun.reports.page.files import parse_cell, parse_float, parse_score, read_csv, read_lines
+from fcorun.reports.page.files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
 
 MAX_COEFFICIENTS = 30  # of a model
@@ -58,12 +58,12 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
         has_hazards = data.get("task") == "survival"
         cells = []
         for row in largest:
-            value, original = parse_float(row["value"]), parse_cell(row["value_original"])
-            ratio = [float(np.exp(parse_float(original)))] if has_hazards else []
+            value, original = parse_float(row["value"]), parse_float(row["value_original"])
+            ratio = [float(np.exp(original))] if has_hazards else []
             cells.append([row["feature"], row["class"], value, original, *ratio])
         for row in rows:
             if row["parameter"] == "bias":
-                value, original = parse_float(row["value"]), parse_cell(row["value_original"])
+                value, original = parse_float(row["value"]), parse_float(row["value_original"])
                 cells.append(["(intercept)", row["class"], value, original, *([""] if has_hazards else [])])
         headers = ["feature", "class", "as trained", "in its own units", *(["hazard ratio"] if has_hazards else [])]
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
@@ -129,7 +129,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
     headers = [key for key in dict.fromkeys(key for _, row in overall for key in row) if key != "client"]
     rows = []
     for name, row in overall:
-        values = [parse_score(key, row.get(key, "")) for key in headers]
+        values = [parse_cell(key, row.get(key, "")) for key in headers]
         rows.append(values if is_single_run else [name, *values])
     note = "Test rows, if the data have some, were scored once, at the end."
     blocks = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
@@ -140,7 +140,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
         keys = ["client", *headers]
         rows = []
         for row in by_client[:_MAX_CLIENT_ROWS]:
-            rows.append([parse_score(key, row.get(key, "")) for key in keys])
+            rows.append([parse_cell(key, row.get(key, "")) for key in keys])
         summary = "Scores by client"
         if len(by_client) > _MAX_CLIENT_ROWS:
             summary += f" (the first {_MAX_CLIENT_ROWS} of {len(by_client)} rows; scores.csv has all)"

@@ -186,7 +186,8 @@
       const [key, ...rest] = word.split("="), column = keys.indexOf(key);
       if (!rest.length || column < 0) return row => row.textContent.toLowerCase().includes(word);
       const wanted = rest.join("=");
-      return row => row.cells[column].textContent.toLowerCase() === wanted
+      const bare = text => key === "status" ? text.split(",")[0] : text; // "done, falling" is done
+      return row => bare(row.cells[column].textContent.toLowerCase()) === wanted
         || (wanted !== "" && row.cells[column].dataset.v !== undefined && cellValue(row, column) === Number(wanted));
     });
     const rows = [...runsTable.tBodies[0].rows];

@@ -6,7 +6,7 @@ from typing import Any
 
 from fcorun.errors import FEW_EVENTS, describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
-from fcorun.reports.page.files import parse_float, parse_score
+from fcorun.reports.page.files import parse_cell, parse_float
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
@@ -188,4 +188,4 @@ def all_scores(model: FittedTableModel) -> str:
     if not rows:
         return ""
     headers = list(dict.fromkeys(key for row in rows for key in row))
-    return html_table(headers, [[parse_score(key, row.get(key) or "") for key in headers] for row in rows], "scores")
+    return html_table(headers, [[parse_cell(key, row.get(key) or "") for key in headers] for row in rows], "scores")

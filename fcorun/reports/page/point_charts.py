@@ -1,7 +1,7 @@
 """Charts over all points of a problem: the metric over what was varied, and structure against quality."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def _add_map(
     title = view.table.algo_title(algo)
     if view.problem:
         title += f", {view.problem}"
-    legend = "The ring marks the best point"
+    legend = _describe_undrawn_best(view, keys, [algo]) or "The ring marks the best point"
     if tied:
         legend += ", small rings points tied with it"
     if diverged:
@@ -223,8 +223,9 @@ def _add_line_chart(
     is_log = min(values, default=0) > 0 and view.table.metrics[view.metric].log and max(values) > 4 * min(values)
     problem = f", {view.problem}" if view.problem else ""
     y_title = label_to_html(view.table.axis_label(view.metric, tail=True))
+    legend = "; ".join(filter(None, ("Rings mark the best points", _describe_undrawn_best(view, [key], rows_of_algo))))
     return page.add_chart(
-        f"{view.metric} against {key}{problem}. Rings mark the best points.",
+        f"{view.metric} against {key}{problem}. {legend}.",
         traces,
         xaxis={"title": {"text": _axis_title(key)}, "type": axis_type(tried)},
         yaxis={"title": {"text": y_title}, "type": "log" if is_log else "linear"},
@@ -273,6 +274,17 @@ def add_structure_chart(page: Page, view: ProblemView) -> str:
         xaxis={"title": {"text": x_title}},
         yaxis={"title": {"text": y_title}, "type": "log" if view.table.metrics[quality].log else "linear"},
     )
+
+
+def _describe_undrawn_best(view: ProblemView, keys: Sequence[str], algos: Collection[str]) -> str:
+    """Return which of the algorithms are best at a value that has no place on an axis, such as auto; "" without any."""
+    texts = []
+    for row in view.best_rows():
+        if row["algo"] in algos:
+            title = view.table.algo_title(row["algo"])
+            undrawn = [f"{key}={format_value(row[key]) or 'null'}" for key in keys if not is_number(row[key])]
+            texts += [f"{title} is best at {text}, which is not drawn" for text in undrawn]
+    return "; ".join(texts)
 
 
 def _describe_diverged(diverged: Sequence[float], done: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
-from fcorun.reports.page.elements import format_value, html_table, screen_or_paper
+from fcorun.reports.page.elements import html_table, screen_or_paper
 from fcorun.system.machine import fcorun_version
 
 _MAX_VALUES = 8  # of a key, in a cell
@@ -34,7 +34,7 @@ def configuration_table(records: Sequence[Record], comments: Mapping[str, str]) 
 
 def _describe_values(key: str, configs: Sequence[dict[str, Any]]) -> str:
     all_values = [config[key] for config in configs if key in config]
-    values = list(dict.fromkeys("null" if value is None else format_value(value) for value in all_values))
+    values = list(dict.fromkeys("null" if value is None else str(value) for value in all_values))
     text = ", ".join(values[:_MAX_VALUES])
     if len(values) > _MAX_VALUES:
         text += f", ... ({len(values)} values)"

@@ -120,19 +120,20 @@ def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:
 def result_table(record: Record, runs: RunTable) -> str:
     """Return the table of a single run's metrics: the last value, the best value, and the mean of the tail.
 
-    The tail of a baseline and of a run that stopped at a target is the last value.
+    The tail of a baseline and of a run that stopped at a target is the last value. A diverged run has none.
     """
     summary = read_summary(record.folder)
-    final, best, tail = (summary.get(kind) or {} for kind in ("final", "best", "tail"))
+    final, best = (summary.get(kind) or {} for kind in ("final", "best"))
     rows = []
     for name, value in final.items():
         best_value, best_round = None, None  # a metric without a better direction has no best value
         if isinstance(best.get(name), dict):
             best_value, best_round = best[name].get("value"), best[name].get("round")
-        rows.append([name, value, best_value, best_round, tail.get(name)])
+        rows.append([name, value, best_value, best_round, runs.tail_values(name)[0]])
     headers = ["metric", "at the end", "best", "at round"]
-    n_rounds = min(filter(None, (summary.get("tail_rounds"), summary.get("round"))), default=0)
-    if n_rounds > 1 and not (summary.get("stopped") or runs.are_baselines().all()):
+    is_diverged = summary.get("status") == "diverged"
+    n_rounds = runs.tail_rounds or 0
+    if n_rounds > 1 and not (summary.get("stopped") or is_diverged or runs.are_baselines().all()):
         headers.append(f"mean of the last {n_rounds} rounds")
     return html_table(headers, [row[: len(headers)] for row in rows]) if rows else ""
 

@@ -25,6 +25,7 @@ from fcorun.reports.page.table_model import FittedTableModel, find_table_model
 _FACTS = ("Left out", "Gaps", "Held out")
 _SCORES = tuple(name for name in performance.MAIN_SCORES if name != "prevalence")  # which the first table has
 _CLIENT_SCORES = ("n", "auc", "c_index", "r2", "expected_over_observed")
+_CURVES = ("roc.png", "calibration.png", "decision.png")  # of survival, calibration alone
 _MAX_FEATURES = 12  # in the table of coefficients
 _MAX_FEATURES_BESIDE_INTERVALS = 6
 _MAX_DATA_WARNINGS = 6
@@ -88,9 +89,9 @@ def _performance(model: FittedTableModel) -> str:
     if not rows:
         return "".join(performance.performance_blocks(model))
     folder = model.record.folder
-    if not (folder / "roc.png").exists() and model.selection_folder:
+    if model.selection_folder and not any((folder / name).exists() for name in _CURVES):
         folder = model.selection_folder
-    curves = "".join(embed_picture(folder / f"{name}.png", "") for name in ("roc", "calibration", "decision"))
+    curves = "".join(embed_picture(folder / name, "") for name in _CURVES)
     scores = performance.score_table(model, rows, _SCORES)
     by_client = performance.client_scores(model, _CLIENT_SCORES)
     brackets = paragraph(" ".join(performance.describe_brackets(model)), "small")

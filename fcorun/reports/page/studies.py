@@ -96,7 +96,7 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
 
 def _csv_table(rows: Sequence[dict[str, Any]], name: str = "", caption: str = "") -> str:
     """Return the rows of a CSV as a table, with numbers where cells are numbers."""
-    return html_table([*rows[0]], [[*map(parse_cell, row.values())] for row in rows], name, caption)
+    return html_table([*rows[0]], [[parse_cell(*cell) for cell in row.items()] for row in rows], name, caption)
 
 
 def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
@@ -143,7 +143,7 @@ def selection_blocks(page: Page, folder: Path, labels: Mapping[str, str] | None 
     about = read_json(folder / SELECTION_FILE)
     param_name = str(about.get("param_name"))
     curve = read_csv(folder / "curve.csv")
-    paths = read_csv(folder / "path.csv")
+    paths = read_csv(folder / "path.csv", "feature")
     for row in paths:
         row["feature"] = (labels or {}).get(row["feature"], row["feature"])
     charts = []
@@ -246,7 +246,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     if "threshold" not in about:
         return _describe_unfinished(about)
     param_name = str(about.get("param_name"))
-    features = read_csv(folder / "stability.csv")
+    features = read_csv(folder / "stability.csv", "feature")
     threshold = parse_float(about.get("threshold"))
     region = about.get("region") or [float("nan")]
     chart = _add_path_chart(
