@@ -11,6 +11,10 @@ from fcorun.inference.sums import RowSums
 
 MAX_STEPS = 100
 TOLERANCE = 1e-13  # of the predicted decrease, relative to the objective at 0
+NO_OPTIMUM_ADVICE = (
+    "check the data for a feature that separates the classes, orders all events or marks rows whose targets are all 0, "
+    "or give a penalty"
+)
 _SHORT = 1e-3  # of a last step, relative to a parameter
 _SMALLEST_STEP = 1e-12  # of the line search, which then ends without a decrease
 _ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
@@ -98,15 +102,15 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
                 break
             step /= 2
         theta, current = theta + step * move, proposed
-    raise UserError(f"no finite optimum was reached in {MAX_STEPS} steps: check the data for classes that are "
-                    "separated, or give a penalty")  # fmt: skip
+    raise UserError(f"no finite optimum was reached in {MAX_STEPS} steps: {NO_OPTIMUM_ADVICE}")
 
 
 def check_regular(hessian: np.ndarray) -> None:
     """Raise SingularHessian for a Hessian that cannot be inverted, whatever the units of its features."""
     diagonal = np.diagonal(hessian)
-    if (diagonal <= 0).any() or not np.isfinite(hessian).all():
-        raise SingularHessian(np.flatnonzero(~(diagonal > 0)).tolist())
+    unusable = ~(diagonal > 0) | ~np.isfinite(hessian).all(axis=1)
+    if unusable.any():
+        raise SingularHessian(np.flatnonzero(unusable).tolist())
     scale = 1 / np.sqrt(diagonal)
     eigenvalues, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
     if eigenvalues[0] < _SMALLEST_EIGENVALUE:

@@ -1,5 +1,6 @@
 """Intervals for the coefficients of a record's problem, at its certified solution."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -187,7 +188,7 @@ def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, su
     start = problem.theta.copy()
     informative = _find_informative(problem, sums, deviation)
     start[: problem.n_features][~informative] = 0.0
-    solution = solve(sums, problem.penalty, start)
+    solution = _solve_with_penalty(problem, sums, start)
     indicators = _count_indicators(problem, sums)
     parameters = _choose_parameters(problem, informative, indicators)
     scores = _square_scores(options, sums, solution, indicators.counts.rows)
@@ -226,7 +227,7 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
     """Select features on one half of the rows by the record's problem, and estimate them on the other half."""
     first = _draw_half(problem, options.seed)
     clusters = _clusters(problem, options.cluster)
-    selection = solve(PooledSums(problem.objective, _subset(problem.rows, first)), problem.penalty, problem.theta)
+    selection = _solve_with_penalty(problem, PooledSums(problem.objective, _subset(problem.rows, first)), problem.theta)
     second_clusters = None if clusters is None else clusters[~first]
     second = PooledSums(problem.objective, _subset(problem.rows, ~first), second_clusters)
     deviation = _feature_deviations(problem, second)
@@ -280,13 +281,26 @@ def _estimate_unpenalized(
         n_corrected = _corrected_rows(problem, options, n_rows)
         estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, has_clusters)
     except SingularHessian as error:
-        names = [*problem.feature_names, "(intercept)"]
-        involved = [names[parameters.numbers[k]] for k in error.parameters]
-        separate = "order all events" if problem.has_baseline_hazards else "separate the classes"
-        raise UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
-                        f"combinations of each other, or they {separate}; leave some out (data.ignore), or give "
-                        "reg=l1") from error  # fmt: skip
+        raise _explain_singular(problem, parameters.numbers[error.parameters], "give reg=l1") from error
     return solution, estimates, scores.count if has_clusters else None
+
+
+def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndarray) -> PenalizedSolution:
+    """Return the optimum of a record's problem on some rows. Raises UserError like ``solve``, with names."""
+    try:
+        return solve(sums, problem.penalty, start)
+    except SingularHessian as error:
+        raise _explain_singular(problem, error.parameters, "give them a penalty (reg.factors)") from error
+
+
+def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advice: str) -> UserError:
+    """Return an error that names the parameters of a singular Hessian, given their numbers."""
+    names = [*problem.feature_names, "(intercept)"]
+    involved = [names[number] for number in parameters]
+    separate = "order all events" if problem.has_baseline_hazards else "separate the classes"
+    return UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
+                     f"combinations of each other, or they {separate}; leave some out (data.ignore), or "
+                     f"{advice}")  # fmt: skip
 
 
 def _draw_half(problem: InferenceProblem, seed: int) -> np.ndarray:

@@ -190,6 +190,9 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
     if type(experiment.reg) not in (NoRegularizer, L1, ElasticNet):
         convex = "" if experiment.reg.convex else ", and it is not convex, so that no solution is certified"
         return f"reg={names['reg']} has no intervals{convex}: they are for reg=none, l1 and elastic_net"
+    if isinstance(experiment.reg, ElasticNet) and experiment.reg.l1_ratio == 0:
+        return ("reg.l1_ratio=0 leaves a ridge, which shrinks the coefficients, and no interval here corrects that: "
+                "give reg=none or reg=l1, or a larger reg.l1_ratio")  # fmt: skip
     return ""
 
 

@@ -66,8 +66,8 @@ def _warn_of_ceiling(inference: Inference) -> str:
     share = float(np.mean(exponents > np.log(objective.ceiling)))
     if not share:
         return ""
-    return (f"{share:.2%} of the rows are beyond objective.ceiling={objective.ceiling:g}, where the loss is no longer "
-            "half the deviance: raise it")  # fmt: skip
+    return (f"{100 * share:.3g} % of the rows are beyond objective.ceiling={objective.ceiling:g}, where the loss is no "
+            "longer half the deviance: raise it")  # fmt: skip
 
 
 def _warn_of_events(inference: Inference) -> str:

@@ -267,7 +267,7 @@ def roc_auc(
     """
     order = np.lexsort((score, groups.row_group))
     group, value = groups.row_group[order], score[order]
-    starts_tie = np.append(True, (np.diff(group) != 0) | (np.diff(value) != 0))[: len(order)]
+    starts_tie = np.append(True, (np.diff(group) != 0) | (value[1:] != value[:-1]))[: len(order)]
     first = np.flatnonzero(starts_tie)
     tie_length = np.diff(np.append(first, len(order)))
     rank = (first + (tie_length + 1) / 2)[np.cumsum(starts_tie) - 1]  # from 1, over all groups
@@ -284,7 +284,7 @@ def average_precision(
     """Return the mean over the positive rows of the precision at their score, in which ties count together."""
     order = np.lexsort((-score, groups.row_group))
     group, value = groups.row_group[order], score[order]
-    ends_tie = np.append((np.diff(group) != 0) | (np.diff(value) != 0), True)[: len(order)]
+    ends_tie = np.append((np.diff(group) != 0) | (value[1:] != value[:-1]), True)[: len(order)]
     last = np.flatnonzero(ends_tie)[np.cumsum(np.append(0, ends_tie[:-1]))] if len(order) else order
     n_before = np.cumsum(groups.sizes) - groups.sizes
     n_positive = groups.total(positive)
@@ -303,7 +303,8 @@ def fit_calibration(
     ``score`` is the log odds that a model predicts. Calibrated predictions have b = 1 and a = 0; b < 1 means that
     predictions are too extreme. The intercept is fitted with b held at 1, as usual (Van Calster et al., BMC Medicine
     2019). Values are nan if no finite one exists: in groups of one class, and the slope if the scores separate the
-    classes (Silvapulle, J. R. Stat. Soc. B 1981).
+    classes (Silvapulle, J. R. Stat. Soc. B 1981). The intercept is nan, too, if all calibrated probabilities would be 0
+    or 1 up to rounding.
     """
     least_positive, largest_positive = groups.min_max(score, y == 1)
     least_negative, largest_negative = groups.min_max(score, y == 0)
@@ -323,7 +324,8 @@ def _fit_logistic(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a and b, shape (G,), that maximize the likelihood of logit P(y = 1) = offset + a + b z in each group.
 
-    Newton's method, with steps halved as needed. Values are nan outside of ``mask`` and if ``max_steps`` are too few.
+    Newton's method, with steps halved as needed. Values are nan outside of ``mask``, if ``max_steps`` are too few, and
+    if all probabilities are 0 or 1 up to rounding.
     """
     a = np.zeros(groups.count)
     b = np.zeros(groups.count)
@@ -347,6 +349,7 @@ def _fit_logistic(
         step_b = (gradient_b - hessian_ab / hessian_aa * gradient_a) / schur
         step_a = (gradient_a - hessian_ab * step_b) / hessian_aa
         close = gradient_a * step_a + gradient_b * step_b <= 1e-16 * groups.sizes  # one more step is exact
+        mask = mask & ~(close & (hessian_aa <= floor))  # all probabilities are 0 or 1 up to rounding
         length = np.where(done, 0.0, 1.0)
         for _ in range(50):
             worse = loss(a - length * step_a, b - length * step_b) > value + 1e-12 * np.abs(value)

@@ -82,7 +82,10 @@ class LogisticSearch:
             self.trial = self._point - self._step
             is_rounding = np.abs(sums[1:3]).max() <= 2 * error
             if decrement <= 1e-16 * self.n_rows or is_rounding:  # one more step is exact
-                if self.has_slope and _slope_curvature(sums) <= max(self._floor, 1e3 * error):
+                least = max(self._floor, 1e3 * error)
+                if sums[3] <= least:
+                    self.give_up()  # all probabilities are 0 or 1 up to rounding
+                elif self.has_slope and _slope_curvature(sums) <= least:
                     self.give_up()  # the classes touch at one score alone, so that the slope has no bound
                 else:
                     self.result = self.trial

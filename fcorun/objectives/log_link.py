@@ -88,6 +88,6 @@ class LogLink(LinearModel):
         if not share:
             return ""
         return (
-            f"{share:.2%} of the rows ended with a {self.exp_name} beyond objective.ceiling={self.ceiling:g}, "
+            f"{100 * share:.3g} % of the rows ended with a {self.exp_name} beyond objective.ceiling={self.ceiling:g}, "
             "where the loss is no longer half the deviance: raise it"
         )

@@ -33,5 +33,4 @@ class OneVsRest(LinearModel):
 
     def probabilities(self, prediction):
         """Return each class's probability against the rest, normalized to sum 1 (Zadrozny and Elkan, KDD 2002)."""
-        against_rest = jax.nn.sigmoid(prediction)
-        return against_rest / against_rest.sum(axis=1, keepdims=True)
+        return jax.nn.softmax(jax.nn.log_sigmoid(prediction), axis=1)  # the logarithms do not underflow

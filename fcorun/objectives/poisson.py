@@ -31,7 +31,7 @@ class Poisson(LogLink):
             raise ValueError(
                 f"the targets contain {smallest:g}, and counts are 0 or more: correct them, or choose another objective"
             )
-        if not y.any():
+        if len(y) and not y.any():  # a site may have held-out rows alone
             raise ValueError("every target is 0, so that the optimum has no finite parameters: check data.target")
 
     def exponent(self, prediction, y):

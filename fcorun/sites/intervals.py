@@ -13,6 +13,7 @@ from fcorun.errors import UserError, abbreviate
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.inference.model_rows import DerivativeSums
+from fcorun.inference.solution import NO_OPTIMUM_ADVICE
 from fcorun.inference.sums import MomentSums, PooledSums, SquaredScores, ValueCounts
 from fcorun.models.fitted_record import FittedRecord
 from fcorun.models.inference import Inference, infer_from_sums
@@ -142,8 +143,8 @@ class SiteSums:
         if key in self._answers:
             return self._answers[key]
         if sum(asked == name for asked, _ in self._answers) >= INTERVAL_LIMITS[name]:
-            raise UserError(f"no finite optimum was reached in {INTERVAL_LIMITS[name]} sums of derivatives: check the "
-                            "data for classes that are separated, or give a penalty")  # fmt: skip
+            raise UserError(f"no finite optimum was reached in {INTERVAL_LIMITS[name]} sums of derivatives: "
+                            f"{NO_OPTIMUM_ADVICE}")  # fmt: skip
         answers = self.rows.request(name, arrays=arrays)
         total: dict[str, Any] = {}
         for site in sorted(answers):

@@ -11,7 +11,7 @@ from fcorun.inference.estimates import adjust_by_holm, debiased_estimates, inter
 from fcorun.inference.l1_quadratics import minimize_l1_quadratics
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.nodewise import approximate_inverse
-from fcorun.inference.solution import Penalty, SingularHessian, solve
+from fcorun.inference.solution import Penalty, SingularHessian, check_regular, solve
 from fcorun.inference.sums import PooledSums, sum_derivatives, sum_scores
 from fcorun.objectives import Gamma, LeastSquares, Logistic, Poisson
 
@@ -189,6 +189,9 @@ def test_features_that_are_combinations_of_others_are_refused():
     with pytest.raises(SingularHessian) as caught:
         solve(sums_of(x=x[:, [4, 0, 1, 2, 3]]), one_penalized, np.zeros(5))
     assert caught.value.parameters == [1, 2, 4]
+    with pytest.raises(SingularHessian) as caught:
+        check_regular(np.diag([1.0, np.inf, 1.0]))
+    assert caught.value.parameters == [1]
 
 
 @pytest.mark.slow
@@ -196,6 +199,13 @@ def test_separated_classes_are_refused():
     rows = ModelRows(X, (X[:, 0] > 0).astype(float), np.full(40, 1 / 40), np.zeros(40))
     with pytest.raises(UserError):
         solve(PooledSums(Logistic(), rows), Penalty.none(4), np.zeros(4))
+
+
+def test_a_feature_that_marks_rows_without_counts_is_refused():
+    marker = (X[:, :1] > 0).astype(float)
+    rows = ModelRows(marker, 2 * (1 - marker[:, 0]), np.full(40, 1 / 40), np.zeros(40))
+    with pytest.raises(UserError, match="marks rows whose targets are all 0"):
+        solve(PooledSums(Poisson(), rows), Penalty.none(1), np.zeros(1))
 
 
 def test_holms_correction():

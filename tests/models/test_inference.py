@@ -255,6 +255,7 @@ L1 = ("reg=l1", "reg.strength=0.1")
         (("reg=none",), {"cluster": "group"}, ("cluster=group", "data.group")),
         (L1, {"method": "split", "cluster": "client"}, ("cluster=client", "debiased")),
         (("reg=none", "objective.ridge=0.1"), {}, ("objective.ridge",)),
+        (("reg=elastic_net", "reg.strength=0.1", "reg.l1_ratio=0"), {}, ("reg.l1_ratio=0", "reg=none or reg=l1")),
         (("reg=l2", "reg.strength=0.1"), {}, ("reg=l2", "reg=none, l1 and elastic_net")),
         (("reg=none", "objective=huber"), {}, ("objective=huber",)),
         (("reg=none", "algo=pfedme", "batch_size=null"), {}, ("own models of clients",)),
@@ -290,6 +291,14 @@ def test_more_parameters_than_rows_and_equal_features_are_refused():
         infer(record_of("reg=none", frame=patients().iloc[[0, 40, 80, 81, 120, 160]]), InferenceOptions())
     with fails("dose", "noise", "reg=l1"):
         infer(record_of("reg=none", frame=patients().assign(noise=patients()["dose"])), InferenceOptions())
+
+
+@pytest.mark.parametrize("method", ["debiased", "split"])
+def test_equal_features_without_a_penalty_of_their_own_are_refused_by_name(method):
+    frame = patients().assign(noise=2 * patients()["dose"])
+    record = record_of("reg=l1", "reg.strength=0.1", "reg.factors={dose: 0, noise: 0}", frame=frame)
+    with fails("coefficients of dose, noise", "reg.factors"):
+        infer(record, InferenceOptions(method=method))
 
 
 def test_rows_that_stay_at_their_sites_are_refused():

@@ -7,6 +7,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fcorun.models.score_functions import (
     Groups,
+    average_precision,
     fit_calibration,
     roc_auc,
     score_binary,
@@ -105,6 +106,11 @@ def test_what_has_no_calibration():
     )
     assert np.isfinite(slope).all()
     assert slope[0] < 0
+    scores = np.array([10, 28, 80])[:, None] * np.where(np.arange(100) < 90, 1, -1)  # log odds of separated classes
+    y = (scores > 0).astype(int)
+    _, intercept = fit_calibration(y.ravel(), scores.ravel().astype(float), Groups(np.repeat(np.arange(3), 100), 3))
+    assert intercept[0] == pytest.approx(np.log(3), abs=1e-4)
+    assert np.isnan(intercept[1:]).all()  # the probabilities are 0 and 1 up to rounding
 
 
 def test_multiclass():
@@ -131,6 +137,16 @@ def test_multiclass():
             assert scores["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
             wanted = metrics.roc_auc_score(a, p, multi_class="ovr", average="macro")
             assert scores["auc_macro"][g] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_infinite_scores_that_are_equal_are_tied():
+    positive, score, groups = (
+        np.array([True, False, True, False]),
+        np.array([1, 1, -1, -1]) * np.inf,
+        Groups(np.zeros(4, int), 1),
+    )
+    np.testing.assert_array_equal(roc_auc(positive, score, groups), [0.5])
+    np.testing.assert_array_equal(average_precision(positive, score, groups), [0.5])
 
 
 def test_auc_of_ties_and_of_nothing():

@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
 from fcorun.models.score_intervals.bootstrap import bootstrap
+from fcorun.models.score_intervals.calibration import Calibration
 from fcorun.models.score_intervals.delong import auc_covariance
 from fcorun.models.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
 from fcorun.models.score_intervals.intervals import compare_records, compute_intervals
@@ -89,6 +90,12 @@ def test_log_loss():
     assert rows.probability is not None
     loss = -np.log(np.where(rows.target == 1, rows.probability, 1 - rows.probability)).mean()
     assert prepare_scorer(rows, everything)(np.ones((1, len(rows))))["log_loss"][0, 0] == pytest.approx(loss)
+
+
+def test_classes_that_are_far_apart_have_no_intercept_of_calibration():
+    score = 80.0 * np.where(np.arange(100) < 90, 1, -1)
+    _, intercept = Calibration((score > 0).astype(int), score, RowSegments(np.zeros(100, int))).fit(np.ones((1, 100)))
+    assert np.isnan(intercept)
 
 
 @pytest.mark.slow

@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, plugin_of, small
-from scipy.special import log_expit, log_softmax
+from helpers import choice_names, fails, plugin_of, ragged, small
+from scipy.special import expit, log_expit, log_softmax
 
 from fcorun import compose
 from fcorun.checks.objectives import CHECKS, CLASSES, ObjectiveCase, check_gradient
 from fcorun.config import build_plugin
 from fcorun.datasets import FederatedData, Rows
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Gamma, LeastSquares, Logistic, Objective, OneVsRest, Poisson
@@ -100,6 +101,22 @@ def test_one_vs_rest_is_a_logistic_regression_for_each_class():
     p, y = jnp.asarray(rng.standard_normal((8, 4))), jnp.asarray(rng.integers(4, size=8))
     expected = sum(logistic.loss(p[:, k], (y == k).astype(float)) for k in range(4))
     np.testing.assert_allclose(one_vs_rest.loss(p, y), expected, atol=1e-12)
+
+
+def test_probabilities_of_one_vs_rest_are_defined_where_all_classes_are_unlikely():
+    p = jnp.asarray([[-120, -150, -130], [2, -1, 0]], jnp.float32)
+    sigmoid = expit(np.array([2, -1, 0]))
+    expected = [[1 - np.exp(-10), 0, np.exp(-10)], sigmoid / sigmoid.sum()]
+    np.testing.assert_allclose(OneVsRest().probabilities(p), expected, atol=1e-6)
+
+
+def test_one_vs_rest_needs_three_classes(tmp_path):
+    table = {"y": np.arange(20) % 2}
+    experiment = prepare(ragged(tmp_path, "objective=one_vs_rest", "data.task=multiclass", **table))
+    with fails("objective=one_vs_rest", "two classes", "objective=logistic"):
+        load_data(experiment)
+    experiment = prepare(ragged(tmp_path, "objective=logistic", "data.task=multiclass", **table))
+    assert len(load_data(experiment).classes) == 2
 
 
 @pytest.mark.slow

@@ -118,6 +118,15 @@ def test_targets_outside_the_support_are_refused(tmp_path):
             load_data(experiment)
 
 
+def test_a_site_may_have_held_out_counts_alone():
+    Poisson().check_targets(np.zeros(0), np.array([2.0, 0.0]))
+
+
+@pytest.mark.parametrize(("share", "words"), [(1e-5, "0.001 % of the rows"), (1.0, "100 % of the rows")])
+def test_the_share_of_rows_beyond_the_ceiling_is_named(share, words):
+    assert Poisson(2.0).final_warning({"train_beyond": share}).startswith(words)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "gamma"])
 def test_auto_rates_need_a_ceiling_and_converge_with_it(name, tmp_path):

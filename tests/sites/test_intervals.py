@@ -179,6 +179,7 @@ def test_a_site_of_few_groups_says_so_before_it_answers():
         (("client_weighting=uniform",), {"errors": "model"}, "equal weight"),
         (("reg=l2",), {}, "reg=l2 has no intervals"),
         (("reg=none", "objective.ridge=0.1"), {}, "objective.ridge shrinks"),
+        (("reg=elastic_net", "reg.l1_ratio=0"), {}, "reg.l1_ratio=0 leaves a ridge"),
         (("algo=ditto", "algo.client_lr=0.1", "algo.lam=1"), {}, "own models"),
         (("algo=fedavg", "algo.client_lr=0.1", "data.away=skip", "data.away_seconds=5"), {}, "data.away"),
     ],

@@ -150,6 +150,12 @@ def test_classes_that_touch_at_one_score_have_no_slope():
         assert np.isnan(search_calibration([(y, score)], error)[0])
 
 
+@pytest.mark.parametrize("size", [28.0, 80.0])
+def test_classes_that_are_far_apart_have_no_intercept(size):
+    score = size * np.where(np.arange(100) < 90, 1, -1)
+    assert np.isnan(search_calibration([((score > 0).astype(int), score)])[1])
+
+
 def test_no_sum_of_a_calibration_is_one_over_few_rows():
     score, y = np.arange(50.0), np.arange(50) % 2
     threshold = np.array([0.0, 1.0, -1e3 * 20.4, 1e3, 0.0])  # a steep step between two rows

@@ -69,13 +69,14 @@ class Calibration:
         """Return a and b, (B, C), that maximize the likelihood of logit P(y = 1) = offset + a + b z.
 
         Without ``z``, b is 0. ``start`` has the first a and b, (C,) each. Values are nan outside of ``mask``, and where
-        the method has not converged.
+        the method has not converged, or all probabilities are 0 or 1 up to rounding.
         """
         from scipy.special import expit  # takes long to import, and a report page needs it for few records
 
         segments, y = self._segments, self._y
         total = segments.total
         n = np.maximum(total(weights), 1.0)
+        floor = 1e-12 * n
         a, b = (np.broadcast_to(values, mask.shape) for values in start)
         done = ~mask
         largest_z = 0.0 if z is None else np.maximum.reduceat(np.abs(z), segments.starts)
@@ -88,12 +89,12 @@ class Calibration:
             p = expit(eta)
             residual = weights * (p - y)
             curvature = weights * p * (1 - p)
-            gradient_a, hessian_aa = total(residual), np.maximum(total(curvature), 1e-12 * n)
+            gradient_a, hessian_aa = total(residual), np.maximum(total(curvature), floor)
             step_b, gradient_b = np.zeros_like(a), np.zeros_like(a)
             step_a = gradient_a / hessian_aa
             if z is not None:
                 gradient_b, hessian_ab = total(residual, z), total(curvature, z)
-                schur = np.maximum(total(curvature, z**2) - hessian_ab**2 / hessian_aa, 1e-12 * n)
+                schur = np.maximum(total(curvature, z**2) - hessian_ab**2 / hessian_aa, floor)
                 step_b = (gradient_b - hessian_ab / hessian_aa * gradient_a) / schur
                 step_a = (gradient_a - hessian_ab * step_b) / hessian_aa
             close = gradient_a * step_a + gradient_b * step_b <= _TOLERANCE * n
@@ -101,6 +102,7 @@ class Calibration:
             length = np.where(change > 0, np.log1p(change) / np.where(change > 0, change, 1.0), 1.0)
             length = np.where(done, 0.0, length)
             a, b = a - length * step_a, b - length * step_b
+            mask = mask & ~(close & (hessian_aa <= floor))  # all probabilities are 0 or 1 up to rounding
             done |= close
             if done.all():
                 break
