@@ -49,7 +49,7 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
     present = ~is_missing(series)
     text = series[present].astype(str)
     if holds_dates(series):
-        raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
+        raise UserError(f"{column} holds dates ('{text[text.str.fullmatch(_DATE)].iloc[0]}'): {dates}")
     if (text.str.fullmatch(_LIKE_A_NUMBER) | ~not_numeric[present]).mean() >= _MOSTLY_NUMBERS:
         row, others = find_offending_cell(series, values, not_numeric)
         value = str(series.iloc[row])
@@ -62,8 +62,9 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
         raise UserError(f"{column} holds {content}, but {describe_cell(row)}: make it {wanted} or leave it empty, or "
                         f"give levels names that are no numbers; {leave}")  # fmt: skip
     if unit := _common_unit(text):
-        with_unit = series.astype(str).str.contains(unit, regex=False).to_numpy(dtype=bool)
-        row = int((present & with_unit).argmax())
+        cells = series.astype(str).str
+        with_unit = cells.contains(unit, regex=False) & cells.contains(r"\d")
+        row = int((present & with_unit.to_numpy(dtype=bool)).argmax())
         raise UserError(f"{column} holds numbers with the unit '{unit}', such as {describe_cell(row)}: write the "
                         "numbers alone, all in one unit, or give levels names that begin with no number; "
                         f"{leave}")  # fmt: skip

@@ -1,6 +1,7 @@
 """The file ``data.labels``: names as people say them, units and roles of the columns of a table."""
 
 import csv
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,24 +22,27 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
     """
     where = f"data.labels={path}"
     try:
-        lines = find_file(path, "data.labels=", (".csv",)).read_text(encoding="utf-8-sig").splitlines()
+        text = find_file(path, "data.labels=", (".csv",)).read_text(encoding="utf-8-sig").strip("\r\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: cannot be read as text; {UTF_8_HINT}") from error
-    header = lines[0] if lines else ""
-    reader = csv.DictReader(lines, delimiter=";" if header.count(";") > header.count(",") else ",", restval="")
-    names = [str(name).strip() for name in reader.fieldnames or ()]
+    header = text.partition("\n")[0]
+    delimiter = ";" if header.count(";") > header.count(",") else ","
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        raise UserError(f"{where}: cannot be read ({error}): check its quotation marks") from error
+    names, *rows = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))] or [[]]
     unknown = [name for name in names if name not in COLUMNS]
-    if "column" not in names or unknown:
-        raise UserError(f"{where} has the columns {', '.join(names) or 'none'}: give column, label, unit and role, of "
-                        "which only column is needed")  # fmt: skip
-    reader.fieldnames = names
+    if "column" not in names or unknown or len(set(names)) < len(names):
+        raise UserError(f"{where} has the columns {', '.join(names) or 'none'}: give column, label, unit and role, "
+                        "each once, of which only column is needed")  # fmt: skip
     labels: dict[str, dict[str, str]] = {}
-    for row in reader:
-        if None in row:
-            raise UserError(f"{where}: the line of '{row['column']}' has more than {len(names)} cells: put a label "
-                            "with commas between quotation marks")  # fmt: skip
-        words = {key: str(value or "").strip() for key, value in row.items()}
-        column = words.pop("column")
+    for row in rows:
+        words = dict(zip(names, row, strict=False))
+        column = words.pop("column", "")
+        if len(row) > len(names):
+            raise UserError(f"{where}: the line of '{column}' has more than {len(names)} cells: put a label with "
+                            "commas between quotation marks")  # fmt: skip
         if column in labels:
             raise UserError(f"{where} lists the column '{column}' twice: leave one line out")
         if words.get("role") and words["role"] not in ROLES:

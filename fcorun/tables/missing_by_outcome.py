@@ -167,6 +167,8 @@ def permutation_p_value(
         if k in (0, n):
             continue
         n_missing, n_present = n_missing + k, n_present + n - k
+        if targets.min() == targets.max():  # whose variance is 0 but for rounding
+            continue
         difference += float((targets[missing] - targets.mean()).sum())
         variance += float(k * (n - k) / n * targets.var(ddof=1))
     if min(n_missing, n_present) < _FEW_ROWS or variance <= 0:

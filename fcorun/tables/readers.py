@@ -146,7 +146,8 @@ def detect_separator(file: Path, ending: str) -> str:
     if ending == ".tsv":
         return "\t"
     with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
-        first_line = re.sub(rb'"[^"]*"', b"", content.readline())
+        line = next((line for line in content if line.strip()), b"")
+    first_line = re.sub(rb'"[^"]*"', b"", line)
     return ";" if b";" in first_line and b"," not in first_line else ","
 
 

@@ -19,7 +19,12 @@ from fcorun.records.record import load_records
 from fcorun.rows.disk_matrix import DiskMatrix
 from fcorun.tables.cells import exact_float_options, require_numbers
 from fcorun.tables.column_kinds import infer_kind
-from fcorun.tables.data_warnings import warn_class_like_target, warn_identifiers, warn_suspicious_columns
+from fcorun.tables.data_warnings import (
+    warn_class_like_target,
+    warn_counters,
+    warn_identifiers,
+    warn_suspicious_columns,
+)
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -52,7 +57,7 @@ def test_decimal_commas_in_files_separated_by_tabs_or_quoted(tmp_path, name, sep
 
 
 def test_empty_cells_stay_missing(tmp_path):
-    (tmp_path / "t.csv").write_text("u;price\n1,5;2\n;3\n2,5;4\n")
+    (tmp_path / "t.csv").write_text("\nu;price\n1,5;2\n;3\n2,5;4\n")
     with fails("column 'u' is missing", "row 2"):
         Table(str(tmp_path / "t.csv"), "price", clients=1, validation=0.0).load()
 
@@ -171,6 +176,14 @@ def test_numbers_of_persons_dates_and_copies_of_rows_are_warned_about(tmp_path):
     coarse = shuffled.assign(y=shuffled["y"].round(), person=1, age=shuffled["age"] // 30)
     assert coarse.duplicated().any()
     assert not any("repeat an earlier row" in text for text in warnings_on(coarse))
+
+
+def test_whole_numbers_without_sign_are_no_counters():
+    """The difference of two of them is never negative."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (400, 3)).astype(np.uint8)
+    x[:20] = np.sort(x[:20], axis=0)
+    assert warn_counters(x, np.zeros(400, int), []) == []
 
 
 def test_arrays_and_rows_on_disk_have_the_warnings_of_tables():

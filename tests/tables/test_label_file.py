@@ -65,6 +65,11 @@ def test_a_spreadsheet_may_write_semicolons_and_a_mark():
     assert read_label_file("labels.csv") == {"age": {"label": "age, at admission", "unit": "", "role": ""}}
 
 
+def test_line_separators_and_empty_rows_are_no_lines():
+    Path("labels.csv").write_text('\ncolumn,label\n,\nage,"age\u2028in years"\n,\n', encoding="utf-8")
+    assert read_label_file("labels.csv") == {"age": {"label": "age\u2028in years", "unit": "", "role": ""}}
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -80,6 +85,11 @@ def test_a_spreadsheet_may_write_semicolons_and_a_mark():
         ),
         ("column,role\nage,target\nbmi,target\n", "'age' and 'bmi' both have the role target: give the role to one of"),
         ("", "data.labels=labels.csv has the columns none: give column"),
+        ("column,label,label\nage,a,b\n", "give column, label, unit and role, each once"),
+        (
+            'column,label,role\nage,"Age,\nlab,a code,ignore\n',
+            "cannot be read (unexpected end of data): check its quot",
+        ),
     ],
 )
 def test_contradictions_are_one_sentence(text, sentence):

@@ -64,6 +64,13 @@ def test_means_are_compared_by_permutations_within_clients():
     assert permutation_p_value(np.arange(30) < 3, y[:30], ONE) is None
 
 
+def test_targets_that_are_constant_within_clients_have_no_test():
+    """Their means differ from them by rounding, as their variance from 0 does."""
+    y, gap = np.repeat([0.1, 0.3], 200), np.tile(np.arange(200) < 120, 2)
+    gap[220:] = False
+    assert permutation_p_value(gap, y, [slice(0, 200), slice(200, 400)]) is None
+
+
 def test_counts_and_shares_by_client():
     gaps = {"lab": np.array([1, 0, 0, 0, 1, 1, 0, 0]) > 0, "age": np.zeros(8, bool)}
     y = np.array([1, 1, 0, 0, 1, 1, 0, 1])
