@@ -90,8 +90,10 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
     for name in (rounds, *counters, *varied):
-        if all(type(row[name]) is int for row in rows if row[name] is not None):
-            frame[name] = frame[name].astype("Int64")
+        numbers = [row[name] for row in rows]
+        if all(type(number) is int for number in numbers if number is not None):
+            has_large = any(number is not None and abs(number) >= 2**63 for number in numbers)
+            frame[name] = pd.array(numbers, dtype=object if has_large else "Int64")
     tail = tail_rounds if tail_rounds is not None else _common_value(summaries, "tail_rounds")
     longest = max([row[rounds] or 0 for row in rows if not is_baseline_row(row)], default=0)
     if tail is not None and longest:  # a run of 30 rounds has no last 100
@@ -251,7 +253,7 @@ def _value_sort_key(value: Any) -> tuple[int, float, str]:
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, (int, float)) and value == value:
-        return 1, float(value), ""
+        return 1, value, ""
     return 2, 0.0, str(value)
 
 

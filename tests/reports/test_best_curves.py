@@ -1,14 +1,19 @@
 """Pictures of best points, and of structure against quality."""
 
+from pathlib import Path
+
 import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from figure_checks import draw_best_points, draw_checked_view, legend_of
 
 from fcorun import UserError, load_records
 from fcorun.metrics import COUNTERS
+from fcorun.records.record import Record
+from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.best_curves import choose_sweep_panels
 from fcorun.reports.pictures.layout import x_values
+from fcorun.reports.pictures.sweep_pictures import draw_sweep
 
 # ---------------------------------------------------------------- best points
 
@@ -48,6 +53,15 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
     line = draw_best_points(records).axes[0].lines[0]
     middle = records[1].rows  # the levels grow with the seed
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
+
+
+def test_a_record_without_rows_has_no_curve():
+    records = [fake_record("s/a"), fake_record("s/b", fake_config("fedmid"))]
+    Path("s/b/metrics.csv").unlink()
+    assert len(draw_best_points(records).axes[0].lines) == 1
+    Path("s/a/metrics.csv").unlink()
+    records = [Record(Path("s/a"))]
+    assert Path("s/best.png") not in draw_sweep(Path("s"), records, build_table(records))
 
 
 @pytest.mark.slow

@@ -45,6 +45,16 @@ def test_numbers_that_differ_in_a_late_digit_are_two_problems():
     assert list(group_by_problem(build_table(load_records("s")), "objective")) == ["scale=1.0000001", "scale=1.0000002"]
 
 
+def test_names_of_problems_may_be_long(monkeypatch):
+    for k in range(2):
+        fake_record(f"s/{k}", fake_config(data__ignore=[f"column{i}" for i in range(30 + k)]))
+    monkeypatch.setattr("fcorun.reports.pictures.sweep_pictures.draw_picture", lambda *_, **__: b"picture")
+    records = load_records("s")
+    written = draw_sweep(Path("s"), records, build_table(records))
+    assert len(set(written)) == 6
+    assert all(path.exists() and len(path.name) < 120 for path in written)
+
+
 @pytest.mark.slow
 def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
     for rate in (0.1, 0.2):

@@ -25,7 +25,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import aggregate
 from fcorun.records.record import Record, RunFolder
-from fcorun.reports.build_table import build_table
+from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.finish import summarize
 from fcorun.runs.job import Job
@@ -82,6 +82,15 @@ def test_null_and_lists_are_values():
         [fake_record("c", fake_config(data__columns=[1, 2])), fake_record("d", fake_config(data__columns=[1]))]
     )
     assert runs.frame["data.columns"].tolist() == ["[1, 2]", "[1]"]
+
+
+@pytest.mark.parametrize("seed", [2**53, 2**63, 10**400])
+def test_large_seeds_keep_all_digits(seed):
+    config = fake_config("fedmid")
+    del config["data"]["seed"]
+    records = [fake_record(str(k), fake_config(data__seed=seed + k)) for k in (1, 0)]
+    frame = build_table(sort_records([*records, fake_record("2", config)], [])).frame
+    assert [int(value) for value in frame["data.seed"][frame["algo"] == "feddualavg"]] == [seed, seed + 1]
 
 
 def test_true_is_not_one():

@@ -44,7 +44,11 @@ def draw(view: ProblemView) -> Any | None:
         if row["tied"]:
             label += f" (tied with {len(row['tied'])})"
         runs = [evaluations for run in row["rows"] if (evaluations := view.records[run].rows)]
+        if not runs:  # metrics.csv is missing
+            continue
         curves.append(Curve(label, view.curve_styles[row["algo"]], runs))
+    if not curves:
+        return None
     notes = [view.problem] if view.problem else []
     if common:
         notes.append(f"all: {_join_settings(common)}")

@@ -20,6 +20,7 @@ PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
     "structure": structure.draw,
 }
 
+_MAX_STEM = 100  # bytes of the name of a file without its ending
 _FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
 
 
@@ -37,8 +38,8 @@ def begin_sweep_pictures(
 ) -> Callable[[], list[Path]]:
     """Begin to draw the pictures of a sweep.
 
-    Returns a function that waits for the pictures, writes them into ``folder``, deletes pictures of an earlier call
-    where there is now nothing to draw, and returns the files.
+    Returns a function that waits for the pictures, writes them into ``folder``, deletes an earlier picture of the same
+    name where there is now nothing to draw, and returns the files.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
@@ -68,8 +69,9 @@ def begin_sweep_pictures(
             problem=problem,
         )
         for name in PICTURES:
-            path = folder / f"{'-'.join([name, *re.findall(_FILE_NAME_PARTS, problem)])}.{format}"
-            if path in pictures:  # names that differ in other characters alone
+            stem = "-".join([name, *re.findall(_FILE_NAME_PARTS, problem)])
+            path = folder / f"{stem.encode()[:_MAX_STEM].decode(errors='ignore')}.{format}"
+            if path in pictures:  # names that differ in other characters alone, or further on
                 path = path.with_stem(f"{path.stem}-{len(pictures)}")
             pictures[path] = begin_call(helper, draw_picture, name, view, format=format, style=style)
 
