@@ -23,7 +23,7 @@ from fcorun.models.curves import (
 from fcorun.models.predictions import Predictions, tabulate_scores
 from fcorun.objectives import Logistic
 from fcorun.reports.page.build import build_page
-from fcorun.reports.pictures import calibration
+from fcorun.reports.pictures import calibration, roc
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
 from fcorun.rows.rows import Rows
@@ -117,6 +117,14 @@ def test_the_legend_of_calibration_names_both_sizes_of_bins(n_rows):
     texts = [text.get_text() for ax in figure.axes for text in ax.get_legend().get_texts()]
     expected = "4 groups of 24 or 25 rows" if n_rows == 99 else "10 groups of 1,000 or 1,001 rows"
     assert f"{expected}, 95 % interval" in texts
+
+
+def test_names_of_clients_are_shown_as_they_are():
+    found = curves(predictions(clients=("_a", "$b$_$c$")))
+    assert found is not None
+    texts = draw_checked(roc.draw, CurveView(found, "a run")).axes[0].get_legend().get_texts()
+    names = [text.get_text().partition(":")[0] for text in texts]
+    assert names == ["all rows", "\u200b_a", "$b$_$c$"]
 
 
 def test_the_axes_of_calibration_hold_the_smooth_line_of_all_rows():

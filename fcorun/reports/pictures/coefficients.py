@@ -231,7 +231,8 @@ def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
     for k, name in enumerate(shown):
         matrix = coefficients.weights[:, k].reshape(shape)
         image = axes[k].imshow(matrix, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
-        axes[k].set(xlabel="column", ylabel="row", title=name)
+        axes[k].set(xlabel="column", ylabel="row")
+        axes[k].set_title(name, parse_math=False)
         axes[k].grid(False)
         figure.colorbar(image, ax=axes[k], fraction=0.05, pad=0.02).ax.set_title("$W_{ij}$", pad=pt(3))
     if is_single and len(shape) == 2:

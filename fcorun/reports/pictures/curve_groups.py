@@ -75,7 +75,7 @@ class CurveView:
         """Return the entry of a client's line in a legend; of many clients the first stands for all."""
         if len(self.clients) <= MAX_NAMED:
             name = client if len(client) <= _MAX_LETTERS else client[: _MAX_LETTERS - 1] + "…"
-            return f"{name}: {text}" if text else name
+            return legend_name(f"{name}: {text}" if text else name)
         return f"each of {len(self.clients)} clients" if client == self.clients[0] else ""
 
 
@@ -91,9 +91,17 @@ def shape_square(ax: Any, limit: float = 1.0) -> None:
     ax.yaxis.set_major_locator(MaxNLocator(5))
 
 
+def legend_name(name: str) -> str:
+    """Return the name of a line for a legend, which would leave out a name that begins with "_"."""
+    return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
+
+
 def add_legend_above(ax: Any, columns: int) -> None:
-    """Add a legend above a panel, so that it covers no curve; the figure has ``legend_height`` inches for it."""
-    ax.legend(
+    """Add a legend above a panel, so that it covers no curve; the figure has ``legend_height`` inches for it.
+
+    A name may have a "$".
+    """
+    legend = ax.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
         ncols=columns,
@@ -103,6 +111,8 @@ def add_legend_above(ax: Any, columns: int) -> None:
         columnspacing=1.2,
         handlelength=2.4,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def legend_height(n_entries: int, columns: int) -> float:

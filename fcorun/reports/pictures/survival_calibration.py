@@ -4,7 +4,14 @@ import math
 from typing import Any
 
 from fcorun.models.survival_calibration import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
-from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, add_legend_above, legend_height, shape_square
+from fcorun.reports.pictures.curve_groups import (
+    MAX_NAMED,
+    SETS,
+    add_legend_above,
+    legend_height,
+    legend_name,
+    shape_square,
+)
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 
@@ -59,7 +66,7 @@ def draw(calibration: SurvivalCalibration, title: str) -> Any:
     for i, client in enumerate(clients):
         of_client = calibration.select(client, GROUP) or calibration.select(client, ALL_ROWS)
         colour, marker = (COLOURS[i], _MARKERS[i]) if named else ("0.6", "o")
-        _draw_groups(axes[1], of_client, client if named else "", colour, marker)
+        _draw_groups(axes[1], of_client, legend_name(client) if named else "", colour, marker)
     if named:
         add_legend_above(axes[1], _LEGEND_COLUMNS)
     return figure
