@@ -124,7 +124,7 @@ def test_names_of_clients_are_shown_as_they_are():
     assert found is not None
     texts = draw_checked(roc.draw, CurveView(found, "a run")).axes[0].get_legend().get_texts()
     names = [text.get_text().partition(":")[0] for text in texts]
-    assert names == ["all rows", "\u200b_a", "$b$_$c$"]
+    assert {"\u200b_a", "$b$_$c$"} < set(names)
 
 
 def test_the_axes_of_calibration_hold_the_smooth_line_of_all_rows():
