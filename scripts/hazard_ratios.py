@@ -9,7 +9,8 @@ Each site splits its own follow-up, at edges that all sites share. The script ge
 six irrelevant covariates. The sparse fit on the command line is
 
     fcorun data=table data.path=intervals.csv data.target=event data.client=site data.offset=log_time
-           objective=poisson objective.ceiling=1 algo=feddualavg reg=l1 reg.strength=0.003
+           data.validation=0 objective=poisson objective.ceiling=1 precision=float64 rounds=4000 eval_every=100
+           algo=feddualavg reg=l1 reg.strength=0.003
            'reg.factors={year 2: 0, year 3: 0, year 4: 0, year 5: 0}'
 
 where the factors leave the baseline hazard unpenalized. exp(weight) is the hazard ratio for one unit of a covariate.

@@ -67,6 +67,20 @@ def row(peer, objective=2.0, round_ms=1.0, method="feddualavg"):
     return {"peer": peer, "method": method, "clients": 10, "round_ms": round_ms, "rest_s": 3.0, "objective": objective}
 
 
+@pytest.mark.parametrize("names", [["numpy", "jax"], ["fcorun"]])
+def test_without_a_comparison_no_objectives_agree(peers, names):
+    text = peers.table.agreement([row(name) for name in names])
+    assert text == "No objective was compared with fcorun's.\n"
+
+
+def test_a_folder_that_is_no_environment_is_kept(peers, tmp_path):
+    (tmp_path / "mine.txt").touch()
+    peer = next(peer for peer in peers.environments.PEERS.values() if peer.needs)
+    reason = peers.environments.install(peer, tmp_path, 1.0)[1]
+    assert reason == f"not installed: {tmp_path} exists and is no environment"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
 def test_the_table_has_the_least_times_and_their_ratios(peers):
     page = peers.table.table([ABOUT, row("fcorun", round_ms=4), row("fcorun"), row("numpy", 2.000001, 250.0)])
     assert "| fcorun | 0.1.0 | none | | | | 1.0 | 1.0 | 3.0 | 2 |" in page

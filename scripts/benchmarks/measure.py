@@ -18,6 +18,7 @@ from fcorun.configuration.compose import compose
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.system.machine import available_cores
 
 FCORUN = [sys.executable, "-m", "fcorun"]
 RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points
@@ -69,7 +70,7 @@ def processor_seconds(engine: Engine, points: list) -> Callable[[], float]:
 
 def in_threads(engine: Engine, points: list) -> Callable[[], float]:
     """Return a function that times a grid, divided into one batch for each core, each in a thread."""
-    parts = os.cpu_count() or 1
+    parts = available_cores()
     width = -(-len(points) // parts)
     batches = [(points[i : i + width] + points[-1:] * width)[:width] for i in range(0, len(points), width)]
     runs = [engine_seconds(engine, batch) for batch in batches]
@@ -110,6 +111,8 @@ def measure_command(command: list[str], folder: Path, cache: Path) -> tuple[floa
     environment = os.environ | {"FCORUN_CACHE": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Python compiles modules once
     measured = [sys.executable, "-S", "-c", MEASURE, *command]
-    completed = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=True)
+    completed = subprocess.run(
+        measured, cwd=folder, env=environment, stdout=subprocess.PIPE, encoding="utf-8", check=True
+    )
     seconds, memory, processor = map(float, completed.stdout.split())
     return seconds, memory, processor

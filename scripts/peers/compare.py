@@ -22,6 +22,8 @@ from export import COHORTS, export
 from table import table
 from task import METHODS, Task, objective, steady
 
+from fcorun.system.machine import available_cores
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,7 +37,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each framework; the minimum time counts")
     parser.add_argument("--limit", type=float, default=600, help="seconds that an installation or a run may take")
     parser.add_argument("--venvs", type=Path, default=cache, help=f"folder of the environments; default: {cache}")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "peers.md", help="the page")
+    page = ROOT / "docs" / "peers.md"
+    parser.add_argument("--out", type=Path, help=f"the page; default: {page} for all, a page in --venvs for some")
     arguments = parser.parse_args()
     names = arguments.names or list(PEERS)
     for name in names:
@@ -50,8 +53,9 @@ def main() -> None:
         rows.append(row)
         print(json.dumps(row), flush=True)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # the first row is updated
-    arguments.out.write_text(table(rows), encoding="utf-8")
-    print(f"{arguments.out}, from {file}")
+    out = arguments.out or (arguments.venvs / "peers.md" if arguments.names else page)
+    out.write_text(table(rows), encoding="utf-8")
+    print(f"{out}, from {file}")
 
 
 def compare(
@@ -79,7 +83,6 @@ def compare(
                 result = measure(peers[name], pythons[name], files[method, clients], limit)
                 if "reason" in result:  # a second attempt would fail, too
                     del pythons[name]
-                about["load_after"] = os.getloadavg()[1]
                 yield {"peer": name, "method": method, "clients": clients, **result}
 
 
@@ -106,7 +109,7 @@ def machine() -> dict[str, Any]:
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
         "processor": (models or [platform.processor() or platform.machine()])[0],
-        "cores": os.cpu_count(),
+        "cores": available_cores(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "load_before": os.getloadavg()[0],
     }

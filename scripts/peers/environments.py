@@ -51,9 +51,15 @@ def install(peer: Peer, folder: Path, limit: float) -> tuple[Path, str]:
     if not peer.needs:
         return Path(sys.executable), ""
     python, note = folder / "bin" / "python", folder / "installed.txt"
-    if note.exists() and note.read_text(encoding="utf-8").splitlines() == list(peer.needs):
+    is_current = note.exists() and note.read_text(encoding="utf-8").splitlines() == list(peer.needs)
+    if is_current and python.exists():
         return python, ""
-    venv.create(folder, with_pip=True, clear=True)
+    if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
+        return python, f"not installed: {folder} exists and is no environment"
+    try:
+        venv.create(folder, with_pip=True, clear=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return python, f"not installed: no environment in {folder} ({error})"
     failed = call([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *peer.needs], limit)
     if not failed:
         note.write_text("\n".join(peer.needs), encoding="utf-8")
@@ -92,5 +98,8 @@ def call(command: list, limit: float, own: bool = False) -> str:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return f"not done after {limit:.0f} s"
+    except BaseException:  # Ctrl-C does not reach a session of its own
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("WARNING")]
     return (lines or [f"exit code {process.returncode}"])[-1] if process.returncode else ""

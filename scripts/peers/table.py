@@ -101,20 +101,22 @@ def digits(value: float) -> str:
 
 def agreement(runs: list[dict[str, Any]]) -> str:
     """Report whether all objectives of a method and a cohort agree, and which frameworks deviate."""
-    largest, deviations = 0.0, []
+    largest, deviations, has_agreed = 0.0, [], False
     for row in runs:
         ours = best(runs, peer="fcorun", method=row.get("method"), clients=row.get("clients"))
         if "objective" in row and ours:
             deviation = abs(row["objective"] / ours["objective"] - 1)
             if deviation < AGREE:
-                largest = max(largest, deviation)
+                largest, has_agreed = max(largest, deviation), has_agreed or row["peer"] != "fcorun"
             else:  # nan deviates, too
                 deviations.append(f"{PEERS[row['peer']].title}, {task_of(row)}: {deviation:.1e}")
-    text = f"Objectives agree with fcorun's to {largest:.0e}, relatively, the rounding of float32."
+    lines = []
     if deviations:
         listed = "; ".join(dict.fromkeys(deviations))
-        text = f"**Objectives that do not agree with fcorun's**, relatively: {listed}.\n{text}"
-    return text + "\n"
+        lines.append(f"**Objectives that do not agree with fcorun's**, relatively: {listed}.")
+    if has_agreed:
+        lines.append(f"Objectives agree with fcorun's to {largest:.0e}, relatively, the rounding of float32.")
+    return "\n".join(lines or ["No objective was compared with fcorun's."]) + "\n"
 
 
 def task_of(row: dict[str, Any]) -> str:
