@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.figures.comparison import UNCLEAR, UNDECIDED, SeedValues, compare_bounds
-from fcorun.figures.figure_inputs import FigureInputs
+from fcorun.figures.figure_inputs import FigureInputs, describe_several_best
 from fcorun.figures.papers import fco
 from fcorun.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
 from fcorun.figures.spec import Claim, Figure
@@ -156,13 +156,8 @@ def _describe_several_best(claim: Claim, measurements: Measurements) -> str:
     if claim.at == "share" or "data" not in table.frame:
         return ""
     candidates = table.data_keys if of_grid else [*table.data_keys, *table.objective_keys()]
-    for algo in _list_algorithms(claim):
-        runs = table.frame[table.frame["algo"] == algo]
-        keys = [key for key in candidates if runs[key].nunique(dropna=False) > 1]
-        if keys:
-            return (f"{algo} has a best point for each {' and '.join(keys)}, among which a claim cannot choose: give "
-                    "all runs one value, or another metric=")  # fmt: skip
-    return ""
+    several = describe_several_best(table, candidates, _list_algorithms(claim))
+    return several and f"{several}, among which a claim cannot choose: give all runs one value, or another metric="
 
 
 def _is_of_grid(claim: Claim) -> bool:

@@ -26,6 +26,7 @@ def draw_bars(inputs: FigureInputs) -> Any:
     """Draw a bar for each algorithm at its best rates, with the band over seeds, and a panel for each metric."""
     from matplotlib.lines import Line2D
 
+    inputs.check_one_best_point()
     algos = inputs.algorithms
     n_panels = len(inputs.figure.panels)
     figure, axes = make_figure(n_panels, n_panels, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))

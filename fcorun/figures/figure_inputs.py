@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from fcorun.errors import UserError
 from fcorun.figures.spec import Figure
 from fcorun.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.pictures.layout import CurveStyle
@@ -55,6 +56,13 @@ class FigureInputs:
             if ends:
                 notes[algo] = f"{algo} {' and '.join(ends)} of {self._count_done(algo) + n_lost} seeds"
         return notes
+
+    def check_one_best_point(self) -> None:
+        """Refuse algorithms with several best points, which a picture would take for seeds. Raises UserError."""
+        keys = [*self.tuned.data_keys, *self.tuned.objective_keys()]
+        if several := describe_several_best(self.tuned, keys, self.algorithms):
+            raise UserError(f"figure.draw={self.figure.draw} draws one best point of each algorithm, and {several}: "
+                            "give all runs one value, or another metric=")  # fmt: skip
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
@@ -111,3 +119,13 @@ class FigureInputs:
     def grid_view(self) -> ProblemView:
         """All points of the grid."""
         return ProblemView(self.grid, self.grid_records, self.metric, self.line_styles)
+
+
+def describe_several_best(table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> str:
+    """Return a clause on the first algorithm with several values of some keys in a table, "" if there is none."""
+    for algo in algorithms:
+        runs = table.frame[table.frame["algo"] == algo]
+        varied = [key for key in keys if runs[key].nunique(dropna=False) > 1]
+        if varied:
+            return f"{algo} has a best point for each {' and '.join(varied)}"
+    return ""

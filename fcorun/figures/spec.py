@@ -161,7 +161,8 @@ def list_figures() -> dict[str, Path]:
     """Return the names of all figures, with the file of each."""
     figures = {}
     for name, path in sorted(find_choices("experiment").items()):
-        if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(encoding="utf-8"), re.M):
+        text = path.read_text(encoding="utf-8", errors="replace")  # a file that cannot be read says so when it is used
+        if re.search(r"^figure:(?!\s*(null|~)\s*(#.*)?$)", text, re.M):
             figures[name] = path
     return figures
 

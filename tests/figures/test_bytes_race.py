@@ -27,6 +27,7 @@ def test_each_variant_is_a_curve_of_its_method_and_a_method_of_one_round_a_mark_
         "proxskip_qsgd": _rows([1e-4, 1e-5]),
     }
     inputs: Any = SimpleNamespace(
+        check_one_best_point=lambda: None,
         algorithms=list(runs),
         title=lambda algo: algo,
         figure=SimpleNamespace(panels=["suboptimality", "support_f1"]),

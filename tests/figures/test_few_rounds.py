@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import fails
 
 from fcorun.figures.papers import few_rounds
 from fcorun.figures.reproduce import PAPER_CHECKS
@@ -30,9 +31,20 @@ def test_a_curve_is_the_median_of_what_is_sent():
     np.testing.assert_allclose(curve["suboptimality"], 2e-3)
 
 
+def test_bytes_are_those_of_all_levels():
+    rows = [{**row, "edge_bytes_up": 7 * row["round"]} for row in GRADIENTS]
+    assert few_rounds.median_curve([rows])["bytes"].tolist() == [20_007, 40_014, 60_021]
+
+
+def test_a_run_that_sends_nothing_has_no_curve():
+    with fails("a run that sends nothing", "leave it out of the figure"):
+        few_rounds.median_curve([run_of([1, 1e-9], [0, 0])])
+
+
 def test_the_cheapest_method_of_each_gap():
     algos = {"one_shot": ONE_SHOT, "gradients": GRADIENTS}
     inputs: Any = SimpleNamespace(
+        check_one_best_point=lambda: None,
         algorithms=list(algos),
         tuned=SimpleNamespace(frame=pd.DataFrame({"algo": list(algos)})),
         tuned_records=[SimpleNamespace(rows=rows) for rows in algos.values()],

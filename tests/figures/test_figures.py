@@ -5,10 +5,12 @@ import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
@@ -18,6 +20,9 @@ from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import checks, claims, spec
 from fcorun.figures.comparison import compare
+from fcorun.figures.draw import PICTURES
+from fcorun.figures.figure_inputs import FigureInputs
+from fcorun.figures.papers.fco import collect_client_solutions
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import Claim, Figure, load_figure
 from fcorun.figures.spec import list_figures as figures
@@ -331,6 +336,24 @@ def test_objectives_of_two_strengths_are_not_compared():
     measurements = claims.Measurements(RunTable(frame), RunTable(frame), {"a": [(0, []), (0, [])]})
     (row,) = claims.check_claims("fig", Figure("t", claims=[largest]), measurements)
     assert (row["holds"], row["note"][:33]) == ("not comparable", "a has a best point for each data,")
+
+
+@pytest.mark.parametrize("draw", ["bars", "few_rounds", "bytes_race"])
+def test_pictures_take_no_points_for_seeds(draw):
+    frame = pd.DataFrame({"algo": "a", "data": "x", "reg.strength": [0.1, 1.0], "status": "done", "tail_val_loss": 1.0})
+    runs = RunTable(frame)
+    inputs = FigureInputs(Figure("t", draw=draw, panels=["suboptimality", "density"]), "val_loss", runs, [], runs, [])
+    with fails(f"figure.draw={draw} draws one best point", "a has a best point for each reg.strength: give all runs"):
+        PICTURES[draw](inputs)
+
+
+def test_single_clients_of_averaging_have_one_run_each():
+    record = SimpleNamespace(finished=True, config={"algo": {"client": 0}}, solution={"weights": [1.0]})
+    for n_runs, sentence in [(0, "needs runs of algo=one_client that are done"), (2, "and client 0 has several")]:
+        grid = SimpleNamespace(frame=pd.DataFrame({"algo": ["one_client"] * n_runs}))
+        inputs: Any = SimpleNamespace(grid_records=[record] * n_runs, grid=grid)
+        with fails(sentence):
+            collect_client_solutions(inputs)
 
 
 def test_rounds_to_a_target_are_of_the_fastest_point():

@@ -26,6 +26,7 @@ def test_each_graph_is_a_curve_and_each_method_marks_the_rounds_to_the_gap():
     algos = [algo for algo, of_seeds in runs.items() for _ in of_seeds]
     column = np.array([SPECTRAL_GAPS[algo.rpartition("_")[2]] for algo in algos])
     inputs: Any = SimpleNamespace(
+        check_one_best_point=lambda: None,
         algorithms=list(runs),
         title=lambda algo: f"{algo.rpartition('_')[0]}, and its graph",
         tuned=SimpleNamespace(frame=pd.DataFrame({"algo": algos}), column=lambda name: column, cutoff=0),

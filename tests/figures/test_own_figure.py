@@ -74,7 +74,8 @@ def test_claims_about_a_metric_of_a_users_objective(user_module):
 @pytest.mark.slow
 def test_a_users_figure_is_listed_and_composed():
     write("experiment/mine.yaml", "rounds: 7\nfigure: {title: Mine}\n")
-    write("experiment/plain.yaml", "rounds: 8\nfigure: null\n")
+    write("experiment/plain.yaml", "rounds: 8\nfigure: null # none\n")
+    (Path("myconf/experiment") / "other.yaml").write_bytes("# Zürich".encode("latin-1"))
     assert "mine" not in list_figures()
     with use_config_dir("myconf"):
         assert set(list_figures()) - set(find_choices("experiment")) == set()

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_records import fake_config, fake_record, fake_rows
 from helpers import fails, small
 
 from fcorun import run
@@ -45,6 +46,9 @@ def test_constants_of_the_theorems():
             ["objective.intercept=false"],
             "need least squares with an intercept (objective.intercept=true), and no ridge",
         ),
+        (["algo=fedmid"], "are those of algo=feddualavg with mirror=euclidean, topology=star and messages"),
+        (["mirror=hypentropy"], "are those of algo=feddualavg with mirror=euclidean"),
+        (["uplink=topk"], "and messages that are not compressed"),
         (["objective.ridge=0.1"], "need least squares with an intercept (objective.intercept=true), and no ridge"),
         (["data.features=30", "data.samples=5", "data.nonzeros=2"], "need a Hessian that is invertible"),
     ],
@@ -54,6 +58,25 @@ def test_other_problems_than_plain_least_squares_are_refused(overrides, sentence
     experiment = prepare(config)
     with fails(sentence):
         theory.compute_constants(experiment, build.load_data(experiment))
+
+
+def test_runs_of_other_problems_have_no_bounds_in_common():
+    runs = [fake_record(str(k), fake_config(reg__strength=k, algo__client_lr=k)) for k in (1, 2)]
+    with fails("differ in client_lr and server_lr alone, and these differ in reg.strength"):
+        theory.select_fastest_runs(runs)
+
+
+def test_the_fastest_run_stays_at_the_target(monkeypatch):
+    gaps = {30.0: [1, 1, 0.09, 0.3, 0.2], 10.0: [1, 1, 0.5, 0.09, 0.05]}
+    runs = []
+    for rate, of_rate in gaps.items():
+        rows = [{**row, "suboptimality": gap} for row, gap in zip(fake_rows(), of_rate, strict=True)]
+        runs.append(fake_record(str(rate), fake_config(algo__server_lr=rate), rows))
+    monkeypatch.setattr(theory, "prepare", lambda _: SimpleNamespace(fingerprint=""))
+    monkeypatch.setattr(theory, "_compute_constants_once", lambda *_: None)
+    monkeypatch.setattr(theory, "compute_bounds", lambda *_: {})
+    ((fastest, *_),) = theory.select_fastest_runs(runs)
+    assert fastest.config["algo"]["server_lr"] == 10
 
 
 def test_bounds_apply_where_the_theorems_say():

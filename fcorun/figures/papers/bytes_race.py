@@ -38,7 +38,7 @@ def draw_bytes(inputs: FigureInputs) -> Any:
             method, _, compressor = algo.partition("_")
             if method in methods:
                 colour = COLOURS[methods.index(method)]
-                style = {"color": colour, "linestyle": _DASHES[compressor], "label": inputs.title(algo)}
+                style = {"color": colour, "linestyle": _DASHES.get(compressor, "-."), "label": inputs.title(algo)}
             elif algo in one_shot:
                 marks = {"marker": "*", "markersize": pt(6), "zorder": 5, "clip_on": False}
                 style = {"color": "black", "linestyle": "", "label": f"{inputs.title(algo)}, one round", **marks}

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.errors import UserError
 from fcorun.figures.checks import AVERAGING_LABELS
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers.theory import select_fastest_runs
@@ -15,11 +16,20 @@ from fcorun.reports.run_table import RunTable
 
 
 def collect_client_solutions(inputs: FigureInputs) -> dict[int, np.ndarray]:
-    """Return the weights that each client finds on its own data, by the number of the client."""
+    """Return the weights that each client finds on its own data, by the number of the client.
+
+    Raises UserError without such a run, and for a client with several runs.
+    """
     solutions = {}
     for record, algo in zip(inputs.grid_records, inputs.grid.frame["algo"], strict=True):
         if algo == "one_client" and record.finished:
-            solutions[record.config["algo"]["client"]] = record.solution["weights"]
+            client = record.config["algo"]["client"]
+            if client in solutions:
+                raise UserError(f"figure.draw=averaging needs one run of algo=one_client for each client, and client "
+                                f"{client} has several: give all runs one value")  # fmt: skip
+            solutions[client] = record.solution["weights"]
+    if not solutions:
+        raise UserError("figure.draw=averaging needs runs of algo=one_client that are done, one for each client")
     return dict(sorted(solutions.items()))
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.errors import UserError
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.reports.pictures.layout import add_legend, choose_unit, make_figure
+from fcorun.reports.pictures.layout import add_legend, choose_unit, make_figure, x_values
 from fcorun.reports.pictures.style import pt
 
 FLOOR = 1e-13  # smaller gaps are rounding errors, drawn and reported as this one
@@ -49,9 +50,15 @@ def draw_costs(inputs: FigureInputs) -> Any:
 
 
 def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.ndarray]:
-    """Return the medians over runs of each column, from the first round to the last one that sends something."""
+    """Return the medians over runs of each column, from the first round to the last one that sends something.
+
+    Raises UserError for runs that send nothing.
+    """
     rounds = min(len(rows) for rows in runs)
-    sent = np.median([[row["bytes_up"] + row["bytes_down"] for row in rows[:rounds]] for rows in runs], axis=0)
+    sent = np.median([x_values(rows[:rounds], "bytes", "a run") for rows in runs], axis=0)
+    if not sent[-1]:
+        raise UserError("a run that sends nothing, such as algo=centralized, has no curve against bytes: leave it out "
+                        "of the figure")  # fmt: skip
     stop = 1 + next(k for k, value in enumerate(sent) if value == sent[-1])
     curve = {"rounds": np.array([row["round"] for row in runs[0][1:stop]]), "bytes": sent[1:stop]}
     for name in runs[0][0]:
@@ -94,7 +101,11 @@ def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
 
 
 def rows_by_algorithm(inputs: FigureInputs) -> dict[str, list[Sequence[dict[str, float]]]]:
-    """Return the evaluations of each run at the best point of each algorithm to draw."""
+    """Return the evaluations of each run at the best point of each algorithm to draw.
+
+    Raises UserError as ``FigureInputs.check_one_best_point``.
+    """
+    inputs.check_one_best_point()
     runs: dict[str, list[Sequence[dict[str, float]]]] = {algo: [] for algo in inputs.algorithms}
     for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
         if algo in runs:

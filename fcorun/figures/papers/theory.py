@@ -14,6 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from fcorun.algorithms.feddualavg import FedDualAvg
+from fcorun.communication.base import Identity, Star
+from fcorun.config import keys_outside_identity
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, build_problem, load_data
@@ -21,6 +24,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.comparison import UNCLEAR
 from fcorun.figures.rounds_to_target import find_rounds_to_target
+from fcorun.mirror_maps.base import Euclidean
 from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver
 from fcorun.problem.solver import gather_rows
@@ -57,8 +61,13 @@ class BoundConstants:
 
 
 def _check_problem(experiment: PreparedExperiment, data: FederatedData) -> None:
-    """Refuse problems other than plain least squares over clients that weigh alike. Raises UserError."""
+    """Refuse other methods, and problems other than least squares over clients that weigh alike. Raises UserError."""
     objective, train = experiment.objective, data.train
+    is_plain_method = type(experiment.algo) is FedDualAvg and isinstance(experiment.mirror, Euclidean)
+    links = (experiment.topology, experiment.uplink, experiment.downlink)
+    if not is_plain_method or not all(isinstance(link, (Star, Identity)) for link in links):
+        raise UserError("the bounds of the theorems are those of algo=feddualavg with mirror=euclidean, topology=star "
+                        "and messages that are not compressed")  # fmt: skip
     if not isinstance(objective, LeastSquares) or experiment.settings.clients_per_round is not None:
         raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
     is_plain = objective.intercept and not objective.ridge and train.weight is None and train.offset is None
@@ -180,6 +189,19 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     return [{"algo": "feddualavg", **row, "test": "", "note": ""} for row in rows]
 
 
+def _check_same_problem(records: Sequence[Record]) -> None:
+    """Refuse runs that differ in more than client_lr and server_lr. Raises UserError."""
+    ignored = {*keys_outside_identity(), "algo.client_lr", "algo.server_lr"}
+    values: dict[str, set[str]] = {}
+    for record in records:
+        for key, value in record.flat_config.items():
+            values.setdefault(key, set()).add(repr(value))
+    differing = sorted(key for key, different in values.items() if len(different) > 1 and key not in ignored)
+    if differing:
+        raise UserError(f"the bounds of the theorems are for runs that differ in client_lr and server_lr alone, and "
+                        f"these differ in {', '.join(differing)}: give it one value")  # fmt: skip
+
+
 @lru_cache(maxsize=1)
 def _compute_constants_once(fingerprint: str, config: str) -> BoundConstants:
     """Compute the constants; the ``fingerprint`` is of the data, which may change under the same configuration."""
@@ -192,19 +214,19 @@ def select_fastest_runs(
 ) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Return the record, rounds, gaps and bounds of the run with the fastest server_lr at each client_lr.
 
-    The runs must differ in these two rates alone. The fastest run is the first to reach the target gap; of runs that
-    never do, or at the same time, the one with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its
-    bound is returned for the smallest client_lr alone.
+    The fastest run is the first that stays at the target gap; of runs that never do, or from the same round on, the one
+    with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its bound is returned for the smallest
+    client_lr alone. Raises UserError if the runs do not differ in these two rates alone.
     """
+    _check_same_problem(records)
     runs: dict[float, list] = {}
     for record in records:
         rows = record.rows[1:]  # not the start, where the bounds are infinite
         if record.status.get("status") == "done" and rows:
             gaps = np.array([row["suboptimality"] for row in rows])
-            at_target = np.flatnonzero(gaps <= _TARGET_GAP)
-            first = int(at_target[0]) if len(at_target) else len(rows)
+            reached = find_rounds_to_target([row["round"] for row in rows], (gaps <= _TARGET_GAP).tolist()).latest
             runs.setdefault(record.config["algo"]["client_lr"], []).append(
-                ((first, float(gaps[-1])), record, rows, gaps)
+                ((reached, float(gaps[-1])), record, rows, gaps)
             )
     best = [min(runs[rate], key=lambda run: run[0]) for rate in sorted(runs)]
     if not best:
