@@ -1,14 +1,18 @@
 """FedGD, FedProx and FedSplit: closed forms, contraction factors, and rounds against the condition number."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import boxes
 import numpy as np
 import pytest
+from helpers import fails, small
 
 from fcorun import run
 from fcorun.cli.hydra_app import run_sweep_command
 from fcorun.configuration.compose import compose
+from fcorun.experiment.prepare import prepare
 from fcorun.figures.draw import PICTURES
 from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fedsplit
@@ -49,6 +53,17 @@ def test_estimated_and_predicted_contraction():
     rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
     assert fedsplit.estimate_contraction(rows) == pytest.approx(0.5)
     assert fedsplit.predict_contraction(9.0) == pytest.approx(0.5)
+
+
+def test_a_problem_without_curvature_has_no_contraction():
+    record: Any = SimpleNamespace(config={"algo": {"name": "fedsplit"}}, summary={"curvature": None}, rows=[])
+    assert fedsplit._check_contraction(record)["holds"] == "not measured"
+
+
+@pytest.mark.parametrize("overrides", [["objective.ridge=0.1"], ["reg=l1"]])
+def test_fixed_points_are_those_of_plain_least_squares(overrides):
+    with fails("figure.verdicts=fixed_points is for objective=least_squares without a ridge"):
+        fedsplit._check_problem(prepare(small("algo=fedgd", "reg=none", *overrides)))
 
 
 @pytest.mark.slow
