@@ -1,5 +1,6 @@
 """Warnings about a table before it is used, each a sentence in a list."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
@@ -348,11 +349,10 @@ def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:
     ['c']
     """
     normalized = {name: set(map(normalize_name, of_group)) for name, of_group in levels.items() if of_group}
-    apart = []
-    for name, of_group in normalized.items():
-        of_others = set().union(*(normalized[other] for other in normalized if other != name))
-        if of_others and not of_group & of_others:
-            apart.append(name)
+    n_groups = Counter(level for of_group in normalized.values() for level in of_group)
+    apart = [name for name, of_group in normalized.items() if all(n_groups[level] == 1 for level in of_group)]
+    if len(normalized) < 2:
+        return []
     if len(normalized) == 2:
         return apart[1:]
     return apart if 2 * len(apart) <= len(normalized) else []
@@ -488,8 +488,11 @@ def _warn_codes(text: Any, client: np.ndarray, client_names: Sequence[str]) -> l
         present = ~is_missing(text[column])
         names = to_level_names(text[column])[present]
         of_client = client[present]
-        levels = {}
-        for m in np.flatnonzero(np.bincount(of_client, minlength=len(client_names)) >= _FEW_ROWS_OF_CLIENT).tolist():
-            levels[client_names[m]] = set(names[of_client == m].tolist())
+        n_rows = np.bincount(of_client, minlength=len(client_names))
+        names_of_client = np.split(np.asarray(names)[np.argsort(of_client, kind="stable")], np.cumsum(n_rows)[:-1])
+        levels = {
+            client_names[m]: set(names_of_client[m].tolist())
+            for m in np.flatnonzero(n_rows >= _FEW_ROWS_OF_CLIENT).tolist()
+        }
         warnings += describe_other_codes("client", str(column), levels)
     return warnings

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, abbreviate
 from fcorun.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
@@ -220,7 +220,7 @@ def read_excel(
     text_columns: Sequence[str],
     kinds: Mapping[str, ColumnKind] | None = None,
 ) -> tuple[ParsedTable, list[str], list[str]]:
-    """Return the table of the first sheet, its header as written, and a warning if the file has more sheets.
+    """Return the table of the first sheet, its header as written, and warnings on more sheets and errors of formulas.
 
     Tokens such as NA are treated as in ``read_csv_text``. Raises UserError where openpyxl is
     not installed.
@@ -237,7 +237,11 @@ def read_excel(
         header = [str(name) for name in first_row.to_numpy().ravel().tolist() if not pd.isna(name)]
         frame: Any = book.parse(first, dtype=object, keep_default_na=False, na_values=[""])
         frame = frame.infer_objects()  # numbers stored as text stay objects, and are reported later
+        sheet: Any = book.book[first]
+        errors = [f"{cell.value} in {cell.coordinate}" for row in sheet for cell in row if cell.data_type == "e"]
     sheet_warnings = [f"of {len(others) + 1} sheets the first, '{first}', is read"] if others else []
+    if errors:
+        sheet_warnings.append(f"errors of formulas are read as gaps: {abbreviate(errors)}")
     tokens = find_missing_tokens(frame, text_columns)
     original = {name: frame[name] for name in tokens}
     for name, column in original.items():
