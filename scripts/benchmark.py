@@ -1,6 +1,8 @@
-"""Measure the tables of docs/measurements.md and docs/scale.md, in one session on one machine, without compile time.
+"""Measure the tables of docs/measurements.md and docs/scale.md, in one session on one machine.
 
-Times are minima over several alternating repetitions, since other load on the machine only adds time.
+Most times are minima over repetitions, which alternate where possible, since other load on the machine only adds time.
+Long measurements run once: ``fedgd``, and the sweep with one process for each run. Times of rounds exclude compilation;
+times of commands include the compilation of programs that are not in the cache.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python scripts/coverage.py [NAME...] [--repetitions 200]
 
 A feature is normal, with correlation 0.5^|j - k| between features j and k. Six coefficients are not 0. The penalty is a
-tenth of the smallest strength at which 0 is the solution, unless the design names another one. Rows of clusters share a
-term that is added to their predictions, and each cluster has its own mean of the first feature. The script prints a
-row of a Markdown table for each design: the share of intervals of a level of 95 % that cover, over all coefficients and
-over those that are not 0, and the median width of intervals.
+tenth of the smallest strength at which 0 is the solution. Rows of clusters share a term that is added to their
+predictions, and each cluster has its own mean of the first feature. The script prints a row of a Markdown table for
+each design: the share of intervals of a level of 95 % that cover, over all coefficients and over those that are not 0,
+and the median width of intervals.
 """
 
 import argparse
@@ -38,7 +38,6 @@ class Design:
         clusters: the number of clusters that standard errors are computed by, 0 for independent rows.
         shift: the standard deviation between clients of the means of all features, with three clients.
         size: a factor on all coefficients.
-        strength: relative to the smallest strength at which 0 is the solution.
         gaps: "" for none, or what becomes of gaps in three features, in 60 % of the rows with a target above the mean
             and 10 % of the others: "filled" by the mean, or "imputed" ten times.
         errors: "robust" standard errors, or those of the "model".
@@ -51,7 +50,6 @@ class Design:
     clusters: int = 0
     shift: float = 0.0
     size: float = 1.0
-    strength: float = 0.1
     gaps: str = ""
     errors: str = "robust"
 
@@ -149,7 +147,7 @@ def estimate(design: Design, objective: LinearModel, rows: ModelRows, clusters: 
     if has_intercept:
         only_intercept = PooledSums(objective, rows._replace(x=rows.x[:, -1:]))
         start[-1:] = solve(only_intercept, Penalty.none(1), np.zeros(1)).theta
-    strength = design.strength * np.abs(sums.derivatives(start).gradient[: design.features]).max()
+    strength = 0.1 * np.abs(sums.derivatives(start).gradient[: design.features]).max()
     l1 = np.zeros(n_parameters)
     l1[: design.features] = strength
     penalty = Penalty(l1, np.zeros(n_parameters))
@@ -221,6 +219,8 @@ def main() -> None:
     unknown = [name for name in arguments.names if name not in DESIGNS]
     if unknown:
         parser.error(f"there is no design '{unknown[0]}'")
+    if arguments.repetitions < 2:
+        parser.error(f"--repetitions {arguments.repetitions}: give at least 2, because shares have standard errors")
     print("| design | rows x features | method | all coefficients | nonzero ones | width | repetitions | each |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in arguments.names or DESIGNS:

@@ -95,7 +95,7 @@ def maximize_likelihood(frame: pd.DataFrame, covariates: list[str], edges: tuple
 
 def fit(path: Path, folder: Path, *overrides: str) -> dict[str, float]:
     """Run fcorun on a table and return the weights by feature."""
-    config = ["data=table", f"data.path={path}", "data.target=event", "data.client=site", "data.offset=log_time"]
+    config = ["data=table", f'data.path="{path}"', "data.target=event", "data.client=site", "data.offset=log_time"]
     config += ["data.validation=0", "objective=poisson", "objective.ceiling=1", "precision=float64", *overrides]
     record: Any = run(compose(config), folder)
     if record.status["reason"]:

@@ -1,9 +1,9 @@
 """Measure the prox of the nuclear norm by several methods: python scripts/nuclear_prox.py
 
-The input is 3,136 float32 matrices of 32 x 32, with half of their singular values above the threshold. One measurement
-is one program with one batch; the other, as fcorun runs, is one program for each core, which scans over batches of 28.
-The methods alternate, and the minimum counts. Processor time is the sum over all cores. Batched LAPACK is measured in
-one program only, since jaxlib 0.10 may hang in two programs at once.
+The input is 3,136 float32 matrices of 32 x 32, or fewer that the cores share equally, with half of their singular
+values above the threshold. One measurement is one program with one batch; the other, as fcorun runs, is one program for
+each core, which scans over batches of 28. The methods alternate, and the minimum counts. Processor time is the sum over
+all cores. Batched LAPACK is measured in one program only, since jaxlib 0.10 may hang in two programs at once.
 """
 
 import sys
@@ -58,20 +58,20 @@ METHODS = {
 }
 
 
-def make_matrices():
+def make_matrices(count):
     rng = np.random.default_rng(0)
-    left, right = (np.linalg.qr(rng.standard_normal((COUNT, N, N)))[0] for _ in range(2))
-    above = T + rng.uniform(0.2, 1.2, (COUNT, N // 2))
-    below = T * rng.uniform(0.05, 1, (COUNT, N // 2))
+    left, right = (np.linalg.qr(rng.standard_normal((count, N, N)))[0] for _ in range(2))
+    above = T + rng.uniform(0.2, 1.2, (count, N // 2))
+    below = T * rng.uniform(0.05, 1, (count, N // 2))
     return (left * np.concatenate([above, below], 1)[:, None] @ right).astype(np.float32)
 
 
 def main(turns=7):
-    z = make_matrices()
     count = available_cores()
+    z = make_matrices(max(COUNT // (count * WIDTH), 1) * count * WIDTH)
     calls = {}
     pool = ThreadPoolExecutor(count)
-    parts = z[: len(z) // (count * WIDTH) * count * WIDTH].reshape(count, -1, WIDTH, N, N)
+    parts = z.reshape(count, -1, WIDTH, N, N)
     for name, method in METHODS.items():
         one = jax.jit(jax.vmap(method)).lower(z).compile()
         calls[name, "one"] = lambda one=one: one(z).block_until_ready()
@@ -84,7 +84,7 @@ def main(turns=7):
             wall, cpu = time.perf_counter(), time.process_time()
             call()
             best[key] = tuple(np.minimum(best[key], (time.perf_counter() - wall, time.process_time() - cpu)))
-    print(f"ms for {COUNT} matrices     one program: wall, cpu     {count} programs in batches of {WIDTH}: wall, cpu")
+    print(f"ms for {len(z)} matrices     one program: wall, cpu     {count} programs in batches of {WIDTH}: wall, cpu")
     for name in METHODS:
         print(f"{name:36}", *(f"{1e3 * v:10.1f}" for how in ("one", "each") for v in best.get((name, how), ())))
 

@@ -114,9 +114,14 @@ def measure(design: Design, repetitions: int) -> tuple[np.ndarray, np.ndarray]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="designs; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"designs: {'; '.join(DESIGNS)} (default: all)")
     parser.add_argument("--repetitions", type=int, default=400)
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in DESIGNS]
+    if unknown:
+        parser.error(f"there is no design '{unknown[0]}'")
+    if arguments.repetitions < 1:
+        parser.error(f"--repetitions {arguments.repetitions}: give at least 1")
     print(f"| design | AUC, DeLong | {' | '.join(SCORES)} | without an interval |")
     print("| --- | --- |" + " --- |" * (len(SCORES) + 1))
     for name in arguments.names or DESIGNS:

@@ -70,7 +70,7 @@ def provision(folder: Path) -> Path:
 
 
 class Parties:
-    """The processes of the server and of the sites."""
+    """The processes of the server, of the sites, and of the user."""
 
     def __init__(self, kits: Path):
         self.kits = kits
@@ -107,11 +107,12 @@ class Parties:
             self.kill(name)
 
 
-def start_user(folder: Path, kits: Path, job: Path) -> subprocess.Popen:
+def start_user(folder: Path, parties: Parties, job: Path) -> subprocess.Popen:
     """Start the command of the user in a process of its own, which may be killed."""
-    command = [sys.executable, __file__, str(folder), "--submit", str(job), "--kit", str(kits / USER)]
+    command = [sys.executable, __file__, str(folder), "--submit", str(job), "--kit", str(parties.kits / USER)]
     with (folder / "user.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log)
+        parties.processes[USER] = subprocess.Popen(command, stdout=log, stderr=log)
+    return parties.processes[USER]
 
 
 def progress(kits: Path, run: str) -> int:
@@ -140,7 +141,7 @@ def kill_parties(folder: Path, parties: Parties, job: Path, run: str, kills: int
     Returns what was killed, at which request, and the seconds until the run went on.
     """
     rng = random.Random(0)
-    user = start_user(folder, parties.kits, job)
+    user = start_user(folder, parties, job)
     log = []
     kinds = [(name, job_only) for name in (SERVER, *SITES) for job_only in (False, True)] + [("user", False)]
     rng.shuffle(kinds)
@@ -152,7 +153,7 @@ def kill_parties(folder: Path, parties: Parties, job: Path, run: str, kills: int
         if name == "user":
             user.kill()
             user.wait()
-            user = start_user(folder, parties.kits, job)
+            user = start_user(folder, parties, job)
         else:
             parties.kill(name, job_only)
             at = progress(parties.kits, run)
@@ -179,7 +180,7 @@ def run_study(folder: Path, kills: int, rounds: int) -> None:
         if kills:
             log = kill_parties(folder, parties, job, run, kills)
         else:
-            user = start_user(folder, kits, job)
+            user = start_user(folder, parties, job)
             wait_for(lambda: progress(kits, run) > 0 or user.poll() is not None, START_SECONDS, "the first answer")
             start_seconds = time.monotonic() - started
             if user.wait(RUN_SECONDS):

@@ -53,6 +53,21 @@ def test_an_unknown_benchmark_is_one_sentence(script):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("coverage.py", ["logit"], "there is no design 'logit'\n"),
+        ("coverage.py", ["logistic", "--repetitions", "1"], "--repetitions 1: give at least 2, "),
+        ("score_coverage.py", ["10rows"], "there is no design '10rows'\n"),
+        ("score_coverage.py", ["10 rows", "--repetitions", "0"], "--repetitions 0: give at least 1\n"),
+    ],
+)
+def test_coverage_that_cannot_be_measured_is_refused(script, name, arguments, message):
+    code, out, err = script(name, *arguments)
+    assert (code, out) == (2, "")
+    assert f"error: {message}" in err
+
+
 @pytest.mark.slow
 def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_path):
     """A logistic regression on many complete rows finds the true coefficients, 0 for features outside the model."""

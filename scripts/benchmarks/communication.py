@@ -35,7 +35,7 @@ def graphs() -> Iterator[str]:
         for graph in ("ring", "torus", "complete"):
             tasks[graph] = processor_seconds(*make_engine(*fixed, "topology=graph", f"topology.graph={graph}"))
         for name, seconds in (found := minimum_times(15, **tasks)).items():
-            what = f"a round of `lasso`, all 64 clients, {work}: {name}"
+            what = f"processor time of a round of `lasso`, all 64 clients, {work}: {name}"
             yield f"| {what} | {seconds / rounds * 1e3:.2f} ms | {seconds / found['star']:.2f} |"
 
 
@@ -46,7 +46,7 @@ def channels() -> Iterator[str]:
         engines = {name: make_engine(*_all_clients(rounds, *overrides), *channel) for name, channel in CHANNELS.items()}
         found = minimum_times(15, **{name: processor_seconds(*engine) for name, engine in engines.items()})
         for name, seconds in found.items():
-            what = f"a round of `lasso`, all 64 clients, {work}: {name}"
+            what = f"processor time of a round of `lasso`, all 64 clients, {work}: {name}"
             yield f"| {what} | {seconds / rounds * 1e3:.2f} ms | {seconds / found['none']:.2f} |"
 
 
@@ -74,7 +74,8 @@ def asynchronous() -> Iterator[str]:
         found = minimum_times(5, works=processor_seconds(works, points), arrivals=processor_seconds(engine, points))
         for name, what in (("works", "local works alone"), ("arrivals", "arrivals")):
             seconds = found[name]
-            yield f"| 10,000 {what} of `{algo}`, an epoch each | {seconds:.2f} s | {seconds / found['works']:.2f} |"
+            label = f"processor time of 10,000 {what} of `{algo}`, an epoch each"
+            yield f"| {label} | {seconds:.2f} s | {seconds / found['works']:.2f} |"
 
 
 def _all_clients(rounds: int, *overrides: str) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""Tools of the benchmarks: time an engine, alone or in threads, and a command from the shell.
-
-Times are minima over several alternating repetitions, since other load on the machine only adds time.
-"""
+"""Tools of the benchmarks: time an engine, alone or in threads, and a command from the shell."""
 
 import os
 import subprocess
@@ -96,7 +93,8 @@ begun = time.perf_counter()
 quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet)
 _, status, usage = os.wait4(pid, 0)
-print(time.perf_counter() - begun, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
+unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux KiB
+print(time.perf_counter() - begun, usage.ru_maxrss / unit, usage.ru_utime + usage.ru_stime)
 sys.exit(bool(status))
 """
 
