@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+import filelock
+
 from fcorun.sites.messages import Message
 
 
@@ -26,7 +28,12 @@ class AuditLog:
     contents: bool = False
 
     def write(self, answer: Message) -> None:
-        """Append a line on an answer or a refusal before it leaves."""
+        """Append a line on an answer or a refusal before it leaves. Processes that serve other plans wait."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{self.path}.lock"):
+            self._append(answer)
+
+    def _append(self, answer: Message) -> None:
         content = answer.to_bytes()
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -40,7 +47,6 @@ class AuditLog:
         }
         if self.contents:
             line["contents"] = {name: array.tolist() for name, array in answer.arrays.items()}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             if _is_torn(file):
                 file.write(b"\n")

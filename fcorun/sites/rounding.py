@@ -26,7 +26,11 @@ def round_up(value: float, digits: int = _DIGITS) -> float:
 
 
 def round_down(value: float, digits: int = _DIGITS) -> float:
-    """Return the largest number of so many significant digits that is not above a positive ``value``."""
+    """Return a number not above a positive ``value`` whose reciprocal has so many significant digits.
+
+    >>> round_down(0.7) == 1 / 1.5
+    True
+    """
     return 1 / round_up(1 / value, digits) if value > 0 else value
 
 

@@ -102,7 +102,7 @@ def check_gaps(table: SiteTable, column: Column) -> None:
 def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
     """Return whether a fill is within so many standard deviations of the site's own values of a column.
 
-    A site without a training row with a gap, or without a value, has nothing to tell apart.
+    A site without a row with a gap, or without a value in training rows, has nothing to tell apart.
     """
     values = coerce_numbers(table.rows.frame[name])[0][table.masks[0]]
     gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)

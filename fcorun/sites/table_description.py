@@ -171,7 +171,7 @@ def describe_table(table: SiteTable) -> Message:
         level_counts=level_counts,
         labels=labels,
         label_counts=np.asarray(label_counts, np.int64),
-        target_dtype="" if len(labels) else table.rows.y.dtype.name,
+        target_dtype="" if table.options.task in ("binary", "multiclass") else table.rows.y.dtype.name,
         sums=sums,
         values=n_values,
         histograms=_histograms(table, values[training], numbers),

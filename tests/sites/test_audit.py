@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -22,6 +24,29 @@ def test_a_torn_last_line_is_not_continued(tmp_path):
     assert json.loads(lines[2])["line_before"] == hashlib.sha256(torn).hexdigest()
     log.write(answer)
     assert len(log.path.read_bytes().splitlines()) == 4
+
+
+def test_lines_of_two_plans_at_once_follow_each_other(tmp_path, monkeypatch):
+    last_digest = AuditLog._last_digest
+
+    def read_slowly(self):
+        digest = last_digest(self)
+        time.sleep(0.001)  # so that the other plan writes, if it may
+        return digest
+
+    monkeypatch.setattr(AuditLog, "_last_digest", read_slowly)
+
+    def serve(plan):
+        log = AuditLog(tmp_path / "sent.jsonl", plan)
+        for _ in range(30):
+            log.write(Message("end"))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(serve, ("a", "b")))
+    lines = (tmp_path / "sent.jsonl").read_bytes().splitlines()
+    digests = ["", *(hashlib.sha256(line).hexdigest() for line in lines)]
+    assert [json.loads(line)["line_before"] for line in lines] == digests[:-1]
+    assert len(lines) == 60
 
 
 def test_an_answer_that_cannot_be_logged_does_not_leave(tmp_path):

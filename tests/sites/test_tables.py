@@ -74,6 +74,7 @@ def test_sites_have_the_data_of_the_pooled_table(missing, standardize):
     [
         {"task": "binary", "target": "ill", "positive": "no"},
         {"task": "binary", "target": "ill", "classes": ["no", "yes"], "validation": 0.3, "test": 0.2},
+        {"task": "binary", "target": "ill", "classes": ["no", "yes"], "test": ["chur"]},
         {"task": "multiclass", "target": "ward", "only": ["age", "dose"], "classes": None},
         {"weight": "days", "offset": "log_days", "test": 0.25, "seed": 3},
         {"validation": ["chur"]},
