@@ -263,6 +263,9 @@ def test_yaml_of_records_has_limits(tmp_path):
         path.write_text(text)
         with pytest.raises(yaml.YAMLError, match=words):
             read_yaml(path)
+    path.write_text("rules:\n  min_rows: 5\n  min_rows: 1\n")
+    with pytest.raises(yaml.YAMLError, match="the key 'min_rows' is given twice"):
+        read_yaml(path)
     shared = [1, 2]
     path.write_text(yaml_text({"a": shared, "b": shared}))
     assert read_yaml(path) == {"a": [1, 2], "b": [1, 2]}

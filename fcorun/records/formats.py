@@ -94,7 +94,17 @@ class _Dumper(_DUMPER):
 
 
 class _Loader(_LOADER):
-    """A loader that refuses long numbers: those with colons (base 60) take quadratic time, others cannot be written."""
+    """A loader that refuses a key given twice, of which YAML keeps the last value, and long numbers.
+
+    Numbers with colons (base 60) take quadratic time, other long ones cannot be written.
+    """
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        values = super().construct_mapping(node, deep)
+        if len(values) < len(node.value):
+            names = [key.value for key, _ in node.value]
+            raise yaml.YAMLError(f"the key '{max(names, key=names.count)}' is given twice")
+        return values
 
     def construct_scalar(self, node: Any) -> Any:
         text = super().construct_scalar(node)
@@ -126,6 +136,8 @@ def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
             raise yaml.YAMLError(f"{path} has more than {_MAX_DEPTH} mappings or lists within each other")
     try:
         config = yaml.load(content, _Loader)
+    except yaml.YAMLError as error:
+        raise yaml.YAMLError(f"{path}: {error}") from error
     except (ValueError, LookupError, AttributeError, OverflowError) as error:  # from a bad number, boolean or date
         raise yaml.YAMLError(f"{path} has a value that is not of its tag: {error}") from error
     if config is not None and not (isinstance(config, dict) and _is_plain(config)):

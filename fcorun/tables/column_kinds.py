@@ -62,9 +62,7 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
         raise UserError(f"{column} holds {content}, but {describe_cell(row)}: make it {wanted} or leave it empty, or "
                         f"give levels names that are no numbers; {leave}")  # fmt: skip
     if unit := _common_unit(text):
-        cells = series.astype(str).str
-        with_unit = cells.contains(unit, regex=False) & cells.contains(r"\d")
-        row = int((present & with_unit.to_numpy(dtype=bool)).argmax())
+        row = int((_read_units(series.astype(str))["unit"] == unit).argmax())
         raise UserError(f"{column} holds numbers with the unit '{unit}', such as {describe_cell(row)}: write the "
                         "numbers alone, all in one unit, or give levels names that begin with no number; "
                         f"{leave}")  # fmt: skip
@@ -76,13 +74,22 @@ def holds_dates(series: Any) -> bool:
     return bool(series[~is_missing(series)].astype(str).str.fullmatch(_DATE).mean() > 0.5)
 
 
+def _read_units(text: Any) -> Any:
+    """Return the number and the unit, "" for none, of each cell of a column of text, as a pandas.DataFrame of text.
+
+    Both are missing where a cell is more or less than a number with a unit.
+    """
+    matches = text.str.extract(f"^{_WITH_UNIT}$")
+    return matches[["number"]].assign(unit=matches["before"] + matches["unit"])
+
+
 def _common_unit(text: Any) -> str:
     """Return the unit behind or before the numbers of most cells of a column of text.
 
     Returns "" where no unit is that common, or where few different numbers have it.
     """
-    matches = text.str.extract(f"^{_WITH_UNIT}$")
-    units = (matches["before"] + matches["unit"])[matches["number"].notna()]
+    matches = _read_units(text)
+    units = matches["unit"].dropna()
     units = units[units != ""]
     if not len(units):
         return ""
