@@ -105,7 +105,7 @@ class SiteSums:
         return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
 
     def two_other_values(self) -> np.ndarray:
-        """Return the numbers of the features that have two values at each site, which are not 0 and 1."""
+        """Return the numbers of the features with at most two values at each site, which are not 0 and 1."""
         total = self._count_values()
         return np.flatnonzero((total["many"] == 0) & (total["others"] > 0))
 
@@ -265,8 +265,9 @@ def _infer(
         warnings = find_warnings(inference)
         coded = [problem.feature_names[j] for j in sums.two_other_values()]
         if coded:
-            warnings.append(f"no rows are counted of {abbreviate(coded)}, whose two values are not 0 and 1: the "
-                            "interval is far too small if few rows have one of them; code them as 0 and 1")  # fmt: skip
+            warnings.append(f"no rows are counted of {abbreviate(coded)}, with at most two values at each site that are "
+                            "not 0 and 1 in the model: the interval is far too small if few rows have one of them; "
+                            "code indicators as 0 and 1, without data.standardize=per_client")  # fmt: skip
     return inference, warnings
 
 
