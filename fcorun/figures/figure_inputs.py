@@ -58,11 +58,11 @@ class FigureInputs:
         return notes
 
     def check_one_best_point(self) -> None:
-        """Refuse algorithms with several best points, which a picture would take for seeds. Raises UserError."""
+        """Refuse algorithms with several best points, which would be taken for seeds. Raises UserError."""
         keys = [*self.tuned.data_keys, *self.tuned.objective_keys()]
         if several := describe_several_best(self.tuned, keys, self.algorithms):
-            raise UserError(f"figure.draw={self.figure.draw} draws one best point of each algorithm, and {several}: "
-                            "give all runs one value, or another metric=")  # fmt: skip
+            raise UserError(f"figure: {several}, which would be taken for seeds: give all runs one value, or another "
+                            "metric=")  # fmt: skip
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""

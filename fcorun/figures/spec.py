@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fcorun.config import CurveAxis, Positive, build, check_value
 from fcorun.configuration.compose import compose
-from fcorun.configuration.search_path import find_choices, user_config_dir
+from fcorun.configuration.search_path import find_choices, read_yaml, user_config_dir
 from fcorun.errors import UserError, suggest_name
 from fcorun.reports.seed_bands import SEED_KINDS
 
@@ -182,6 +182,7 @@ def load_figure(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[
     Raises UserError if no figure has the name, or its file is not valid.
     """
     path = find_figure(name)
+    read_yaml(path)  # Hydra does not name a file that it cannot read
     config = compose([f"experiment={name}", *overrides])
     if config["figure"] is None:
         raise UserError(f"{path} lacks the section figure, which defines its picture: figure: {{title: TEXT}}")

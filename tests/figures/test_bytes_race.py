@@ -21,9 +21,10 @@ def _rows(gaps, bytes_down=0):
 def test_each_variant_is_a_curve_of_its_method_and_a_method_of_one_round_a_mark_in_each_column():
     runs = {
         "gram": _rows([1e-15]),
+        "newton": [row | {"round": 5 * row["round"]} for row in _rows([1e-1])],
         "gradient_plain": _rows([1e-1, 1e-2]),
         "ef21_topk_sparse": _rows([1e-1, 1e-3]),
-        "fedcef_topk": _rows([1e-1, 1e-15, 1e-16]),
+        "fedcef_osp": _rows([1e-1, 1e-15, 1e-16]),
         "proxskip_qsgd": _rows([1e-4, 1e-5]),
     }
     inputs: Any = SimpleNamespace(
@@ -37,13 +38,14 @@ def test_each_variant_is_a_curve_of_its_method_and_a_method_of_one_round_a_mark_
     top = bytes_race.draw_bytes(inputs).axes[:3]
     labels = [[line.get_label() for line in ax.lines] for ax in top]
     assert labels == [
-        ["gram, one round", "gradient_plain", "ef21_topk_sparse"],
-        ["gram, one round", "fedcef_topk"],
-        ["gram, one round", "proxskip_qsgd"],
+        ["gram, one round", "newton, one evaluation", "gradient_plain", "ef21_topk_sparse"],
+        ["gram, one round", "newton, one evaluation", "fedcef_osp"],
+        ["gram, one round", "newton, one evaluation", "proxskip_qsgd"],
     ]
-    assert [line.get_linestyle() for line in top[0].lines] == ["None", "-", ":"]
-    np.testing.assert_allclose(top[1].lines[1].get_ydata(), [1e-1, 1e-13])  # ends at the first rounding error
-    np.testing.assert_allclose(top[1].lines[1].get_xdata(), [1, 2])  # kB
+    assert [line.get_linestyle() for line in top[0].lines] == ["None", "None", "-", ":"]
+    assert top[1].lines[2].get_linestyle() == "-."  # no compressor of the paper
+    np.testing.assert_allclose(top[1].lines[2].get_ydata(), [1e-1, 1e-13])  # ends at the first rounding error
+    np.testing.assert_allclose(top[1].lines[2].get_xdata(), [1, 2])  # kB
 
 
 def test_bytes_that_differ_by_seed_are_a_median():

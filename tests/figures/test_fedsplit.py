@@ -62,8 +62,38 @@ def test_a_problem_without_curvature_has_no_contraction():
 
 @pytest.mark.parametrize("overrides", [["objective.ridge=0.1"], ["reg=l1"]])
 def test_fixed_points_are_those_of_plain_least_squares(overrides):
-    with fails("figure.verdicts=fixed_points is for objective=least_squares without a ridge"):
+    with fails(
+        "figure: the theorems on FedGD, FedProx and FedSplit are checked for objective=least_squares without a ridge"
+    ):
         fedsplit._check_problem(prepare(small("algo=fedgd", "reg=none", *overrides)))
+
+
+def _run_at(kappa, gaps, *overrides):
+    """Return a run of data of this condition number, with these gaps after each round."""
+    config = compose(["data=least_squares_conditioned", f"data.condition={kappa}", *overrides])
+    rows = [{"round": r, "suboptimality": gap} for r, gap in enumerate(gaps)]
+    return SimpleNamespace(config=config, finished=True, rows=rows, summary={"curvature": None})
+
+
+def test_slopes_are_of_the_methods_of_the_theorems_and_name_each_kappa_without_the_gap():
+    """A name is no method, and a slope of one number of rounds is not measured."""
+    methods = ["algo=fedsplit_accelerated algo.name=fedsplit", "algo=fedsplit algo.name=mine", "algo=fedgd"]
+    of_mine = {100: [1] * 10 + [1e-4], 1000: [1] * 30 + [1e-4], 10_000: [1, 1]}
+    runs: Any = []
+    for method in methods:
+        gaps_by_kappa = of_mine if "mine" in method else {100: [1, 1e-4], 10_000: [1, 1]}
+        runs += [_run_at(kappa, gaps, *method.split()) for kappa, gaps in gaps_by_kappa.items()]
+    rows = [row for row in fedsplit.check_conditioning(runs) if "linear convergence" not in row["says"]]
+    assert [(row["algo"], row["wanted"][:9], row["measured"], row["holds"]) for row in rows] == [
+        ("mine", "about 0.5", "0.477", "yes"),
+        ("mine", "about 400", "never", "no"),
+        ("fedgd", "about 1: ", "nan", "not measured"),
+        ("fedgd", "about 340", "never", "no"),
+    ]
+    assert [row["note"] for row in rows] == ["the gap is not reached at kappa = 10,000", ""] * 2
+    del runs[0].config["data"]["condition"]
+    with fails("needs data.condition, which data=least_squares_conditioned lacks"):
+        fedsplit.collect_rounds_to_target(runs)
 
 
 @pytest.mark.slow

@@ -41,15 +41,26 @@ def test_a_run_that_sends_nothing_has_no_curve():
         few_rounds.median_curve([run_of([1, 1e-9], [0, 0])])
 
 
-def test_the_cheapest_method_of_each_gap():
-    algos = {"one_shot": ONE_SHOT, "gradients": GRADIENTS}
+def _inputs(algos):
+    """Return the inputs of the verdict for the rows of each algorithm."""
     inputs: Any = SimpleNamespace(
         check_one_best_point=lambda: None,
         algorithms=list(algos),
+        figure=SimpleNamespace(panels=["suboptimality", "recovery_error"]),
         tuned=SimpleNamespace(frame=pd.DataFrame({"algo": list(algos)})),
         tuned_records=[SimpleNamespace(rows=rows) for rows in algos.values()],
     )
-    rows = PAPER_CHECKS["few_rounds"](inputs)
+    return inputs
+
+
+def test_a_metric_that_was_not_measured_is_named():
+    on_a_table = [{name: value for name, value in row.items() if name != "recovery_error"} for row in GRADIENTS]
+    with fails("figure: mine did not measure recovery_error: take another metric"):
+        few_rounds.draw_costs(_inputs({"one_shot": ONE_SHOT, "mine": on_a_table}))
+
+
+def test_the_cheapest_method_of_each_gap():
+    rows = PAPER_CHECKS["few_rounds"](_inputs({"one_shot": ONE_SHOT, "gradients": GRADIENTS}))
     assert [(row["algo"], row["holds"]) for row in rows] == [
         *[("one_shot", "no"), ("gradients", "yes")],  # bytes
         *[("one_shot", "yes"), ("gradients", "yes")],  # rounds

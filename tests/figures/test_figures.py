@@ -338,13 +338,21 @@ def test_objectives_of_two_strengths_are_not_compared():
     assert (row["holds"], row["note"][:33]) == ("not comparable", "a has a best point for each data,")
 
 
-@pytest.mark.parametrize("draw", ["bars", "few_rounds", "bytes_race"])
+@pytest.mark.parametrize("draw", ["bars", "few_rounds", "bytes_race", "graph_race", "personalised"])
 def test_pictures_take_no_points_for_seeds(draw):
     frame = pd.DataFrame({"algo": "a", "data": "x", "reg.strength": [0.1, 1.0], "status": "done", "tail_val_loss": 1.0})
     runs = RunTable(frame)
     inputs = FigureInputs(Figure("t", draw=draw, panels=["suboptimality", "density"]), "val_loss", runs, [], runs, [])
-    with fails(f"figure.draw={draw} draws one best point", "a has a best point for each reg.strength: give all runs"):
+    with fails("figure: a has a best point for each reg.strength, which would be taken for seeds: give all runs"):
         PICTURES[draw](inputs)
+
+
+@pytest.mark.parametrize("of_gaps", [{"draw": "graph_race"}, {"verdicts": "few_rounds"}, {"panels": ["suboptimality"]}])
+def test_pictures_and_verdicts_on_gaps_need_the_optimum(of_gaps):
+    settings: Any = SimpleNamespace(reference=False, gap=False)
+    checks.check_gap_metrics(Figure("t"), settings)
+    with fails("figure: suboptimality is the gap to a reference optimum: give reference=true as well"):
+        checks.check_gap_metrics(Figure("t", **of_gaps), settings)
 
 
 def test_single_clients_of_averaging_have_one_run_each():

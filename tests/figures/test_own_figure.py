@@ -101,6 +101,15 @@ def test_the_list_names_the_folder_of_a_users_figure(capsys):
     assert re.search(r"^fco_fig3a: [^(]*$", out, re.MULTILINE)
 
 
+def test_a_figure_in_another_encoding_is_named():
+    path = write("experiment/mine.yaml", "")
+    path.write_bytes("# @package _global_\nfigure: {title: Zürich}\n".encode("latin-1"))
+    with use_config_dir("myconf"):
+        assert "mine" in list_figures()
+        with fails("mine.yaml is no text that YAML can read", "save it as UTF-8"):
+            load_figure("mine")
+
+
 def test_a_users_file_replaces_one_of_fcorun():
     write("experiment/fco_fig3a.yaml", "figure: {title: Mine}\n")
     packaged = yaml.safe_load(Path(packaged_config_dir(), "algo/fedavg.yaml").read_text())

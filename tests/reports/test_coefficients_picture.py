@@ -76,3 +76,8 @@ def test_a_matrix_is_a_map():
     assert len(sizes) == 16
     matrix = model(32 * 16, 200, shape=(32, 16)).weights[:, 0].reshape(32, 16)
     assert sizes[0] == pytest.approx(np.linalg.norm(matrix, 2))
+
+
+def test_the_name_of_a_class_is_no_formula():
+    figure = draw_checked(draw_coefficients, model(4, 3, ("$a_$",), (2, 2)), "run", 1e-4)
+    assert figure.axes[0].get_title() == "$a_$"

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from figure_checks import draw_checked_view, legend_of
 from helpers import not_none
 from matplotlib.colors import to_rgb
 
@@ -14,7 +15,7 @@ from fcorun.reports.page.curves import collect_curves
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.structure import structure_and_quality
-from fcorun.reports.pictures.sweep_pictures import draw_sweep, group_by_problem
+from fcorun.reports.pictures.sweep_pictures import PICTURES, draw_sweep, group_by_problem
 from fcorun.reports.run_table import RunTable
 
 # ---------------------------------------------------------------- files
@@ -53,6 +54,18 @@ def test_names_of_problems_may_be_long(monkeypatch):
     written = draw_sweep(Path("s"), records, build_table(records))
     assert len(set(written)) == 6
     assert all(path.exists() and len(path.name) < 120 for path in written)
+
+
+@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
+def test_names_are_shown_as_they_are(draw):
+    for algo in ("_a", "_b"):
+        for rate in (0.1, 0.2):
+            fake_record(f"s/{algo}{rate}", fake_config(algo, algo__client_lr=rate))
+    figure = draw_checked_view(draw, load_records("s"), problem="target=$a_$ ignore=$b")
+    entries = " ".join(legend_of(figure))
+    assert "\u200b_a" in entries
+    assert "\u200b_b" in entries
+    assert "target=\\$a_\\$ ignore=\\$b" in entries
 
 
 @pytest.mark.slow

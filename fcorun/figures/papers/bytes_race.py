@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.figures.papers.few_rounds import FLOOR, end_at_floor, median_curve, rows_by_algorithm
+from fcorun.figures.papers.few_rounds import FLOOR, curves_by_algorithm, end_at_floor
 from fcorun.reports.pictures.layout import COLOURS, choose_unit, make_figure
 from fcorun.reports.pictures.style import pt
 
@@ -22,11 +22,11 @@ def draw_bytes(inputs: FigureInputs) -> Any:
 
     Curves are medians over seeds, and end where the method sends nothing more, or the gap is a rounding error. The name
     of an algorithm is METHOD or METHOD_COMPRESSOR: within a column, the method has a colour, the compressor a dash.
-    Methods of no column, such as Newton's, which sends matrices, are black, in each column; a method of one round is a
-    mark.
+    Methods of no column, such as Newton's, which sends matrices, are black, in each column; a method of one round, or
+    of one evaluation, is a mark.
     """
     gap, score = inputs.figure.panels
-    curves = {algo: median_curve(runs) for algo, runs in rows_by_algorithm(inputs).items()}
+    curves = curves_by_algorithm(inputs, inputs.figure.panels)
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     figure, axes = make_figure(6, 3, height=1.6, left=0.55, bottom=1.35, top=0.22, gap=(0.12, 0.12))
     in_columns = {method for methods in _METHODS_OF_COLUMN.values() for method in methods}
@@ -41,7 +41,8 @@ def draw_bytes(inputs: FigureInputs) -> Any:
                 style = {"color": colour, "linestyle": _DASHES.get(compressor, "-."), "label": inputs.title(algo)}
             elif algo in one_shot:
                 marks = {"marker": "*", "markersize": pt(6), "zorder": 5, "clip_on": False}
-                style = {"color": "black", "linestyle": "", "label": f"{inputs.title(algo)}, one round", **marks}
+                length = "one round" if curves[algo]["rounds"][0] == 1 else "one evaluation"
+                style = {"color": "black", "linestyle": "", "label": f"{inputs.title(algo)}, {length}", **marks}
             elif algo in in_each_column:
                 style = {"color": "black", "marker": ".", "markersize": pt(4), "label": inputs.title(algo)}
             else:

@@ -21,8 +21,8 @@ def draw_costs(inputs: FigureInputs) -> Any:
     A curve ends where its method sends nothing more, or where the gap is a rounding error.
     """
     gap, error = inputs.figure.panels
+    curves = curves_by_algorithm(inputs, inputs.figure.panels)
     figure, axes = make_figure(3, 3, height=1.9, left=0.55, bottom=0.48, gap=(0.62, 0.5))
-    curves = {algo: median_curve(runs) for algo, runs in rows_by_algorithm(inputs).items()}
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     handles, titles = [], []
     for algo, curve in curves.items():
@@ -84,7 +84,7 @@ def find_costs(curve: dict[str, np.ndarray], axis: str, metric: str = "suboptima
 
 def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
     """Report for each method its last gap, what that cost, and for which gaps no other method sends less."""
-    curves = {algo: median_curve(runs) for algo, runs in rows_by_algorithm(inputs).items()}
+    curves = curves_by_algorithm(inputs, ["suboptimality"])
     rows = []
     for axis in ("bytes", "rounds"):
         costs = {algo: find_costs(curve, axis) for algo, curve in curves.items()}
@@ -100,17 +100,23 @@ def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
     return rows
 
 
-def rows_by_algorithm(inputs: FigureInputs) -> dict[str, list[Sequence[dict[str, float]]]]:
-    """Return the evaluations of each run at the best point of each algorithm to draw.
+def curves_by_algorithm(inputs: FigureInputs, metrics: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the median curve of each algorithm to draw, over its runs at its best point.
 
-    Raises UserError as ``FigureInputs.check_one_best_point``.
+    Raises UserError as ``FigureInputs.check_one_best_point`` and ``median_curve``, and for an algorithm that did not
+    measure all ``metrics``.
     """
     inputs.check_one_best_point()
     runs: dict[str, list[Sequence[dict[str, float]]]] = {algo: [] for algo in inputs.algorithms}
     for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
         if algo in runs:
             runs[algo].append(record.rows)
-    return runs
+    curves = {algo: median_curve(of_algo) for algo, of_algo in runs.items()}
+    for algo, curve in curves.items():
+        for metric in metrics:
+            if metric not in curve:
+                raise UserError(f"figure: {algo} did not measure {metric}: take another metric, or leave {algo} out")
+    return curves
 
 
 def _describe_gaps(is_least: np.ndarray) -> str:

@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.errors import UserError
 from fcorun.figures.figure_inputs import FigureInputs
-from fcorun.figures.papers.few_rounds import FLOOR, end_at_floor, median_curve, rows_by_algorithm
+from fcorun.figures.papers.few_rounds import FLOOR, curves_by_algorithm, end_at_floor
 from fcorun.figures.rounds_to_target import find_rounds_to_target
 from fcorun.metrics import CATALOGUE
-from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, make_figure
+from fcorun.reports.pictures.layout import add_legend, curve_style, make_figure
 from fcorun.reports.pictures.style import pt
 
 _TARGET = 1e-6  # the gap to which rounds are counted
-_MARKERS = "os^Dv"
 
 
 def draw_graphs(inputs: FigureInputs) -> Any:
@@ -20,22 +20,24 @@ def draw_graphs(inputs: FigureInputs) -> Any:
 
     Curves are medians over seeds, and end where the gap is a rounding error. The name of an algorithm is METHOD_GRAPH,
     and its title begins with that of the method and a comma. A method has no mark in the last panel for a graph on
-    which it does not come to the gap.
+    which it does not come to the gap. Raises UserError for other names.
     """
-    runs = rows_by_algorithm(inputs)
+    curves = curves_by_algorithm(inputs, ["suboptimality"])
+    for algo in curves:
+        if "_" not in algo:
+            raise UserError(f"figure.draw=graph_race needs names METHOD_GRAPH: give algo.name={algo}_GRAPH")
     spectral_gaps = dict(zip(inputs.tuned.frame["algo"], inputs.tuned.column("spectral_gap"), strict=True))
-    methods = list(dict.fromkeys(algo.rpartition("_")[0] for algo in runs))
-    graphs = list(dict.fromkeys(algo.rpartition("_")[2] for algo in runs))
+    methods = list(dict.fromkeys(algo.rpartition("_")[0] for algo in curves))
+    graphs = list(dict.fromkeys(algo.rpartition("_")[2] for algo in curves))
     n_panels = len(methods) + 1
     figure, axes = make_figure(n_panels, n_panels, height=1.7, left=0.55, bottom=0.48, top=0.2, gap=(0.42, 0.5))
     handles = {}
     for i, method in enumerate(methods):
-        of_method = [algo for algo in runs if algo.rpartition("_")[0] == method]
+        of_method = [algo for algo in curves if algo.rpartition("_")[0] == method]
         rounds_to_gap = []
         for algo in of_method:
-            graph, curve = algo.rpartition("_")[2], median_curve(runs[algo])
-            k = graphs.index(graph)
-            style = {"color": COLOURS[k], "linestyle": DASHES[k], "linewidth": pt(1)}
+            graph, curve = algo.rpartition("_")[2], curves[algo]
+            style = curve_style(graphs.index(graph)).line_kwargs | {"linewidth": pt(1)}
             shown = end_at_floor(curve, "suboptimality")
             (handles[graph],) = axes[i].plot(shown["rounds"], np.maximum(shown["suboptimality"], FLOOR), **style)
             at_target = (curve["suboptimality"] <= _TARGET).tolist()
@@ -44,7 +46,7 @@ def draw_graphs(inputs: FigureInputs) -> Any:
         axes[i].set_title(title, pad=pt(3))
         reached = np.isfinite(rounds_to_gap)
         if reached.any():
-            marks = {"marker": _MARKERS[i], "markersize": pt(4), "markerfacecolor": "none", "color": "black"}
+            marks = {"marker": curve_style(i).marker, "markersize": pt(4), "markerfacecolor": "none", "color": "black"}
             line = {"linestyle": ":", "linewidth": pt(0.7)}
             gaps = np.array([spectral_gaps[algo] for algo in of_method])
             axes[-1].plot(gaps[reached], np.array(rounds_to_gap)[reached], label=title, **marks, **line)

@@ -32,6 +32,7 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
 
     The first panel has global and personal models, the second all points of the grid.
     """
+    inputs.check_one_best_point()
     algos = inputs.algorithms
     cutoff = inputs.tuned.cutoff
     figure, (left, middle, right) = make_figure(3, 3, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
@@ -112,6 +113,7 @@ def set_few_ticks(ax: Any) -> None:
 
 def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
     """Check the gains of personal models over the global model and over local training, and identities."""
+    inputs.check_one_best_point()
     seeds = [record.config["data"].get("seed", 0) for record in inputs.tuned_records]
     return check_margins(inputs.tuned, seeds, inputs.lost_seeds_notes) + check_identities()
 

@@ -6,6 +6,7 @@ from typing import Any
 from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, structure_metrics
 from fcorun.reports.grid_edges import GridEdge
+from fcorun.reports.pictures.layout import escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.seed_curves import Curve, draw_curves
 
@@ -49,7 +50,7 @@ def draw(view: ProblemView) -> Any | None:
         curves.append(Curve(label, view.curve_styles[row["algo"]], runs))
     if not curves:
         return None
-    notes = [view.problem] if view.problem else []
+    notes = [escape_dollars(view.problem)] if view.problem else []
     if common:
         notes.append(f"all: {_join_settings(common)}")
     if any(mark in value for values in settings for value in values.values() for mark in (_LARGEST, _SMALLEST)):
@@ -130,6 +131,6 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
         value = row[key]
         if value != value or (value is None and key not in varied):
             continue
-        text = f"{value:g}" if isinstance(value, float) else str(value)
+        text = f"{value:g}" if isinstance(value, float) else escape_dollars(str(value))
         settings[key] = text + marks.get(key, "")
     return settings

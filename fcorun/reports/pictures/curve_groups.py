@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.models.curves import Curves
 from fcorun.records.record import PERSONAL
-from fcorun.reports.pictures.layout import COLOURS, DASHES
+from fcorun.reports.pictures.layout import COLOURS, DASHES, legend_name
 from fcorun.reports.pictures.style import pt
 
 # with up to so many clients each has a colour and a name; with more, all are grey and share a legend entry
@@ -89,11 +89,6 @@ def shape_square(ax: Any, limit: float = 1.0) -> None:
     ax.set_ylim(-margin, limit + margin)
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.yaxis.set_major_locator(MaxNLocator(5))
-
-
-def legend_name(name: str) -> str:
-    """Return the name of a line for a legend, which would leave out a name that begins with "_"."""
-    return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
 
 
 def add_legend_above(ax: Any, columns: int) -> None:

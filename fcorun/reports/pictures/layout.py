@@ -144,6 +144,16 @@ def count_panel_columns(count: int) -> int:
     return {1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3)
 
 
+def legend_name(name: str) -> str:
+    """Return the name of a line for a legend, which would leave out a name that begins with "_"."""
+    return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
+
+
+def escape_dollars(text: str) -> str:
+    """Return a user's text for a label that may have formulas beside it: two "$" in the text begin no formula."""
+    return text.replace("$", "\\$")
+
+
 def add_legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
     """Add a legend above the figure, which grows by its height, in as many columns as fit, at most three."""
     spacing = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}

@@ -17,7 +17,7 @@ from fcorun.reports.pictures.heat_map import (
     label_missing_rates,
     ring_marker,
 )
-from fcorun.reports.pictures.layout import add_legend, make_figure, set_y_scale
+from fcorun.reports.pictures.layout import add_legend, escape_dollars, legend_name, make_figure, set_y_scale
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import current_style, pt
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, is_number
@@ -150,7 +150,7 @@ def _draw_lines(view: ProblemView, points: DataFrame, varied: Mapping[Any, list[
         for algo, style in view.curve_styles.items():
             if rate not in varied.get(algo, ()):
                 continue
-            title = view.table.algo_title(algo)
+            title = legend_name(view.table.algo_title(algo))
             best = best_by_rates(points, algo, view.higher_is_better, [rate])
             done = []
             for values, row in best.items():
@@ -293,7 +293,7 @@ def _add_rate_legend(
         entries[f"median of {seeds} {seed_kind}"] = Patch(color="#21918c", linewidth=0)  # a colour of the map
     entries |= dict.fromkeys(_describe_edges(view, rates), blank)
     if view.problem:
-        entries[view.problem] = blank
+        entries[escape_dollars(view.problem)] = blank
     excluded = (*SEED_KEYS, *rates, *view.table.problem_keys(view.metric))
     others = [key for key in view.table.varied_keys if key not in excluded]
     others = [key for key in others if (points.groupby("algo")[key].nunique(dropna=False) > 1).any()]

@@ -13,6 +13,7 @@ from fcorun.reports.pictures.layout import (
     add_legend,
     choose_unit,
     count_panel_columns,
+    legend_name,
     make_figure,
     set_x_ticks,
     set_y_label,
@@ -185,14 +186,15 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
     """
     if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
         return []
+    label = legend_name(curve.label)
     if curve.is_level:
         level = float(
             np.median([_metric_of(rows[-1], name) for rows in curve.runs])
         )  # seeds differ in their iterations
-        ax.axhline(level, label=f"{curve.label} (its solution)", **curve.style.line_kwargs)
+        ax.axhline(level, label=f"{label} (its solution)", **curve.style.line_kwargs)
         return [level]
     xs, low, median, high = _compute_band(curve, name, x)
-    ax.plot(xs / factor, median, label=curve.label, **curve.style.line_kwargs)
+    ax.plot(xs / factor, median, label=label, **curve.style.line_kwargs)
     if len(curve.runs) > 1 and not curve.has_equal_seeds:
         ax.fill_between(xs / factor, low, high, color=curve.style.colour, alpha=0.2, linewidth=0)
     return [*low, *high]

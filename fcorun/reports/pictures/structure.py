@@ -3,7 +3,14 @@
 from typing import Any
 
 from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
-from fcorun.reports.pictures.layout import add_legend, make_figure, set_y_label, set_y_scale
+from fcorun.reports.pictures.layout import (
+    add_legend,
+    escape_dollars,
+    legend_name,
+    make_figure,
+    set_y_label,
+    set_y_scale,
+)
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import DataFrame
@@ -28,7 +35,7 @@ def draw(view: ProblemView) -> Any | None:
                 facecolor="none",
                 edgecolor=style.colour,
                 linewidth=pt(0.8),
-                label=table.algo_title(algo),
+                label=legend_name(table.algo_title(algo)),
             )
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = points[[tuple(runs) in best for runs in points["rows"]]]
@@ -40,7 +47,7 @@ def draw(view: ProblemView) -> Any | None:
         edgecolor="black",
         linewidth=pt(0.9),
     )
-    ring.set_label(f"best by {view.metric}" + (f", {view.problem}" if view.problem else ""))
+    ring.set_label(f"best by {view.metric}" + (f", {escape_dollars(view.problem)}" if view.problem else ""))
     set_y_scale(ax, list(points["metric"]) if table.metrics[quality].log else [])
     ax.set(xlabel=table.axis_label(structure, tail=True))
     set_y_label(ax, table.axis_label(quality))

@@ -4,15 +4,8 @@ import math
 from typing import Any
 
 from fcorun.models.survival_calibration import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
-from fcorun.reports.pictures.curve_groups import (
-    MAX_NAMED,
-    SETS,
-    add_legend_above,
-    legend_height,
-    legend_name,
-    shape_square,
-)
-from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
+from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, add_legend_above, legend_height, shape_square
+from fcorun.reports.pictures.layout import COLOURS, legend_name, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 
 _LEGEND_COLUMNS = 3
