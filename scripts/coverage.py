@@ -220,7 +220,7 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no design '{unknown[0]}'")
     if arguments.repetitions < 2:
-        parser.error(f"--repetitions {arguments.repetitions}: give at least 2, because shares have standard errors")
+        parser.error(f"--repetitions {arguments.repetitions}: give at least 2, for the standard errors of shares")
     print("| design | rows x features | method | all coefficients | nonzero ones | width | repetitions | each |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in arguments.names or DESIGNS:

@@ -363,6 +363,18 @@ class Topology(PluginBase, ABC):
         """Return the bytes sent in a round of a ``cohort`` (S,) by column of metrics.csv: bytes_up, bytes_down, ..."""
 
 
+def refuse_integers(state: PyTree, topology: str) -> None:
+    """Raise UserError for an array of integers in a state of which ``topology`` computes a weighted mean.
+
+    JAX would round the weights of the mean to integers, that is, to 0.
+    """
+    for path, leaf in jax.tree.leaves_with_path(state):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise UserError(f"topology={topology} computes means of the algorithm's state, whose entry "
+                            f"{jax.tree_util.keystr(path)} is {leaf.dtype}: let init() start it as a real number, "
+                            "such as 0.0")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Star(Topology):
     """A topology whose clients all communicate with the server."""
@@ -496,15 +508,6 @@ class Identity(Channel):
 
 
 # The channels of a run: the ways of uploads and of broadcasts, and what they remember.
-
-
-def check_real_numbers(state: PyTree, topology: str) -> None:
-    """Refuse a state with whole numbers, which weights below 1 cannot average. Raises UserError."""
-    for path, leaf in jax.tree.leaves_with_path(state):
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise UserError(f"topology={topology} takes means of states, and the algorithm's state"
-                            f"{jax.tree_util.keystr(path)} is {leaf.dtype}: let init() start it as a real number, "
-                            "such as 0.0")  # fmt: skip
 
 
 class Channels(NamedTuple):

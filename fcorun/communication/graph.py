@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.gossip import GossipAlgorithm
-from fcorun.communication.base import Channel, Identity, RoundOutcome, RoundState, Topology, check_real_numbers
+from fcorun.communication.base import Channel, Identity, RoundOutcome, RoundState, Topology, refuse_integers
 from fcorun.communication.graph_links import (
     complete_edges,
     draw_mixing,
@@ -173,7 +173,7 @@ class Graph(Topology):
         return float(mixing_eigenvalues(links)[0])
 
     def initial_state(self, server, links, uploads):
-        check_real_numbers(server, "graph")
+        refuse_integers(server, "graph")
         return jax.tree.map(lambda v: jnp.broadcast_to(v, (len(links.neighbours), *v.shape)), server)
 
     def server_state(self, state, links):

@@ -24,7 +24,7 @@ class NaturalCompression(Compressor):
         lower = jnp.ldexp(jnp.sign(vector), exponent - 1)
         rounds_up = jax.random.uniform(key, vector.shape, vector.dtype) < 2 * jnp.abs(mantissa) - 1
         powers = jnp.where(rounds_up, 2 * lower, lower)
-        return jnp.where(jnp.isfinite(vector), powers, vector)
+        return jnp.where(jnp.isfinite(vector), powers, vector)  # so that a run that diverges is seen
 
     def message_bits(self, size, number_bits):
         return (12 if number_bits == 64 else 9) * size

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.communication.base import Channel, RoundOutcome, RoundState, Topology, check_real_numbers
+from fcorun.communication.base import Channel, RoundOutcome, RoundState, Topology, refuse_integers
 from fcorun.config import Count, Index
 from fcorun.errors import UserError
 
@@ -132,7 +132,7 @@ class Tree(Topology):
         (end, client_work, edge_work), _ = lax.scan(run_edge_round, carry, parts.draws)
         shares_of_edges = edge_weights / edge_weights.sum()  # 0 for an edge without clients in the cohort
         uploads = algorithm.edge_upload(end.server)
-        check_real_numbers(uploads, "tree")
+        refuse_integers(uploads, "tree")
         if self.compress_edges:
             known = algorithm.edge_upload(edges)
             differences = jax.tree.map(jnp.subtract, uploads, known)

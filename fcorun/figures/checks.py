@@ -12,7 +12,7 @@ from fcorun.trust import locate_user_class
 
 # the rows that draw=averaging adds to the solutions of single clients
 AVERAGING_LABELS = ("mean of the clients", "densest client")
-# the choices of draw and verdicts that take the gap to the optimum, which panels need not name
+# the values of figure.draw and figure.verdicts that need suboptimality, also where figure.panels does not list it
 GAP_PICTURES = ("rates", "conditioning", "graph_race")
 GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
 
@@ -50,7 +50,7 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
 
 
 def check_gap_metrics(figure: Figure, settings: Settings) -> None:
-    """Raise UserError if the figure takes a metric that needs reference=true or gap=true, and the settings lack it."""
+    """Raise UserError if a metric of the figure needs reference=true or gap=true, and the settings lack it."""
     metrics = [*figure.panels, *(claim.metric for claim in figure.claims)]
     if figure.draw in GAP_PICTURES or figure.verdicts in GAP_VERDICTS:
         metrics.append("suboptimality")

@@ -58,11 +58,11 @@ class FigureInputs:
         return notes
 
     def check_one_best_point(self) -> None:
-        """Refuse algorithms with several best points, which would be taken for seeds. Raises UserError."""
+        """Raise UserError for an algorithm with several best points, whose runs would be averaged like seeds."""
         keys = [*self.tuned.data_keys, *self.tuned.objective_keys()]
         if several := describe_several_best(self.tuned, keys, self.algorithms):
-            raise UserError(f"figure: {several}, which would be taken for seeds: give all runs one value, or another "
-                            "metric=")  # fmt: skip
+            raise UserError(f"figure: {several}, and runs of different problems have no common average: give all runs "
+                            "the same value, or another metric=")  # fmt: skip
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
@@ -122,7 +122,10 @@ class FigureInputs:
 
 
 def describe_several_best(table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> str:
-    """Return a clause on the first algorithm with several values of some keys in a table, "" if there is none."""
+    """Return "ALGO has a best point for each KEY" for the first algorithm whose rows differ in some of ``keys``.
+
+    Returns "" if there is none.
+    """
     for algo in algorithms:
         runs = table.frame[table.frame["algo"] == algo]
         varied = [key for key in keys if runs[key].nunique(dropna=False) > 1]

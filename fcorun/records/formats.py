@@ -124,8 +124,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
     """Return the content of a YAML file as ``read_yaml`` does. Raises yaml.YAMLError, whose text names the ``path``.
 
-    An alias is refused because it may stand for exponentially many values, and deep nesting because libyaml overflows
-    its stack.
+    An alias is refused because it may stand for exponentially many values, deep nesting because libyaml overflows its
+    stack, and a key given twice because YAML keeps its last value.
     """
     depth = 0
     for event in yaml.parse(content, _LOADER):

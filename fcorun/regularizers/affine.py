@@ -33,7 +33,7 @@ class Halfspace(Constraint):
 
     def project(self, z):
         normal = np.ones(z.size) if self.normal is None else np.asarray(self.normal)
-        largest = float(np.abs(normal).max())  # the squares of very large or small entries are no numbers
+        largest = float(np.abs(normal).max())  # squares of very large or small entries would overflow, or be 0
         norm = float(np.linalg.norm(normal / largest))
         unit_normal = jnp.asarray(normal / largest / norm, z.dtype).reshape(z.shape)
         return z - jnp.maximum((unit_normal * z).sum() - self.bound / largest / norm, 0) * unit_normal

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_MANY = 1000  # entries, whose sum in float32 has some four digits at worst
+_LONG = 1000  # entries; a longer sum in float32 may be right to fewer than four digits
 
 
 def chain_prox(z: jax.Array, rise: jax.Array | float, fall: jax.Array | float) -> jax.Array:
@@ -44,7 +44,7 @@ def _column_prox(z, rise, fall):
 
         total, count, largest = lax.scan(accumulate, (zero, zero, zero), (z - dual, is_end), reverse=True)[1]
         level = _fill(is_start, (dual_before + total) / count, zero)
-        if len(z) > _MANY:  # the sum has lost digits: the mean of the differences from the level corrects it
+        if len(z) > _LONG:  # the sum has lost digits: the mean of the differences from the level corrects it
             rest, _, _ = lax.scan(accumulate, (zero, zero, zero), (z - dual - level, is_end), reverse=True)[1]
             level += _fill(is_start, (dual_before + rest) / count, zero)
         # A gain within rounding error of 0 divides no piece, so equal entries stay exactly equal.

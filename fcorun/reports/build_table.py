@@ -47,7 +47,7 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     configs = load_configs(records)
     summaries = [read_summary(record.folder) for record in records]
     metrics = from_summaries(summaries)
-    varied = _find_varied_keys(configs)
+    varied = find_varied_keys(configs)
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
@@ -196,7 +196,7 @@ def sort_records(records: Iterable[Record], first: Sequence[str] = ()) -> list[R
     """Return records sorted by algorithm, those of ``first`` before others, then by data, then by each varied key."""
     records = list(records)
     configs = load_configs(records)
-    varied = _find_varied_keys(configs)
+    varied = find_varied_keys(configs)
     position = {algo: i for i, algo in enumerate(first)}
 
     def sort_key(item: tuple[Record, dict[str, Any]]) -> tuple:
@@ -278,7 +278,7 @@ def _common_value(summaries: Iterable[dict], name: str) -> Any:
     return values.pop() if len(values) == 1 else None
 
 
-def _find_varied_keys(configs: list[dict[str, Any]]) -> list[str]:
+def find_varied_keys(configs: list[dict[str, Any]]) -> list[str]:
     """Return the keys that take several values in flat configurations, in the order of the configurations.
 
     A section whose name varies comes first, as ``reg`` for ``reg.name``. Algorithm and data have columns of their own.

@@ -265,8 +265,8 @@ def _infer(
         warnings = find_warnings(inference)
         coded = [problem.feature_names[j] for j in sums.two_other_values()]
         if coded:
-            warnings.append(f"no rows are counted of {abbreviate(coded)}, with at most two values at each site that "
-                            "are not 0 and 1 in the model: the interval is far too small if few rows have one of them; "
+            warnings.append(f"it is unknown how many rows have each value of {abbreviate(coded)}, since the values in "
+                            "the model are not 0 and 1: the interval is far too small if few rows have one of them; "
                             "code indicators as 0 and 1, without data.standardize=per_client")  # fmt: skip
     return inference, warnings
 

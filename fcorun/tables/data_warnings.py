@@ -349,10 +349,10 @@ def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:
     ['c']
     """
     normalized = {name: set(map(normalize_name, of_group)) for name, of_group in levels.items() if of_group}
-    n_groups = Counter(level for of_group in normalized.values() for level in of_group)
-    apart = [name for name, of_group in normalized.items() if all(n_groups[level] == 1 for level in of_group)]
     if len(normalized) < 2:
         return []
+    n_groups = Counter(level for of_group in normalized.values() for level in of_group)
+    apart = [name for name, of_group in normalized.items() if all(n_groups[level] == 1 for level in of_group)]
     if len(normalized) == 2:
         return apart[1:]
     return apart if 2 * len(apart) <= len(normalized) else []

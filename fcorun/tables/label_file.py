@@ -31,7 +31,9 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
         lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise UserError(f"{where}: cannot be read ({error}): check its quotation marks") from error
-    names, *rows = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))] or [[]]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    rows = [row for row in rows if any(row)]
+    names = rows.pop(0) if rows else []
     unknown = [name for name in names if name not in COLUMNS]
     if "column" not in names or unknown or len(set(names)) < len(names):
         raise UserError(f"{where} has the columns {', '.join(names) or 'none'}: give column, label, unit and role, "

@@ -147,7 +147,7 @@ def test_a_number_of_another_type_is_named(mine, zero):
 @pytest.mark.parametrize("topology", ["tree", "graph"])
 def test_a_whole_number_of_a_state_that_is_averaged_is_refused(mine, topology):
     """JAX would cut the weights of a mean of integers to 0."""
-    with fails(f"topology={topology} takes means of states, and the algorithm's state['n'] is int32: let init() start"):
+    with fails(f"topology={topology} computes means of the algorithm's state, whose entry ['n'] is int32: let init()"):
         mine(
             overrides=[f"topology={topology}", "clients_per_round=null"],
             **{"INIT": "{'w': w0, 'n': w0['bias'].astype('int32')}, None", "batch), server)": "batch), server['w'])"},

@@ -86,9 +86,11 @@ def check_fixed_points(records: Sequence[Record]) -> list[dict[str, str]]:
         if type(experiment.algo) not in (FedGD, FedProx, FedSplit):
             continue
         _check_problem(experiment)
-        if type(experiment.algo) is FedSplit and algo["solver"] == "exact":
-            rows.append(_check_contraction(record))
-        if type(experiment.algo) is FedSplit or algo.get("steps") == 1:
+        if type(experiment.algo) is FedSplit:
+            if algo["solver"] == "exact":
+                rows.append(_check_contraction(record))
+            continue
+        if algo.get("steps") == 1:  # gradient descent, which has no bias
             continue
         data = load_data(experiment)
         h, c = compute_gradient_coefficients(data, experiment.objective)

@@ -16,7 +16,6 @@ import numpy as np
 
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.communication.base import Identity, Star
-from fcorun.config import keys_outside_identity
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import build_engine, build_problem, load_data
@@ -29,6 +28,7 @@ from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver
 from fcorun.problem.solver import gather_rows
 from fcorun.records.record import Record
+from fcorun.reports.build_table import find_varied_keys
 
 _ROUNDS = 5  # the constants are taken over the minibatches of these rounds
 _TARGET_GAP = 0.1  # larger client steps should reach this gap first
@@ -191,15 +191,11 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
 
 def _check_same_problem(records: Sequence[Record]) -> None:
     """Refuse runs that differ in more than client_lr and server_lr. Raises UserError."""
-    ignored = {*keys_outside_identity(), "algo.client_lr", "algo.server_lr"}
-    values: dict[str, set[str]] = {}
-    for record in records:
-        for key, value in record.flat_config.items():
-            values.setdefault(key, set()).add(repr(value))
-    differing = sorted(key for key, different in values.items() if len(different) > 1 and key not in ignored)
-    if differing:
-        raise UserError(f"the bounds of the theorems are for runs that differ in client_lr and server_lr alone, and "
-                        f"these differ in {', '.join(differing)}: give it one value")  # fmt: skip
+    varied = find_varied_keys([record.flat_config for record in records])
+    others = [key for key in varied if key not in ("algo.client_lr", "algo.server_lr")]
+    if others:
+        raise UserError("the bounds of the theorems are for runs that differ in client_lr and server_lr alone, and "
+                        f"these differ in {', '.join(others)}, too: give all runs the same value")  # fmt: skip
 
 
 @lru_cache(maxsize=1)

@@ -94,7 +94,7 @@ def shape_square(ax: Any, limit: float = 1.0) -> None:
 def add_legend_above(ax: Any, columns: int) -> None:
     """Add a legend above a panel, so that it covers no curve; the figure has ``legend_height`` inches for it.
 
-    A name may have a "$".
+    A "$" in a name begins no formula.
     """
     legend = ax.legend(
         loc="lower left",

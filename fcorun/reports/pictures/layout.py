@@ -145,12 +145,12 @@ def count_panel_columns(count: int) -> int:
 
 
 def legend_name(name: str) -> str:
-    """Return the name of a line for a legend, which would leave out a name that begins with "_"."""
+    """Return the text of a legend entry for a name; matplotlib shows no entry whose text begins with "_"."""
     return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
 
 
 def escape_dollars(text: str) -> str:
-    """Return a user's text for a label that may have formulas beside it: two "$" in the text begin no formula."""
+    """Return a text with its "$" escaped, so that matplotlib reads no formula in it."""
     return text.replace("$", "\\$")
 
 
