@@ -64,8 +64,12 @@ def run_sweep_command(arguments: list[str]) -> None:
         raise KeyboardInterrupt
 
 
-def compose_and_run(arguments: list[str]) -> list[BaseException]:
-    """Have Hydra compose the arguments of a command line, and run the result; return the errors."""
+def compose_and_run(arguments: list[str], *, last: bool = False) -> list[BaseException]:
+    """Have Hydra compose the arguments of a command line, and run the result; return the errors.
+
+    Args:
+        last: whether this process computes nothing afterwards.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
     helper = HelperProcess()
 
@@ -96,7 +100,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         try:
             with interruptible_at_once():
                 code, values = run_points(
-                    points, config, launcher, arguments, helper=helper, without_report=without_report
+                    points, config, launcher, arguments, helper=helper, without_report=without_report, last=last
                 )
         except BaseException as error:
             failures.append(error)
@@ -377,10 +381,12 @@ def run_points(
     *,
     helper: HelperProcess,
     without_report: bool = False,
+    last: bool = False,
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep; return the exit code, and the tail average of the metric for each point.
 
-    ``without_report`` is for a search that goes on: no report is made, and no values are returned.
+    ``without_report`` is for a search that goes on: no report is made, and no values are returned. ``last`` says that
+    this process computes nothing afterwards.
     """
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, keys_outside_identity
@@ -412,7 +418,14 @@ def run_points(
 
     with SweepConsole(options.verbose) as console:
         code = run_sweep(
-            points, folder, options, console, without_report=without_report, helper=helper, meanwhile=write_page
+            points,
+            folder,
+            options,
+            console,
+            without_report=without_report,
+            last=last and not without_report,
+            helper=helper,
+            meanwhile=write_page,
         )
         if code != 2:
             for line in report_lines:

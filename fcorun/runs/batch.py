@@ -60,7 +60,7 @@ ALL_DEVICES = "all"
 # the fewest bytes read in a round for each further core: with fewer, the synchronization of the cores costs more
 _BYTES_WORTH_A_CORE = 2**22
 _POINTS_WORTH_A_BATCH = 4  # with at least as many points for each seed, each seed has batches of its own
-_RUNS_WORTH_A_THREAD = 4  # the fewest runs for each further thread
+RUNS_WORTH_A_THREAD = 4  # the fewest runs for each further thread
 _LARGE_RUNS_WORTH_A_THREAD = 2  # the same, if a round of the minibatches of all seeds has at least _LARGE_ROUND_BYTES
 _LARGE_ROUND_BYTES = 2**24
 
@@ -111,7 +111,7 @@ def _split_group(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[J
     width_limit = max_runs(engine, first.numbers(), seeds, first.settings.memory, n_threads, reserved=budget or 0)
     if budget is not None and n_seeds > 1:  # each seed reads other rows from disk
         width_limit = max(1, min(width_limit, budget // prefetch_bytes(engine.federation)))
-    runs_per_thread = _RUNS_WORTH_A_THREAD
+    runs_per_thread = RUNS_WORTH_A_THREAD
     if n_seeds * bytes_read_per_round(engine) >= _LARGE_ROUND_BYTES:
         runs_per_thread = _LARGE_RUNS_WORTH_A_THREAD
     n_batches = min(n_threads, max(1, len(jobs) // runs_per_thread))

@@ -7,16 +7,19 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import AUTO
 from fcorun.errors import UserError, describe_error
 from fcorun.experiment.build import check_metric_measured
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweep_settings import REPORT_KEYS, load_settings
 from fcorun.reports.sweep_report import write_sweep_report
-from fcorun.runs.batch import check_devices
+from fcorun.runs.batch import RUNS_WORTH_A_THREAD, check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
 from fcorun.system.helper_process import PLOTTING_MODULES, HelperProcess, import_in_background
+from fcorun.system.machine import available_cores, compute_in_calling_threads
 
 
 def run_sweep(
@@ -26,6 +29,7 @@ def run_sweep(
     watch: SweepWatcher,
     *,
     without_report: bool = False,
+    last: bool = False,
     helper: HelperProcess | None = None,
     meanwhile: Callable[[Sequence[Record]], None] = lambda _: None,
 ) -> int:
@@ -33,6 +37,7 @@ def run_sweep(
 
     Args:
         without_report: run the points only, as for a batch of a search.
+        last: whether this process computes nothing afterwards, so that JAX may be set up for this sweep.
         helper: a process that draws the pictures; None: this process draws them.
         meanwhile: is called with the records while the helper draws the pictures of the report.
     """
@@ -51,7 +56,7 @@ def run_sweep(
             check_devices(experiments)
     claim(folder, points, options)
     if not (n_invalid and options.fail_fast):
-        _run_points([point for point in valid if point.folder_state != "finished"], options, watch, helper)
+        _run_points([point for point in valid if point.folder_state != "finished"], options, watch, helper, last)
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
@@ -97,7 +102,7 @@ def _show_points(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
 
 
 def _run_points(
-    points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher, helper: HelperProcess | None
+    points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher, helper: HelperProcess | None, last: bool
 ) -> None:
     """Run points in groups that differ in numbers and seed only, by the executor of the options."""
     groups: dict[str, list[SweepPoint]] = {}
@@ -118,8 +123,21 @@ def _run_points(
     for group in groups.values():
         for start in range(0, len(group), max_group_size):
             small_groups.append(group[start : start + max_group_size])
-    if small_groups:
-        EXECUTORS[options.executor](small_groups, options, watch)
+    if not small_groups:
+        return
+    if last and options.executor == "inline" and all(_keeps_cores_busy(group) for group in small_groups):
+        compute_in_calling_threads()
+    EXECUTORS[options.executor](small_groups, options, watch)
+
+
+def _keeps_cores_busy(group: Sequence[SweepPoint]) -> bool:
+    """Return whether points that run together are enough for a batch of runs in a thread for each core."""
+    experiment = group[0].experiment
+    assert experiment is not None
+    settings = experiment.settings
+    if not isinstance(experiment.algo, Algorithm) or settings.reference or settings.imputations or settings.debug:
+        return False  # one computation after another
+    return settings.devices in (AUTO, 1) and len(group) >= RUNS_WORTH_A_THREAD * available_cores()
 
 
 def _report(
