@@ -222,6 +222,7 @@ class FcorunLauncher(Launcher):
             composition = job.error or self._find_composition(job.overrides)
             point = self._make_point(composition, numbers, initial_job_idx + job.positions[0], job.overrides)
             point.combinations = job.positions
+            point.other_overrides = [text for text in job.overrides if self._is_outside_identity(text)]
             if not isinstance(composition, Exception):
                 point.warnings = job.explain_left_out(lambda group, config=composition[0]: str(config[group].name))
             points.append(point)
@@ -264,12 +265,15 @@ class FcorunLauncher(Launcher):
                 others.append(text)
         return numbers, (*sorted(others), *sorted(number_keys))
 
+    def _is_outside_identity(self, override: str) -> bool:
+        return re.split("[.=]", override)[0] in self.ignored_keys
+
     def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
         """Return the point of a job from its composition, with its numbers set; or a point with the error."""
         from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
         from fcorun.runs.sweep_points import SweepPoint
 
-        text = " ".join(o for o in overrides if re.split("[.=]", o)[0] not in self.ignored_keys)
+        text = " ".join(o for o in overrides if not self._is_outside_identity(o))
         if isinstance(composition, Exception):
             return SweepPoint.from_error(text, self.folder, UserError(describe_hydra_error(composition)))
         config, values = composition

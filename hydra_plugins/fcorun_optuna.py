@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 
 from fcorun.config import Count, Index, build
 from fcorun.errors import UserError
-from fcorun.reports.run_table import OBJECTIVE_SECTIONS, REGULARIZED_METRICS, SEED_KEYS
+from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
 _INITIAL_POINTS = 8  # before the sampler uses results; a power of two, as Sobol's sequence needs
@@ -130,15 +130,13 @@ class OptunaSweeper(FcorunSweeper):
     def _objective_values(self, points: list, axes: list[SearchAxis]) -> list[float]:
         """Return the values that the search minimizes.
 
-        A metric that is not given is chosen once, and the report uses it too.
+        A metric that is not given is chosen once, and the report uses it too. Raises UserError if none compares points.
         """
         from fcorun.runs.sweep_points import choose_search_metric, objective_values
 
         config = self.launcher.config
         if config.metric is None:
-            config.metric = choose_search_metric(
-                points, lambda name: any(_is_incomparable(name, axis.key) for axis in axes)
-            )
+            config.metric = choose_search_metric(points, [axis.key for axis in axes])
         return objective_values(points, config.metric, config.tail_rounds)
 
     def _check_options(self) -> SearchOptions:
@@ -164,18 +162,11 @@ class OptunaSweeper(FcorunSweeper):
         axes = [SearchAxis.from_override(override) for override in searched]
         metric = self.launcher.config.metric
         for axis in axes:
-            if metric and _is_incomparable(str(metric), axis.key):
-                other = "val_accuracy" if axis.key == "objective" else "val_loss"
+            if metric and changes_function(axis.key, str(metric)):
+                other = "val_accuracy" if changes_function(axis.key, "val_loss") else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "
                                 f"compare: give metric={other}")  # fmt: skip
         return axes, [tuple(job) for job in seed_jobs]
-
-
-def _is_incomparable(metric: str, key: str) -> bool:
-    """Return whether a metric measures something else at each value of a key, so that its values do not compare."""
-    if metric in REGULARIZED_METRICS and key.partition(".")[0] in OBJECTIVE_SECTIONS:
-        return True
-    return key == "objective" and metric.endswith("loss")  # an objective's ridge is no part of the loss
 
 
 def _create_study(seed: int, axes: list[SearchAxis]) -> Any:

@@ -1,5 +1,6 @@
 """The code of classes that are written in a notebook: what a record keeps of it, and what changes its digest."""
 
+import importlib
 import linecache
 import sys
 from types import ModuleType
@@ -141,14 +142,63 @@ def test_defaults_and_class_attributes_are_those_that_run(notebook):
     assert texts[0] != texts[1]
 
 
+def test_an_array_that_is_a_class_attribute_counts(notebook):
+    attributes = (
+        "w = TABLE\n    jitted = jax.jit(lambda value: value)\n    traits = Traits()\n"
+        "    frozen = Traits()\n    kind = dict\n    count: int = 3"
+    )
+    notebook.run("import jax\nfrom fcorun.algorithms.base import Traits")
+    notebook.run(CELLS[2].replace('source = "ours"', f'source = "ours"\n    {attributes}'))
+    before = code_of(notebook)
+    assert "Mine.w = numpy.array([0.0, 1.0, 2.0], 'float64')" in before
+    notebook.run("Mine.w = np.array([9.0, 9.0])")
+    assert "Mine.w = numpy.array([9.0, 9.0], 'float64')" in code_of(notebook)
+
+
+def test_a_local_name_is_no_global(notebook):
+    notebook.run("value = object()")
+    assert "value =" not in code_of(notebook)
+
+
+@pytest.mark.parametrize(
+    ("constant", "text"),
+    [
+        ("np.inf", "float('inf')"),
+        ("(-np.inf, [np.nan], {'inf': 1})", "(float('-inf'), [float('nan')], {'inf': 1})"),
+        ("complex(0, np.inf)", "complex('infj')"),
+        ("np.array([0.5, np.inf])", "numpy.array([0.5, float('inf')], 'float64')"),
+        ("{'b', 'a', 'ab'}", "{'a', 'b', 'ab'}"),
+        ("frozenset()", "frozenset()"),
+        ("(1,)", "(1,)"),
+    ],
+)
+def test_a_constant_is_kept_as_code_that_runs(notebook, constant, text):
+    notebook.run(f"HALF = {constant}")
+    kept = code_of(notebook)
+    assert f"HALF = {text}\n" in kept
+    exec(compile(kept, "notebook.py", "exec"), {"__name__": "a_notebook"})
+
+
+def test_a_line_separator_that_is_none_of_python_leaves_a_source_unknown(notebook):
+    """A notebook keeps the lines of a cell as ``str.splitlines`` gives them."""
+    notebook.run('def shrink(value):\n    return 2 * value if "\u2028" else value')
+    file, lines = notebook.module.shrink.__code__.co_filename, ["def shrink(value):\n", '    return 2 * value if "\n']
+    linecache.cache[file] = (60, None, [*lines, '" else value\n'], file)
+    with pytest.raises(UserError, match="the source of shrink is not known"):
+        find_code(notebook.module.Mine)
+
+
 def test_what_no_source_shows_is_refused(notebook):
     refused = {
         "def make(k):\n    def inner(v):\n        return k\n    return inner\nshrink = make(2)": "keeps variables",
         "class Box:\n    def get(self):\n        return 1\nHALF = Box()": "HALF, of type Box",
+        "Mine.w = object()": "Mine.w is of type object",
         "def output(self, problem, server):\n    return 0 * server\nMine.output = output": "was changed after",
+        "import pandas as pd\nTABLE = pd.DataFrame({'a': [1.0]})": "TABLE, of type DataFrame",
     }
     for cell, message in refused.items():
         notebook.run(CELLS[1])
+        notebook.run(CELLS[2])
         notebook.run("HALF = 0.5")
         notebook.run(cell)
         with pytest.raises(UserError, match=message):
@@ -164,3 +214,30 @@ def test_a_class_without_a_source_is_refused():
             NotebookCode().add(module.f)
     finally:
         del sys.modules["no_source"]
+
+
+@pytest.mark.parametrize("where", ["script", "notebook"])
+def test_a_class_that_keeps_variables_of_a_function_is_refused(where, notebook, tmp_path, monkeypatch):
+    """Classes that a function made for several values would have one identity."""
+    source = (
+        "from dataclasses import dataclass\nfrom functools import wraps\nfrom fcorun import FedAvg\n"
+        "def logged(method):\n    @wraps(method)\n    def call(*arguments):\n        return method(*arguments)\n"
+        "    return call\n"
+        "def make(k):\n    @dataclass(frozen=True)\n    class Kept(FedAvg):\n"
+        "        def output(self, problem, server):\n            return k * super().output(problem, server)\n"
+        "    @dataclass(frozen=True)\n    class Free(FedAvg):\n        k: float = 1.0\n        @logged\n"
+        "        def output(self, problem, server):\n            return self.k * super().output(problem, server)\n"
+        "    return Kept, Free\n"
+        "Kept, Free = make(2)\n"
+    )
+    if where == "notebook":
+        notebook.run(source)
+        module = notebook.module
+    else:
+        (tmp_path / "made_by_a_function.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        module = importlib.import_module("made_by_a_function")
+    with pytest.raises(UserError, match=r"Kept\.output keeps variables of the function that made it"):
+        find_code(module.Kept)
+    if where == "script":
+        assert find_code(module.Free)

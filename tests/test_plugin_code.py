@@ -191,6 +191,19 @@ def test_the_constants_of_a_script_count_unless_its_file_shows_them(user, tmp_pa
     assert globals_of_code() == "__main__.EVALUATED = 1.0\n__main__.FACTOR = 3.0\n__main__.LIMIT = 1.0\n"
 
 
+def test_annotations_of_the_future_are_no_global_of_a_script(user, tmp_path, monkeypatch):
+    source = "from __future__ import annotations\n" + GLOBALS.replace("FACTOR", "annotations")
+    user({"helping.py": "HELP = 1.0\n", "script.py": source}, "helping.HELP")
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "user/script.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    exec(compile(source, "script.py", "exec"), vars(script))
+    vars(script)["annotations"] = 3.0
+    code = find_code(script.Mine)
+    assert code is not None
+    assert "__main__.annotations = 3.0" in code.files["changed_globals.py"].decode()
+
+
 def test_a_class_in_no_file_is_refused():
     namespace = {"__name__": "notebook"}
     exec("class Mine:\n    pass", namespace)

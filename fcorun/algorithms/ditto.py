@@ -38,6 +38,11 @@ class Ditto(TwoRateAlgorithm):
         follows_auto = self.personal_lr is None and self.client_lr == AUTO
         return [*super().auto_fields, *(["personal_lr"] if follows_auto else [])]
 
+    @property
+    def curvature_alternatives(self):
+        alternatives = super().curvature_alternatives
+        return alternatives if self.personal_lr == AUTO else alternatives[:1]  # client_lr, which personal_lr follows
+
     def auto(self, constants):
         return super().auto(constants) | {"personal_lr": 1 / (constants.smoothness + self.lam)}
 

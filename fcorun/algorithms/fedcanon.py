@@ -18,7 +18,7 @@ class FedCanon(Algorithm):
     optimum, so that the optimum is a fixed point for any number of local steps.
 
     Attributes:
-        client_lr: eta_c; "auto" is the smaller of 1 / L and 1 / (eta_s K L).
+        client_lr: eta_c; "auto" is 1 / (eta_s K L), and for K > 1 at most 1 / L.
         server_lr: eta_s.
     """
 

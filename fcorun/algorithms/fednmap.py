@@ -18,11 +18,11 @@ class FedNMap(Algorithm):
     one, each averaged over the steps of the last round.
 
     Attributes:
-        client_lr: eta_c; "auto" is the smaller of 1 / L and 1 / (eta_s K L).
+        client_lr: eta_c; "auto" is 1 / (eta_s K L), and for K > 1 at most 1 / L.
         server_lr: eta_s.
         lam: the parameter of the normal map, below the inverse of psi's weak convexity; "auto" is 1 / L, or the length
-            of a round's steps, eta_s K eta_c, where that is longer. With K = 1, eta_s = 1 and lam = eta_c the method is
-            the proximal gradient method.
+            of a round's steps, eta_s K eta_c, where that is longer, whatever psi is. With K = 1, eta_s = 1 and lam =
+            eta_c the method is the proximal gradient method.
     """
 
     source = "@huang2026; the correction is ours"

@@ -23,9 +23,10 @@ class MetaAnalysis(LocalFitAlgorithm):
 
     A variance is that of a generalized linear model: the inverse Hessian of the negative log-likelihood, times the
     dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
-    of Hessian plus ridge. A client with less than one row beyond its effective number of parameters has no estimate of
-    its dispersion, and no weight. Weights of rows count as relative ones. Of collinear columns, such as all levels of a
-    text column with the intercept, a client leaves out the last.
+    of Hessian plus ridge. A client has no estimate of its dispersion, and no weight, if its rows exceed its effective
+    number of parameters by half a row or less, or if its residuals are only rounding. The result is NaN if no client
+    has a weight. Weights of rows count as relative ones. Of collinear columns, such as all levels of a text column with
+    the intercept, a client leaves out the last.
 
     Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
     suits tens of clients. Only this row counts in ``bytes_up``.
@@ -62,6 +63,9 @@ class MetaAnalysis(LocalFitAlgorithm):
     def combine(self, problem, mean):
         weight = jnp.where(mean["weight"] > 0, mean["weight"], 1)
         fits, precisions = (jax.vmap(lambda v, p: v / p)(mean[name], weight) for name in ("fit", "precision"))
+
+        has_weights = ravel_pytree(precisions)[0].any()
+        fits = fits.map(lambda v: jnp.where(has_weights, v, jnp.nan))  # a mean without weights would be 0
 
         def combine_parameter(fit, precision):
             return jnp.stack(combine_estimates(fit, precision, self.effects == "random"))
@@ -103,11 +107,14 @@ class MetaAnalysis(LocalFitAlgorithm):
         def slopes(prediction):
             return jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
 
-        prediction = problem.predict(fit, batch.x, batch.offset)
+        prediction = problem.predict(estimate, batch.x, batch.offset)
         first, second = jax.jvp(slopes, (prediction,), (jnp.ones_like(prediction),))
         residual_rows = n_rows - (inverse * matrix).sum()  # the sum is the effective number of parameters
-        dispersion = n_rows * (batch.weight @ (first**2 / second)) / residual_rows
-        return estimate, unravel(variance * jnp.where(residual_rows >= 1, dispersion, jnp.inf))
+        square, curvature = batch.weight @ first**2, batch.weight @ second
+        rounding = jnp.finfo(square.dtype).eps * (batch.weight @ (second * prediction) ** 2)
+        dispersion = n_rows * square / curvature / residual_rows  # by Pearson's residuals first / curvature
+        is_known = (residual_rows > 0.5) & (square > rounding)  # half, since a whole row has rounding
+        return estimate, unravel(variance * jnp.where(is_known, dispersion, jnp.inf))
 
 
 def combine_estimates(

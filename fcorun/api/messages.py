@@ -62,10 +62,11 @@ _ROOT_KEYS = {field.name for field in fields(Settings)} | _STUDY_KEYS
 _START = r"""(?<![\w.'"/])"""  # no option begins within a word, a path or a quoted text
 _VALUE = r"(?:\[[^\[\]]*\]|\{[^{}]*\}|[^\s,;:)]+)"
 _SECTION = rf"{_START}(?P<section>{'|'.join(SECTIONS)})"
-_OPTION = rf"{_SECTION}\.(?P<name>[a-z]\w*)(?:\.(?P<item>\w+))?(?:=(?P<value>{_VALUE}))?"
+_NO_FILE = r"(?!(?:py|csv|tsv|yaml|yml|txt|json|npz|parquet|xlsx|log)\b)"  # the name of a file, such as reg.py
+_OPTION = rf"{_SECTION}\.{_NO_FILE}(?P<name>[a-z]\w*)(?:\.(?P<item>\w+))?(?:=(?P<value>{_VALUE}))?"
 _CHOICE = rf"{_SECTION}=(?P<choice>[^\s,;:)]+)(?P<others>(?:(?:, | or | and )[a-z]\w*(?![\w.=]))*)"
 _SETTING = rf"{_START}(?P<name>{'|'.join(sorted(_ROOT_KEYS))})(?:\.(?P<item>\w+))?=(?P<value>{_VALUE})"
-_TARGET = rf"{_START}stop\.(?P<item>\w+)"
+_TARGET = rf"{_START}stop\.{_NO_FILE}(?P<item>\w+)"
 _FOLDER = rf"{_START}out=(.+?)(?= has | holds | cannot |[;:]|$)"
 # the values that are Python's already: numbers, constants, placeholders such as DIR, quoted texts, calls
 _PYTHON = r"""[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|-?inf|nan|None|True|False|[A-Z][A-Z_]*|\.\.\.|.*['"(].*"""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
 
 import numpy as np
@@ -118,8 +119,8 @@ def from_arrays(
     else:
         given["clients"] = 1 if n_clients is None else n_clients
     for split, held_out in (("validation", validation), ("test", test)):
-        if isinstance(held_out, (list, tuple, np.ndarray)) and np.asarray(held_out).dtype == bool:
-            arrays[split] = _column(held_out, split)
+        if _is_mask(held_out):
+            arrays[split] = _column(held_out, split).astype(bool, copy=False)
         else:
             given[split] = to_plain_value(held_out)
     for role, values in arrays.items():
@@ -158,11 +159,11 @@ def from_frame(
     if not hasattr(frame, "columns"):
         raise UserError(f"from_frame takes a pandas.DataFrame, not {type(frame).__name__}: give arrays to from_arrays")
     given = _known_options(options, FrameOptions)
+    frame = frame.rename(columns=str)
     if frame.columns.nlevels > 1 or not frame.columns.is_unique:
         raise UserError("the columns of the frame have several levels, or one name twice: give each column one name")
     if not len(frame):
         raise UserError("the frame has no rows: give at least one")
-    frame = frame.rename(columns=str)
     for option, column in (("target", target), ("client", client)):
         if option == "client" and column is None:
             continue
@@ -183,12 +184,12 @@ def from_frame(
 def guess_task(y: np.ndarray) -> Task:
     """Return the task of targets (N,): two values, and text, are classes; other numbers are those of a regression."""
     for label in y if y.dtype.kind not in "fiubU" else ():
-        if not isinstance(label, (int, float, str, type(None))):
+        if not isinstance(label, (Real, str, type(None))):
             raise UserError(f"a target is {describe_type(label)}, {label}: give numbers or text")
     labels = set(y.tolist())
     if len(labels) == 2:
         return "binary"
-    if all(isinstance(label, (int, float)) for label in labels):
+    if all(isinstance(label, Real) for label in labels):
         return "regression"
     with suppress(ValueError, TypeError):
         _ = [float(str(label)) for label in labels]
@@ -273,12 +274,33 @@ def _column(values: Any, argument: str) -> np.ndarray:
         raise UserError(f"{argument} has shape {column.shape}: give one value for each row, (N,)")
     if not len(column):
         raise UserError(f"{argument} has no rows: give at least one")
-    if argument == "y" and column.dtype == object and all(isinstance(value, (int, float)) for value in column):
-        column = column.astype(float)
-    if argument == "y" and column.dtype.kind == "f" and not np.isfinite(column).all():
-        row = int(np.argmin(np.isfinite(column)))
-        raise UserError(f"y[{row}] is {column[row]}: leave the row out, or give its target")
-    return column
+    return _complete_targets(column) if argument == "y" else column
+
+
+def _complete_targets(y: np.ndarray) -> np.ndarray:
+    """Return targets (N,), numbers among objects as float64. Raises UserError for a missing or infinite one."""
+    if y.dtype == object and all(isinstance(value, Real) for value in y):
+        y = y.astype(float)
+    complete = np.ones(len(y), bool)
+    if y.dtype.kind == "f":
+        complete = np.isfinite(y)
+    elif y.dtype == object:
+        import pandas as pd
+
+        complete = ~pd.isna(y)
+    if not complete.all():
+        row = int(np.argmin(complete))
+        raise UserError(f"y[{row}] is {y[row]}: leave the row out, or give its target")
+    return y
+
+
+def _is_mask(held_out: Any) -> bool:
+    """Return whether held-out rows are given as truth values, in a list, an array or a column of a frame."""
+    if not isinstance(held_out, (list, tuple)) and not hasattr(held_out, "__array__"):
+        return False
+    values = np.asarray(held_out)
+    are_objects = values.dtype == object
+    return values.dtype == bool or (are_objects and all(isinstance(value, (bool, np.bool_)) for value in values.flat))
 
 
 def _client_names(clients: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from fcorun.config import PluginBase, code_identifier, identity_fields
 from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError, first_line
 from fcorun.rows.host_matrix import balance_clients
-from fcorun.rows.rows import Rows
+from fcorun.rows.rows import Rows, sum_columns_by_client, sum_squares_by_client
 from fcorun.system.files import Keyed
 from fcorun.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.tables.encoding import Encoding
@@ -136,6 +136,21 @@ class FederatedData:
         """
         return None if self.validation is None else self.validation.offsets_of(self.n_clients)
 
+    @cached_property
+    def feature_deviations(self) -> np.ndarray | None:
+        """Return the standard deviations of a table's features over the training rows, (d,), 1 if standardized.
+
+        Returns None for other data, and where other hosts or sites have training rows.
+        """
+        train = self.train
+        has_all_rows = not train.stays_at_sites and len(train) == train.n_rows
+        if self.features.encoding is None or not has_all_rows or train.client is None:
+            return None
+        if self.features.standardized:
+            return np.ones(train.x.shape[1])
+        mean = sum_columns_by_client(train.x, train.client).sum(axis=0) / len(train)
+        return np.sqrt(sum_squares_by_client(train.x, train.client, mean).sum(axis=0) / len(train))
+
     @property
     def client_names(self) -> list[str]:
         """Return the names of the clients with stored training rows, or their numbers as text."""
@@ -188,6 +203,7 @@ class FederatedData:
                     f"data: client has the clients of {len(rows.client)} {split} rows, and there are {len(rows)}: give "
                     "one each, or None"
                 )
+            _check_columns(split, rows, self.features.names)
             nonfinite = rows.find_nonfinite()
             if nonfinite is not None:
                 kind, index = nonfinite
@@ -222,6 +238,26 @@ class FederatedData:
         if self.task in ("binary", "multiclass") and len(np.unique(train.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         return self
+
+
+def _check_columns(split: str, rows: Rows, feature_names: Sequence[str]) -> None:
+    """Raise UserError for columns of a split that do not fit its features, and for weights and offsets of no use."""
+    n_rows, n_features = rows.x.shape
+    if n_rows != len(rows):
+        raise UserError(f"data: x has {n_rows} {split} rows and y has {len(rows)}: give one target for each row")
+    if len(feature_names) not in (0, n_features):
+        raise UserError(f"data: there are {len(feature_names)} names of features, and x has {n_features} columns: give "
+                        "one each, or none")  # fmt: skip
+    for name, values in (("weight", rows.weight), ("offset", rows.offset)):
+        if values is None:
+            continue
+        if len(values) != n_rows:
+            raise UserError(f"data: {name} has {len(values)} {split} values, and there are {n_rows} rows: give one "
+                            "each, or None")  # fmt: skip
+        if not np.isfinite(values).all():
+            raise UserError(f"data: NaN or infinite value in the {name} of the {split} rows: give finite numbers")
+    if rows.weight is not None and (rows.weight < 0).any():
+        raise UserError(f"data: negative value in the weight of the {split} rows: give numbers of 0 or more")
 
 
 class Dataset(PluginBase, ABC):

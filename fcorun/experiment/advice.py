@@ -6,7 +6,7 @@ from dataclasses import fields
 import numpy as np
 
 from fcorun import algorithms
-from fcorun.algorithms.base import Algorithm, RunConditions
+from fcorun.algorithms.base import Algorithm, Method, RunConditions
 from fcorun.algorithms.gossip import GossipAlgorithm
 from fcorun.communication.base import Identity
 from fcorun.config import AUTO, is_of_fcorun
@@ -45,13 +45,19 @@ def advise_on_divergence(experiment: PreparedExperiment) -> str:
     return advice
 
 
-def _advise_on_rates(experiment: PreparedExperiment) -> str:
-    """Return a clause that names settings of the algorithm and the data that may keep a run from diverging."""
+def list_rates(algo: Method) -> list[str]:
+    """Return the settings that are rates of an algorithm, such as algo.client_lr."""
     rates = []
-    for field in fields(experiment.algo):
+    for field in fields(algo):
         is_step_size = field.name == "step" and field.default == AUTO  # that of Newton's method is a share of its step
         if field.name.endswith("_lr") or is_step_size:
             rates.append(f"algo.{field.name}")
+    return rates
+
+
+def _advise_on_rates(experiment: PreparedExperiment) -> str:
+    """Return a clause that names settings of the algorithm and the data that may keep a run from diverging."""
+    rates = list_rates(experiment.algo)
     if rates:
         return f"try a smaller {' or '.join(rates)}"
     settings = []
@@ -64,6 +70,8 @@ def _advise_on_rates(experiment: PreparedExperiment) -> str:
     cause = "no rate of this algorithm is known by its name (..._lr): look for very large values in the data"
     if is_of_fcorun(experiment.algo):
         cause = "this algorithm has no rate: look for very large values in the data"
+        if experiment.algo.traits.local_fits:
+            cause += " and for clients whose fits leave no residuals"
     return f"{cause}, or try {' or '.join(settings)}" if settings else cause
 
 

@@ -73,11 +73,10 @@ def _warn_of_task(experiment: PreparedExperiment, data: FederatedData) -> list[s
     return warn_class_like_target(data.train.y) if is_regression and not experiment.data.has_explicit_task else []
 
 
-def check_targets(experiment: PreparedExperiment, data: FederatedData) -> None:
-    """Raise UserError for targets that the objective does not take."""
+def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.ndarray) -> None:
+    """Raise UserError for training targets y (N,) or held-out targets that the objective does not take."""
     try:
-        held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
-        experiment.objective.check_targets(data.train.y, np.concatenate([data.train.y[:0], *held_out]))
+        experiment.objective.check_targets(y, held_out_y)
     except ValueError as error:
         raise UserError(f"objective={experiment.names['objective']}: {error}") from error
 
@@ -103,8 +102,9 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     if len(data.classes) == 2 and "binary" not in tasks:
         raise UserError(f"objective={names['objective']} is for three classes or more, and the target has two classes: "
                         "give objective=logistic")  # fmt: skip
-    if len(data.train.y):  # none at the server of sites
-        check_targets(experiment, data)
+    if len(data.train.y) and not data.train.stays_at_sites:  # a site checks its rows by itself
+        held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
+        check_targets(experiment, data.train.y, np.concatenate([data.train.y[:0], *held_out]))
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
@@ -238,8 +238,9 @@ def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[P
         constants = compute_problem_constants(experiment, data)
         mu, smoothness = constants.strong_convexity, constants.smoothness
         if smoothness == 0:
-            raise UserError(f"algo={experiment.names['algo']}: the losses are flat, for all features are 0: give its "
-                            "steps, instead of auto")  # fmt: skip
+            alternatives = " and ".join(algo.curvature_alternatives) or "another algo"
+            raise UserError(f"algo={experiment.names['algo']}: the losses are flat, for all features are 0: give "
+                            f"{alternatives}")  # fmt: skip
         resolved_values = {"least": mu, "most": smoothness, "condition": smoothness / mu if mu > 0 else None}
     elif not algo.auto_fields:
         return experiment, None

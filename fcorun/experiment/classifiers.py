@@ -18,6 +18,7 @@ from fcorun.regularizers.none import NoRegularizer
 
 DEFAULT_THRESHOLD = 0.5
 YOUDEN, SENSITIVITY, SPECIFICITY = "youden", "sensitivity", "specificity"
+_MARGIN = 1e-5  # exceeds the relative rounding of probabilities in float32
 
 
 @dataclass(frozen=True)
@@ -72,19 +73,28 @@ class ThresholdRule:
         specificity = (n_negative - false_positives) / n_negative
         if self.kind == YOUDEN:  # integers tie exactly; of equal sums the largest threshold
             best = np.argmax(true_positives * n_negative - false_positives * n_positive)
-            return _threshold_that_flags(thresholds[best]), ""
+            return _threshold_that_flags(thresholds, best), ""
         if self.kind == SENSITIVITY:  # all rows are flagged at the last threshold
-            return _threshold_that_flags(thresholds[np.argmax(sensitivity >= self.value)]), ""
+            return _threshold_that_flags(thresholds, np.argmax(sensitivity >= self.value)), ""
         reaching = np.flatnonzero(specificity >= self.value)
         if len(reaching):
-            return _threshold_that_flags(thresholds[reaching[-1]]), ""
+            return _threshold_that_flags(thresholds, reaching[-1]), ""
         return DEFAULT_THRESHOLD, (f"{begin} is reached at no threshold that flags one of the {rows}, at most "
                                    f"{specificity.max():.3g}: 0.5 is taken instead")  # fmt: skip
 
 
-def _threshold_that_flags(threshold: Float[np.ndarray, ""]) -> float:
-    """Return a threshold that flags the rows of this probability: the probability, and for 0.5 the number below it."""
-    return float(np.nextafter(threshold, 0) if threshold == DEFAULT_THRESHOLD else threshold)
+def _threshold_that_flags(probabilities: Float[np.ndarray, " t"], last: np.integer) -> float:
+    """Return a threshold that flags the rows of the decreasing ``probabilities`` up to the index ``last``.
+
+    The threshold is midway between two probabilities, since ``fcorun predict`` computes that of the same row with other
+    rounding. Below the least probability, the threshold is a little lower.
+    """
+    lowest = float(probabilities[last])
+    if last == len(probabilities) - 1:
+        return lowest * (1 - _MARGIN)
+    below = float(probabilities[last + 1])
+    middle = (lowest + below) / 2
+    return middle if middle > below else lowest
 
 
 def count_flagged(

@@ -304,7 +304,8 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.applied_by != "both" and psi_sides and reg.applied_by not in psi_sides:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {psi_sides[0]} "
                         "only; give both")  # fmt: skip
-    if reg.applied_by != "both" and len(psi_sides) == 2 and traits.exact:
+    pulls_to_output = algo.has_personal_models and traits.restores_domain  # on clients; Ditto with solver=feddualavg
+    if reg.applied_by != "both" and len(psi_sides) == 2 and (traits.exact or pulls_to_output):
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
                         "apply psi; give both")  # fmt: skip
     _check_factors(reg, names["reg"], "" if isinstance(mirror, Euclidean) else names["mirror"])

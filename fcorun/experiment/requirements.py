@@ -128,12 +128,16 @@ def check_hessian(experiment: PreparedExperiment, data: FederatedData) -> None:
     if len(data.classes) > 2:
         raise UserError(f"algo={name} fits each client's rows alone, and coefficients of {len(data.classes)} classes "
                         "are not unique: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
-    smallest = int(data.train.sizes.argmin())
-    rows = int(data.train.sizes[smallest])
+    sizes, weight, counted = data.train.sizes, data.train.weight, ""
+    if weight is not None and not data.train.stays_at_sites:
+        sizes, counted = data.train.sum_by_client((weight > 0).astype(int)), " of positive weight"
+    smallest = int(sizes.argmin())
+    rows = int(sizes[smallest])
     if rows <= parameters:
         client = data.clients[smallest] if data.clients else smallest
         raise UserError(f"algo={name} fits {parameters:,} parameters to the rows of each client alone, and client "
-                        f"'{client}' has {rows:,}: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
+                        f"'{client}' has {rows:,}{counted}: give algo.ridge=0.1, say, or choose another "
+                        "algo")  # fmt: skip
 
 
 # Convexity: certified optima need it, and so do algorithms with a convex theory.

@@ -5,9 +5,10 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.voxel_grid import VoxelGrid
@@ -18,6 +19,10 @@ from fcorun.records.record import Record
 from fcorun.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.tables.labels import label_features
 from fcorun.tables.scaling import Scaling
+
+if TYPE_CHECKING:  # the process that draws pictures does not import JAX
+    from fcorun.experiment.experiment import PreparedExperiment
+    from fcorun.objectives.base import Objective
 
 _AT_SITES = "each client's personal model is at its site, in the record and coefficients_by_client.csv there"
 COLUMNS = ("parameter", "feature", "class", "value", "value_original")
@@ -38,6 +43,7 @@ class Coefficients:
         shape: the shape of an example that is a matrix, else ().
         grid: the voxels of features that are voxels, or None.
         scale: the factor from x to the features.
+        cutoff_factors: the factor of the cutoff of each feature, see ``find_cutoff_factors``. None: all are 1.
         feature_labels: the names of the features in pictures; empty: ``features``.
     """
 
@@ -50,6 +56,7 @@ class Coefficients:
     shape: tuple[int, ...] = ()
     grid: VoxelGrid | None = None
     scale: float = 1.0
+    cutoff_factors: np.ndarray | None = None
     feature_labels: tuple[str, ...] = ()
 
     @property
@@ -79,6 +86,16 @@ class Coefficients:
         if self.bias is not None or (self.original is not None and self.original[1] is not None):
             parameters.append(("bias", ""))
         return [(parameter, feature, label) for parameter, feature in parameters for label in self.classes]
+
+    def exceed(self, cutoff: float) -> np.ndarray:
+        """Return the mask of the weights that count as nonzero, with the shape of ``weights``."""
+        factors = 1.0 if self.cutoff_factors is None else self.cutoff_factors[:, None]
+        return np.abs(self.weights) > cutoff * factors
+
+    def values_exceed(self, cutoff: float) -> np.ndarray:
+        """Return the mask of the coefficients that count as nonzero in the order of ``labels``, (Q,) or (P, Q)."""
+        bias = None if self.bias is None else np.abs(self.bias) > cutoff
+        return self._flatten(self.exceed(cutoff), bias) > 0
 
     def take(self, models: slice) -> "Coefficients":
         """Return the coefficients of some models of a path."""
@@ -158,6 +175,7 @@ def build_coefficients(
     shape = parameter_shape[:-1] if outputs > 1 else parameter_shape
     classes = [str(label) for label in data_summary.get("classes") or []]
     standardized = data_summary.get("standardized") or {}
+    factors = data_summary.get("cutoff_factors")
     return Coefficients(
         features=feature_names(data_summary.get("feature_names") or (), shape, grid),
         classes=tuple(classes if outputs > 1 else classes[1:2] or [""]),
@@ -165,6 +183,7 @@ def build_coefficients(
         bias=np.asarray(solution["bias"], float).reshape(*path, outputs) if "bias" in solution else None,
         scaling=Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None,
         scale=float(data_summary.get("scale", 1.0)),
+        cutoff_factors=None if factors is None else np.asarray(factors, float),
         has_source_units=has_source_units and standardized.get("by") in (None, "pooled"),
         shape=shape if len(shape) > 1 else (),
         grid=grid,
@@ -172,7 +191,10 @@ def build_coefficients(
 
 
 def coefficients_from(
-    solution: Mapping[str, np.ndarray], data: FederatedData, has_source_units: bool, has_path_axis: bool = False
+    solution: Mapping[str, np.ndarray],
+    data: FederatedData,
+    experiment: "PreparedExperiment",
+    has_path_axis: bool = False,
 ) -> Coefficients:
     """Return the coefficients of a linear model trained on ``data``; see ``build_coefficients``."""
     data_summary = {
@@ -181,9 +203,61 @@ def coefficients_from(
         "classes": data.classes,
         "standardized": data.features.standardized,
         "scale": data.features.scale,
+        "cutoff_factors": find_cutoff_factors(experiment.objective, data),
     }
-    coefficients = build_coefficients(solution, data_summary, has_source_units, data.features.voxel_grid, has_path_axis)
+    grid, has_source_units = data.features.voxel_grid, experiment.data.units
+    coefficients = build_coefficients(solution, data_summary, has_source_units, grid, has_path_axis)
     return replace(coefficients, feature_labels=data.features.display_names if data.features.labels else ())
+
+
+# The magnitude above which a coefficient counts as nonzero: the cutoff, less where units are large.
+
+
+def find_cutoff_factors(objective: "Objective", data: FederatedData) -> Float[np.ndarray, " d"] | None:
+    """Return the factor of the cutoff of each feature of a table, at most 1; None where all are 1.
+
+    A coefficient times the standard deviation of its feature, in standard deviations of the target, does not depend on
+    units. The factor is the ratio of the target's deviation to that of the feature. Log-odds and logarithms have no
+    unit, so that they have the deviation 1.
+    """
+    from fcorun.objectives.log_link import LogLink
+
+    deviations = data.feature_deviations
+    if deviations is None:
+        return None
+    has_units = data.task == "regression" and not isinstance(objective, LogLink)
+    target = float(np.asarray(data.train.y, float).std()) if has_units else 1.0
+    factors = np.minimum(1.0, np.divide(target, deviations, out=np.ones(len(deviations)), where=deviations > 0))
+    return factors if (factors < 1).any() else None
+
+
+def nonzero_limits(experiment: "PreparedExperiment", data: FederatedData) -> Float[np.ndarray, " d"]:
+    """Return the magnitude above which the coefficient of each feature counts as nonzero."""
+    factors = find_cutoff_factors(experiment.objective, data)
+    return np.full(data.train.x.shape[1], experiment.settings.cutoff) * (1.0 if factors is None else factors)
+
+
+def nonzero_rows(rows: list[dict[str, Any]], cutoff: float, data_summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of coefficients.csv that are of features and count as nonzero, the largest first.
+
+    ``data_summary`` is the section on the data in summary.json.
+    """
+    factors = dict(zip(data_summary.get("feature_names") or (), data_summary.get("cutoff_factors") or (), strict=False))
+    rows = [row for row in rows if row["parameter"] != "bias"]
+    rows = [row for row in rows if abs(float(row["value"])) > cutoff * factors.get(row["feature"], 1)]
+    return sorted(rows, key=lambda row: -abs(float(row["value"])))
+
+
+def describe_cutoff(cutoff: float, is_scaled: bool) -> str:
+    """Return the cutoff as text; ``is_scaled``: it has factors.
+
+    >>> describe_cutoff(1e-4, is_scaled=True)
+    '0.0001 (standardized)'
+    """
+    return f"{cutoff:g}" + (" (standardized)" if is_scaled else "")
+
+
+# The coefficients of records, and their files.
 
 
 def personal_only(rows: Sequence[Mapping[str, float]]) -> bool:

@@ -175,11 +175,9 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
     """Return why a problem has no certified solution, or no intervals; "" if it has both."""
     names = experiment.names
     if experiment.settings.imputations:
-        return (f"imputations={experiment.settings.imputations} averages fits to completed tables, which have no "
-                "common problem: infer a record without it, with the option imputations of fcorun infer")  # fmt: skip
-    if experiment.settings.is_relaxed:
-        return (f"relax={experiment.settings.relax:g}: the coefficients of a relaxed lasso have no certificate and no "
-                "intervals here: infer a record of the lasso, with relax=null")  # fmt: skip
+        return explain_imputed(experiment.settings.imputations)
+    if experiment.settings.relax is not None and experiment.settings.is_relaxed:
+        return explain_relaxed(experiment.settings.relax)
     if type(experiment.objective) not in WITH_INTERVALS:
         return (f"objective={names['objective']} has no intervals: they are for objective=least_squares, logistic, "
                 "poisson, gamma and cox")  # fmt: skip
@@ -194,6 +192,18 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
         return ("reg.l1_ratio=0 leaves a ridge, which shrinks the coefficients, and no interval here corrects that: "
                 "give reg=none or reg=l1, or a larger reg.l1_ratio")  # fmt: skip
     return ""
+
+
+def explain_imputed(imputations: int) -> str:
+    """Return why an average of fits to completed tables has no intervals."""
+    return (f"imputations={imputations} averages fits to completed tables, which have no common problem: infer a "
+            "record without it, with the option imputations of fcorun infer")  # fmt: skip
+
+
+def explain_relaxed(relax: float) -> str:
+    """Return why relaxed coefficients have no intervals."""
+    return (f"relax={relax:g}: the coefficients of a relaxed lasso have no certificate and no intervals here: infer a "
+            "record of the lasso, with relax=null")  # fmt: skip
 
 
 def _read_penalty(problem: Problem, n_features: int) -> Penalty:

@@ -20,6 +20,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.model_rows import ModelRows
 from fcorun.inference.solution import Penalty, SingularHessian, check_regular, solve
 from fcorun.inference.sums import PooledSums
+from fcorun.models.coefficients import nonzero_limits
 from fcorun.models.inference_problem import make_model_rows
 from fcorun.problem.solver import gather_rows
 
@@ -55,14 +56,14 @@ class UnpenalizedRefits:
         rows: the training rows, with p columns.
         is_free: the mask of parameters without a penalty, (p,).
         ridge: the ridge of the objective on each parameter, (p,).
-        cutoff: the magnitude above which a weight counts as nonzero.
+        limits: the magnitude above which each parameter counts as nonzero, (p,).
     """
 
     objective: Any
     rows: ModelRows
     is_free: Bool[np.ndarray, " p"]
     ridge: Float[np.ndarray, " p"]
-    cutoff: float
+    limits: Float[np.ndarray, " p"]
     _known: dict[bytes, np.ndarray | NoRefit] = field(default_factory=dict)
 
     @classmethod
@@ -77,11 +78,13 @@ class UnpenalizedRefits:
         ridge = np.zeros(n_parameters)
         objective: Any = experiment.objective
         ridge[:n_features] = objective.ridge
-        return cls(replace(objective, ridge=0.0), rows, is_free, ridge, experiment.settings.cutoff)
+        limits = np.full(n_parameters, experiment.settings.cutoff)
+        limits[:n_features] = nonzero_limits(experiment, data)
+        return cls(replace(objective, ridge=0.0), rows, is_free, ridge, limits)
 
     def selects(self, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
         """Return the mask of the parameters that are part of the fit for a solution ``theta`` of the lasso."""
-        return self.is_free | (np.abs(theta) > self.cutoff)
+        return self.is_free | (np.abs(theta) > self.limits)
 
     def fit(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return the fit without a penalty for a solution ``theta`` of the lasso, 0 where it selects nothing.

@@ -142,7 +142,10 @@ class Objective(PluginBase, ABC):
         return hasattr(self, "curvature")
 
     def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
-        """Raise ValueError, with the fix, if the training targets y (N,) or validation targets y_val do not fit."""
+        """Raise ValueError, with the fix, if the training targets y (N,) or held-out targets y_val do not fit.
+
+        A site, which does not know the other training targets, has its own checked one by one, as ``y_val`` alone.
+        """
         return
 
     def final_warning(self, final: Mapping[str, float]) -> str:

@@ -24,7 +24,7 @@ class Gamma(LogLink):
     metrics = (*LogLink.metrics, Metric("beyond", label="share of ratios beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
-        smallest = min(split.min() for split in (y, y_val) if len(split))
+        smallest = min((split.min() for split in (y, y_val) if len(split)), default=1)
         if smallest <= 0:
             raise ValueError(
                 f"the targets contain {smallest:g}, and must be positive: correct them, or choose another objective"

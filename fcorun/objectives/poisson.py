@@ -26,7 +26,7 @@ class Poisson(LogLink):
     metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
-        smallest = min(split.min() for split in (y, y_val) if len(split))
+        smallest = min((split.min() for split in (y, y_val) if len(split)), default=0)
         if smallest < 0:
             raise ValueError(
                 f"the targets contain {smallest:g}, and counts are 0 or more: correct them, or choose another objective"

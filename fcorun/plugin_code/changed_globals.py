@@ -17,6 +17,7 @@ import numpy as np
 
 CHANGED_GLOBALS_FILE = "changed_globals.py"  # the name of the text in a record
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # the last one for annotations, from Python 3.12 on
 
 Bindings = Mapping[str, Sequence[ast.stmt]]  # the statements of a module that bind a name, one for each binding
 
@@ -35,7 +36,7 @@ def find_changed_globals(name: str, content: bytes, classes: Iterable[type]) -> 
     if name == "__main__" or module.__spec__ is None:
         classes_here = [cls.__qualname__.partition(".")[0] for cls in classes if cls.__module__ == name]
         statements = _statements_behind(classes_here, bindings)
-        values = _constants(module, _names(statements))
+        values = _constants(module, names_read_by(statements))
         first_values = {constant: text for constant, text in values.items() if _is_imported(bindings.get(constant, ()))}
     else:
         statements = [statement for of_name in bindings.values() for statement in of_name]
@@ -145,17 +146,19 @@ def _statements_behind(names: Iterable[str], bindings: Bindings) -> list[ast.stm
         if name not in seen:
             seen.add(name)
             statements += bindings.get(name, ())
-            queue += _names(bindings.get(name, ()))
+            queue += names_read_by(bindings.get(name, ()))
     return statements
 
 
-def _names(statements: Sequence[ast.stmt]) -> set[str]:
+def names_read_by(statements: Sequence[ast.stmt]) -> set[str]:
     """Return the global names that statements of a module read, also within functions."""
-    codes = [compile(ast.Module([*statements], type_ignores=[]), "<module>", "exec", dont_inherit=True)]
+    # An import from __future__ must come first, and binds no name that the others need.
+    body = [statement for statement in statements if getattr(statement, "module", None) != "__future__"]
+    codes = [compile(ast.Module(body, type_ignores=[]), "<module>", "exec", dont_inherit=True)]
     for code in codes:
         codes += [part for part in code.co_consts if isinstance(part, CodeType)]
     instructions = [instruction for code in codes for instruction in dis.get_instructions(code)]
-    return {read.argval for read in instructions if read.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return {read.argval for read in instructions if read.opname in _READS}
 
 
 def _walk(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:

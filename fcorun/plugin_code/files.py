@@ -21,7 +21,7 @@ from typing import Any
 
 from fcorun.errors import UserError
 from fcorun.plugin_code.changed_globals import CHANGED_GLOBALS_FILE, find_changed_globals
-from fcorun.plugin_code.notebook import NOTEBOOK_FILE, NotebookCode, is_in_notebook
+from fcorun.plugin_code.notebook import NOTEBOOK_FILE, NotebookCode, is_in_notebook, refuse_kept_variables
 
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 _STANDARD_LIBRARY |= {folder / "lib-dynload" for folder in _STANDARD_LIBRARY}
@@ -80,12 +80,16 @@ def find_code(cls: type) -> PluginCode | None:
 
     The code of a class that a notebook defines is one generated file, see ``NotebookCode``. Constants that have other
     values than their files show are another one, see ``find_changed_globals``. Raises UserError for code that cannot be
-    kept, and for a file that has changed since this process first looked for the code of its module.
+    kept, for methods that keep variables of a function, and for a file that has changed since this process first looked
+    for the code of its module.
     """
     notebook_classes = [parent for parent in cls.__mro__ if is_in_notebook(parent)]
     class_modules = _user_modules(cls)
     if not class_modules and not notebook_classes:
         return None
+    for parent in cls.__mro__:
+        if parent in notebook_classes or parent.__module__ in class_modules:
+            refuse_kept_variables(parent)
     files: dict[str, bytes] = {}
     changed_globals: list[str] = []
     distributions: dict[str, str] = {}

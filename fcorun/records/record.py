@@ -77,6 +77,7 @@ AWAY_FILE = "away_sites.csv"  # the requests that absent sites did not answer
 REFIT_FOLDER = "refit"  # the folder in a selection that holds the run with the selected strength
 PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
 PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
+PAGE_FILES = ("report.html", "report_short.html")  # the whole page, and one sheet
 RECORD_FILES = (
     "config.yaml",
     PLUGIN_FOLDER,
@@ -112,8 +113,7 @@ RECORD_FILES = (
         )
         for ending in ("png", "pdf", "svg")
     ),
-    "report.html",
-    "report_short.html",
+    *PAGE_FILES,
     "run.log",
     "status.json",
 )

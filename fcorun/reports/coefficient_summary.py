@@ -50,16 +50,17 @@ def _summarize_point(records: Sequence[Record]) -> DataFrame:
 
     frames = []
     for record in records:
-        frame: Any = pd.DataFrame(load_coefficients(record).to_rows(), columns=list(COLUMNS))
-        frame["chosen"] = (frame["value"].abs() > float(record.flat_config["cutoff"])).astype(float)
+        coefficients = load_coefficients(record)
+        frame: Any = pd.DataFrame(coefficients.to_rows(), columns=list(COLUMNS))
+        frame["chosen"] = coefficients.values_exceed(float(record.flat_config["cutoff"])).astype(float)
         frames.append(frame.astype({"value": float, "value_original": float}))
-    coefficients: Any = pd.concat(frames, ignore_index=True)
-    coefficients.loc[coefficients["parameter"] == "bias", "chosen"] = np.nan
+    table: Any = pd.concat(frames, ignore_index=True)
+    table.loc[table["parameter"] == "bias", "chosen"] = np.nan
     columns: Any = {"runs": ("value", "size"), "chosen": ("chosen", "mean")}
     for name, suffix in (("value", ""), ("value_original", "_original")):
-        if coefficients[name].notna().all():
+        if table[name].notna().all():
             columns |= {f"{statistic}{suffix}": (name, statistic) for statistic in ("median", "min", "max")}
-    return coefficients.groupby(COEFFICIENT_KEYS, sort=False).agg(**columns).reset_index()
+    return table.groupby(COEFFICIENT_KEYS, sort=False).agg(**columns).reset_index()
 
 
 def stability_warnings(records: Sequence[Record], over: Sequence[str]) -> list[str]:

@@ -25,6 +25,18 @@ REGULARIZED_METRICS = ("objective", *GAP_METRICS)  # depend on psi: two strength
 DataFrame = Any
 
 
+def changes_function(key: str, metric: str, metrics: MetricCatalogue = CATALOGUE) -> bool:
+    """Return whether a key changes the function which a metric evaluates, so that its values do not compare.
+
+    Every key that defines the objective changes a metric that depends on psi, and those of the section ``objective``
+    change a loss, except the ridge, which is in no loss.
+    """
+    section = key.partition(".")[0]
+    if metric in REGULARIZED_METRICS:
+        return section in OBJECTIVE_SECTIONS
+    return section == "objective" and key != "objective.ridge" and metrics.depends_on_objective(metric)
+
+
 @dataclass(frozen=True)
 class RunTable:
     """A table of runs with the columns of ``build_table``, and the properties that all runs share.
@@ -82,17 +94,8 @@ class RunTable:
         return all(self.frame[key].nunique(dropna=False) < 2 for key in self.problem_keys(metric))
 
     def function_keys(self, metric: str) -> list[str]:
-        """Return the varied keys that change the function which a metric evaluates.
-
-        These are all ``objective_keys`` for a metric that depends on psi, and those of the objective for a loss,
-        except the ridge, which is in no loss.
-        """
-        if metric in REGULARIZED_METRICS:
-            return self.objective_keys()
-        if not self.metrics.depends_on_objective(metric):
-            return []
-        keys = [key for key in self.objective_keys() if key.split(".")[0] == "objective"]
-        return [key for key in keys if key != "objective.ridge"]
+        """Return the varied keys that change the function which a metric evaluates."""
+        return [key for key in self.varied_keys if changes_function(key, metric, self.metrics)]
 
     def is_one_function(self, metric: str) -> bool:
         """Return whether a metric evaluates the same function in all runs."""

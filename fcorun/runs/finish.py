@@ -13,6 +13,7 @@ from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import IDENTITY_SECTIONS
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, first_line
+from fcorun.experiment.advice import list_rates
 from fcorun.experiment.build import build_problem, connect_clients
 from fcorun.experiment.classifiers import (
     DEFAULT_THRESHOLD,
@@ -34,7 +35,13 @@ from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
-from fcorun.models.coefficients import Coefficients, coefficient_files, coefficients_from, personal_only
+from fcorun.models.coefficients import (
+    Coefficients,
+    coefficient_files,
+    coefficients_from,
+    find_cutoff_factors,
+    personal_only,
+)
 from fcorun.models.predictions import (
     find_few_levels,
     note_too_many_rows,
@@ -173,11 +180,11 @@ def finish_run(
         solution = relaxed.solution
     coefficients = None
     if not (job.divergence_round or personal_only(job.rows)) and is_linear_model(type(job.experiment.objective)):
-        coefficients = coefficients_from(solution, data, job.experiment.data.units)
+        coefficients = coefficients_from(solution, data, job.experiment)
     pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
     if not (job.divergence_round or job.experiment.settings.imputations):
         separation_warning = warn_separation(job.experiment, data, job.rows[-1]) if data.classes else ""
-        _add_final_warnings(job, separation_warning)
+        _add_final_warnings(job, separation_warning, coefficients)
         if data.classes:
             job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
         job.add_reason(warn_few_validation_rows(data))
@@ -237,7 +244,7 @@ def _collect_arrays(data: FederatedData, solution: Arrays, models: Arrays | None
     return arrays
 
 
-def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
+def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Coefficients | None = None) -> None:
     """Add warnings about the end of a run that has not diverged, as its rows show it.
 
     A ``separation_warning`` replaces that of an objective that was still falling. A baseline has its certificate.
@@ -250,7 +257,7 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
             precision = job.experiment.settings.precision
             job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))
-    job.add_reason(_warn_of_zero_weights(job.experiment, row))
+    job.add_reason(_warn_of_zero_weights(job.experiment, row, coefficients))
     job.add_reason(warn_unapplied_psi(job.experiment, row))
     job.add_reason(separation_warning)
     if isinstance(job.experiment.algo, Baseline):
@@ -259,7 +266,8 @@ def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
         job.add_reason(describe_missed_targets(job.experiment.settings.stop or {}, job.rows, job.experiment.metrics))
     near = (job.certificate or {}).get("near")
     if _has_risen(job):
-        advice = "" if near is False else ": smaller rates may help"  # a large gap has its own advice
+        has_advice = near is False  # that of a large gap
+        advice = ": smaller rates may help" if list_rates(job.experiment.algo) and not has_advice else ""
         job.add_reason(f"the {metric_phrase(minimized_metric(row))} ended above where it began{advice}")
     elif not (job.stopped or near):
         job.remaining_descent = measure_remaining_descent(job.rows)
@@ -287,14 +295,22 @@ def _warn_of_movement(job: Job, data: FederatedData, solution: Arrays) -> None:
     job.add_reason(describe_movement(job.experiment, data, job.movement, falling=is_descending(job.rows)))
 
 
-def _warn_of_zero_weights(experiment: PreparedExperiment, row: dict[str, float]) -> str:
+def _warn_of_zero_weights(
+    experiment: PreparedExperiment, row: dict[str, float], coefficients: Coefficients | None
+) -> str:
     """Return a warning if the strength of the regularizer has left no weight nonzero; empty for personal models."""
+    cutoff = experiment.settings.cutoff
+    if coefficients is not None and coefficients.exceed(cutoff).any():
+        return ""
     if row.get("density") != 0 or "personal_density" in row or not experiment.reg.strength_or_none:
         return ""
     if not experiment.settings.rounds:  # the weights are those of the start
         return ""
     if not (experiment.reg.sparse and experiment.applies_regularizer):
         return ""
+    if coefficients is not None and coefficients.weights.any():
+        return (f"reg={experiment.names['reg']} left no weight above cutoff={cutoff:g} in magnitude: a smaller "
+                "strength leaves larger ones, a smaller cutoff counts these")  # fmt: skip
     return f"reg={experiment.names['reg']} made every weight 0: a smaller strength leaves some nonzero"
 
 
@@ -432,6 +448,9 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
     if not experiment.data.units:
         summary["units"] = False
     summary |= {"fingerprint": experiment.fingerprint, **data.describe_features()}
+    factors = find_cutoff_factors(experiment.objective, data)
+    if factors is not None:
+        summary["cutoff_factors"] = factors.tolist()
     if outcome := summarize_outcome(data):
         summary |= {"outcome": outcome, "gaps": data.features.gaps, "labels": dict(data.features.labels)}
     if few_levels := find_few_levels(data):

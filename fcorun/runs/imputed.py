@@ -193,9 +193,9 @@ def average_solutions(solutions: Sequence[Mapping[str, np.ndarray]]) -> dict[str
 
 def _tabulate(fits: list[ImputedFit], data: FederatedData, experiment: PreparedExperiment) -> str:
     """Return imputations.csv: of each coefficient the average, the share of fits in which it is nonzero, each fit."""
-    models = [coefficients_from(fit.solution, data, experiment.data.units) for fit in fits]
+    models = [coefficients_from(fit.solution, data, experiment) for fit in fits]
     values = np.stack([model.values for model in models])
-    share = (np.abs(values) > experiment.settings.cutoff).mean(axis=0)
+    share = np.mean([model.values_exceed(experiment.settings.cutoff) for model in models], axis=0)
     names = ("parameter", "feature", "class", "average", "share_nonzero", *(f"fit{k + 1}" for k in range(len(fits))))
     columns = zip(models[0].labels, values.mean(axis=0).tolist(), share.tolist(), values.T.tolist(), strict=True)
     return format_csv(names, [(*label, mean, nonzero, *of_fits) for label, mean, nonzero, of_fits in columns])

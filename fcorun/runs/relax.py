@@ -60,11 +60,11 @@ def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) ->
     except NoRefit as error:
         raise UserError(f"relax={gamma:g}: the selected features have no fit without a penalty: {error}: give a larger "
                         "reg.strength, or relax=1, the lasso") from error  # fmt: skip
-    models = [coefficients_from(values, data, experiment.data.units) for values in (solution, fitted, relaxed)]
+    models = [coefficients_from(values, data, experiment) for values in (solution, fitted, relaxed)]
     names = ("parameter", "feature", "class", "lasso", "refit", "relaxed")
     rows = [(*label, *values) for label, *values in zip(models[0].labels, *(m.values.tolist() for m in models),
                                                         strict=True)]  # fmt: skip
-    n_selected = int((np.abs(solution["weights"]) > refits.cutoff).sum())
+    n_selected = int(models[0].exceed(experiment.settings.cutoff).sum())
     strength = build_problem(experiment, data).regularizer.strength_or_none
     sentence = (
         f"the coefficients are relaxed: {gamma:g} times those of the lasso at strength {strength:.4g} plus "

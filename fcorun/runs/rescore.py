@@ -4,7 +4,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import bind_objective
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.records.formats import json_text, read_yaml, yaml_text
-from fcorun.records.record import Record, try_lock
+from fcorun.records.record import PAGE_FILES, Record, try_lock
 from fcorun.runs.finish import SplitResults, score_splits
 from fcorun.runs.job import Job
 
@@ -20,7 +20,8 @@ def has_other_threshold(record: Record, threshold: float | str) -> bool:
 def rescore(job: Job, data: FederatedData) -> bool:
     """Write the files of a finished record that depend on the threshold anew; return False if the record is in use.
 
-    The summary is written last, so that an interrupted rescoring begins again. Raises the errors of a damaged record.
+    Its report pages are deleted. The summary is written last, so that an interrupted rescoring begins again. Raises the
+    errors of a damaged record.
     """
     folder = job.run_folder
     folder.lock = try_lock(folder.path)
@@ -35,6 +36,8 @@ def rescore(job: Job, data: FederatedData) -> bool:
         earlier = (summary.get("threshold") or {}).get("warnings", [])
         sentences = [text for text in str(status.get("reason", "")).split("; ") if text and text not in earlier]
         job.reason = "; ".join([*sentences, *results.warnings])
+        for name in PAGE_FILES:  # they show the scores at the other threshold
+            (folder.path / name).unlink(missing_ok=True)
         for name, content in {**results.files, **_draw_again(job, data, results)}.items():
             folder.write_file(name, content)
         config = read_yaml(folder.path / "config.yaml") | {"threshold": job.experiment.settings.threshold}

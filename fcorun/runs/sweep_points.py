@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -15,6 +15,7 @@ from fcorun.metrics import CATALOGUE, aggregate
 from fcorun.records.record import Record, RunFolder
 from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.reports.build_table import build_table
+from fcorun.reports.run_table import changes_function
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -33,6 +34,7 @@ class SweepPoint:
         error: the error of the configuration or of the run.
         combinations: the indices of the sweep's combinations of values that the point stands for.
         warnings: the warnings about these combinations.
+        other_overrides: the overrides of keys that are not part of a run's identity, which ``overrides`` leaves out.
     """
 
     overrides: str
@@ -43,6 +45,7 @@ class SweepPoint:
     error: BaseException | None = None
     combinations: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    other_overrides: list[str] = field(default_factory=list)
 
     @classmethod
     def from_error(cls, overrides: str, sweep_dir: str, error: BaseException) -> "SweepPoint":
@@ -79,13 +82,21 @@ def merge_duplicates(points: Sequence[SweepPoint]) -> list[SweepPoint]:
             continue
         first = group[0]
         first.combinations = [combination for point in group for combination in point.combinations]
-        assignments = [{text for text in point.overrides.split() if "=" in text} for point in group]
-        differing = set.union(*assignments) - set.intersection(*assignments)
-        keys = sorted({text.partition("=")[0] for text in differing})
-        assert first.experiment is not None
-        algo = first.experiment.names["algo"]
-        first.warnings.append(f"algo={algo} is the same for all of {', '.join(keys)}: run once")
+        if keys := _differing_keys([point.overrides.split() for point in group]):
+            assert first.experiment is not None
+            algo = first.experiment.names["algo"]
+            first.warnings.append(f"algo={algo} is the same for all of {', '.join(keys)}: run once")
+        for key in _differing_keys([point.other_overrides for point in group]):
+            taken = [text for text in first.other_overrides if text.startswith(f"{key}=")]
+            first.warnings.append(f"{key} changes no result: run once, with {''.join(taken) or 'its default'}")
     return [group[0] for group in groups.values()]
+
+
+def _differing_keys(overrides: Sequence[Sequence[str]]) -> list[str]:
+    """Return the keys whose values are not the same in all of these lists of overrides."""
+    assignments = [{text for text in texts if "=" in text} for texts in overrides]
+    differing = set.union(*assignments) - set.intersection(*assignments)
+    return sorted({text.partition("=")[0] for text in differing})
 
 
 def tail_value(point: SweepPoint, options: SweepOptions) -> float | None:
@@ -99,17 +110,22 @@ def tail_value(point: SweepPoint, options: SweepOptions) -> float | None:
     return tail.get(options.metric or metrics.default_metric(tail))
 
 
-def choose_search_metric(points: Sequence[SweepPoint], is_excluded: Callable[[str], bool]) -> str | None:
+def choose_search_metric(points: Sequence[SweepPoint], keys: Sequence[str]) -> str | None:
     """Choose the metric of a search without ``metric``: the default metric of those that its first points measured.
 
     Args:
-        is_excluded: whether a metric cannot be compared between the points.
+        points: the first points.
+        keys: the keys that are searched.
 
-    Returns None if no metric is left.
+    Returns None if nothing was measured. Raises UserError if no metric compares the values of the keys.
     """
     runs = build_table([Record(point.folder) for point in points])
-    names = [name for name in runs.tail_metrics if runs.metrics[name].higher is not None and not is_excluded(name)]
-    return runs.metrics.default_metric(names) if names else None
+    measured = [name for name in runs.tail_metrics if runs.metrics[name].priority is not None]
+    compared = [name for name in measured if not any(changes_function(key, name, runs.metrics) for key in keys)]
+    if measured and not compared:
+        raise UserError(f"no metric by which these runs are ranked compares the values of {', '.join(keys)}, which are "
+                        "searched: name another metric, metric=NAME, or leave hydra/sweeper=optuna out")  # fmt: skip
+    return runs.metrics.default_metric(compared) if compared else None
 
 
 def objective_values(points: Sequence[SweepPoint], metric: str | None, tail_rounds: int) -> list[float]:

@@ -30,7 +30,16 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.metrics import PERSONAL_PREFIX
 from fcorun.problem import solver
 from fcorun.records.formats import json_text, read_json
-from fcorun.records.record import IN_USE, LOCK_FILE, try_lock
+from fcorun.records.record import (
+    IN_USE,
+    LOCK_FILE,
+    PAGE_FILES,
+    PREDICTIONS_FILE,
+    REFIT_FOLDER,
+    Record,
+    RunFolder,
+    try_lock,
+)
 from fcorun.runs.batch import check_devices
 from fcorun.selection.fitting import PathFitter
 from fcorun.selection.folds import SubsetMasks, describe_rows, marks_whole_clients
@@ -39,6 +48,17 @@ from fcorun.selection.path_fit import PathFit, keeps_held_out
 from fcorun.system.files import write_atomically
 
 FITS = "fits"
+# the files about the rows out of fold, which some choices of a selection have
+OUT_OF_FOLD_FILES = (
+    *(PREDICTIONS_FILE, "scores.csv", "nested.csv", "roc.csv", "calibration.csv", "thresholds.csv"),
+    *(f"{picture}.{ending}" for picture in ("roc", "calibration", "decision") for ending in ("png", "pdf")),
+)
+_RESULT_FILES = (
+    *OUT_OF_FOLD_FILES,
+    *("selection.csv", "curve.csv", "path.csv", "selection.png", "selection.pdf"),
+    *("stability.csv", "clients.csv", "stability.png", "stability.pdf"),
+    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
+)
 _SHORT = 15  # seconds: a shorter remaining time is not announced
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
@@ -180,6 +200,8 @@ class Study:
     def claim(self) -> Iterator[None]:
         """Lock the folder for this process while the context lasts.
 
+        Report pages are deleted, since they may show another choice, and with ``force`` all that a study has written.
+
         Raises:
             UserError: the folder has other files or another study, cannot be written, or is locked.
         """
@@ -202,9 +224,9 @@ class Study:
         if lock is None:
             raise UserError(f"{folder} {IN_USE}")
         try:
+            delete_files(folder, PAGE_FILES)
             if force:
-                for path in (folder / FITS).glob("*.npz"):
-                    path.unlink()
+                self._delete_results()
             if force or not existing:
                 content = {"identity": self.identity, "label": self.label, "status": "running"}
                 write_atomically(folder / self.study_file, json_text(content))
@@ -213,6 +235,15 @@ class Study:
         finally:
             (folder / LOCK_FILE).unlink(missing_ok=True)
             lock.release()
+
+    def _delete_results(self) -> None:
+        """Delete the fits, the refit and the result that are in the folder, maybe of another study."""
+        for path in (self.folder / FITS).glob("*.npz"):
+            path.unlink()
+        delete_files(self.folder, _RESULT_FILES)
+        refit = self.folder / REFIT_FOLDER
+        if identity := Record(refit).status.get("identity"):
+            RunFolder(refit, identity).remove()
 
     def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:
         """Return the fits of all subsets by name: read from the folder, or else computed and saved.
@@ -282,6 +313,12 @@ class Study:
     def fit_file(self, name: str) -> Path:
         """Return the file of the fit of a subset."""
         return self.folder / FITS / f"{name}.npz"
+
+
+def delete_files(folder: Path, names: Iterable[str]) -> None:
+    """Delete the files of these names that are in a folder."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _describe_time_left(seconds: float, n_done: int, n_all: int) -> str:

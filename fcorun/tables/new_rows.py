@@ -28,6 +28,7 @@ def read_dataframe(
     kinds: Mapping[str, ColumnKind] | None = None,
     keep: Sequence[str] = (),
     first_index: int | None = None,
+    warnings: list[str] | None = None,
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
@@ -37,9 +38,11 @@ def read_dataframe(
         path: the file. The columns of .npz, HDF5 and LIBSVM files are numbered from 0.
         client: the column of clients of a file with named columns. Of .npz and HDF5 files it is the array client.
         n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
-        kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text.
+        kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text, which
+            is read as it is written.
         keep: columns whose text is read as it is written, unless ``kinds`` has them.
         first_index: the index of the first feature of a LIBSVM file, 0 or 1; None: 1 unless some index is 0.
+        warnings: a list to which warnings on how the file was read are appended.
 
     Raises UserError for a file that is missing, empty or cannot be read.
     """
@@ -56,7 +59,10 @@ def read_dataframe(
             frame, clients = _read_array_file(file, ending, path)
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            frame = read_named_columns(file, ending, None, text_columns, kinds=kinds)[0].frame
+            table, file_warnings = read_named_columns(file, ending, None, text_columns, kinds=kinds)
+            frame = table.frame
+            if warnings is not None:
+                warnings += [f"{path}: {warning}" for warning in file_warnings]
             frame.columns = [str(name) for name in frame.columns]
             clients = frame.pop(client) if client in frame else None
     except READ_ERRORS as error:

@@ -75,13 +75,15 @@ def read_csv_text(
     ``text_columns``, such as the clients, always stay text. A text ``target`` stays text in a file without semicolons
     whose features have no commas.
 
-    Tokens such as NA are missing values among numbers and names among text. ``kinds`` are the known kinds of columns.
+    Tokens such as NA are missing values among numbers and names among text. ``kinds`` are the known kinds of columns:
+    those of levels stay text, as they do in a file with names among them.
     """
     import pandas as pd
 
     options: Any = {"sep": detect_separator(file, ending), "index_col": False, "low_memory": False}
-    options |= exact_float_options()
-    dtypes: Any = dict.fromkeys(text_columns, str)  # a client "007" keeps its name
+    options |= exact_float_options() | _blank_line_options(file, ending)
+    as_written = [*text_columns, *(name for name, kind in (kinds or {}).items() if kind == "levels")]
+    dtypes: Any = dict.fromkeys(as_written, str)  # a client "007", or a level "01", keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
         frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **options)
@@ -91,7 +93,7 @@ def read_csv_text(
             reread: Any = pd.read_csv(file, usecols=list(tokens), **options)
             for name in tokens:
                 frame[name] = reread[name]
-        converted, unparsed = _convert_decimal_commas(file, frame, target, text_columns, options)
+        converted, unparsed = _convert_decimal_commas(file, frame, target, as_written, options)
     restore_level_columns(frame, original, target, kinds or {})
     return ParsedTable(frame, converted, tokens, unparsed)
 
@@ -134,11 +136,36 @@ def _convert_decimal_commas(
     return [str(name) for name in candidates], {}
 
 
+def _blank_line_options(file: Path, ending: str) -> dict[str, Any]:
+    """Return the options with which pandas.read_csv reads a blank line of a file with one column as a row with a gap.
+
+    Blank lines before the header and at the end are no rows. Files with more columns need no options: a row without
+    values has separators.
+    """
+    if len(_read_first_line(file, ending)) != 1:
+        return {}
+    with _open_text(file) as content:
+        has_text = [bool(line.strip()) for line in content]
+    n_lines = len(has_text)
+    first, end = has_text.index(True), n_lines - has_text[::-1].index(True)
+    return {"skip_blank_lines": False, "skiprows": [*range(first), *range(end, n_lines)]}
+
+
 def read_header(file: Path, ending: str) -> list[str]:
     """Return the column names in the first line of a CSV or TSV file, as written."""
-    with _OPEN.get(file.suffix.lower(), open)(file, "rt", encoding="utf-8-sig", newline="") as content:
-        lines = csv.reader(content, delimiter=detect_separator(file, ending))
-        return [name for name in next((line for line in lines if line), []) if name]
+    return [name for name in _read_first_line(file, ending) if name]
+
+
+def _read_first_line(file: Path, ending: str) -> list[str]:
+    """Return the cells, some of them maybe empty, in the first line of a CSV or TSV file that is not blank."""
+    with _open_text(file) as content:
+        lines = csv.reader((line for line in content if line.strip()), delimiter=detect_separator(file, ending))
+        return next(lines, [])
+
+
+def _open_text(file: Path) -> Any:
+    """Open a file of text, which may be compressed."""
+    return _OPEN.get(file.suffix.lower(), open)(file, "rt", encoding="utf-8-sig", newline="")
 
 
 def detect_separator(file: Path, ending: str) -> str:

@@ -66,11 +66,12 @@ def _open(uri: str, experiment: str) -> tuple[Any, str]:
 
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # they log each table that they create
         logging.getLogger(name).setLevel(logging.WARNING)
-    artifact_location = None
+    database, artifact_location = uri, None
     if uri.startswith(_SQLITE):
-        artifact_location = (Path(uri.removeprefix(_SQLITE)).resolve().parent / "mlartifacts").as_uri()
+        path = Path(uri.removeprefix(_SQLITE)).resolve()
+        database, artifact_location = str(path), (path.parent / "mlartifacts").as_uri()
     # Two processes must not create the tables of one database at the same time.
-    lock = cache_dir("locks") / f"{hashlib.sha256(f'{Path.cwd()} {uri}'.encode()).hexdigest()[:16]}.lock"
+    lock = cache_dir("locks") / f"{hashlib.sha256(database.encode()).hexdigest()[:16]}.lock"
     with FileLock(lock):
         client = MlflowClient(uri)
         existing = client.get_experiment_by_name(experiment)

@@ -1,5 +1,7 @@
 """Meta-analysis, DLSA and ADAP: published numbers, other solvers, bytes and refusals."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,17 @@ from helpers import fails, flat, ragged, snapshots
 from sklearn import linear_model
 
 from fcorun import run
-from fcorun.algorithms.meta_analysis import combine_estimates
+from fcorun.algorithms.base import LocalData
+from fcorun.algorithms.meta_analysis import MetaAnalysis, combine_estimates
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.requirements import check_hessian
+from fcorun.mirror_maps import Euclidean
+from fcorun.objectives.gamma import Gamma
+from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.penalized_quadratic import invert_positive
+from fcorun.problem.problem import Problem, Vector
+from fcorun.regularizers.none import NoRegularizer
 
 SIZES = (12, 20, 16, 30)
 # Trials of the BCG vaccine (Colditz et al., JAMA 1994): cases and others among the vaccinated, and among the controls.
@@ -113,6 +122,51 @@ def test_clients_without_information_have_no_weight():
     assert not i2.any()
 
 
+def summarize(objective, x, y, dtype="float64"):
+    """Return the estimates and the precisions, (M, p) each, of M clients with rows x, (M, n, d), and y, (M, n)."""
+    problem = Problem(objective, NoRegularizer(), Euclidean(), objective.shapes(x.shape[2:], 0))
+
+    def summarize_client(x, y):
+        local = LocalData(x, y, jnp.zeros((0, 1), "int32"), dtype).with_whole_data(jnp.arange(len(y)))
+        return MetaAnalysis().summarize(problem, local)
+
+    with jax.enable_x64(dtype == "float64"):
+        message = jax.jit(jax.vmap(summarize_client))(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
+    return [
+        np.column_stack([message[name]["weights"][:, 0], message[name]["bias"][:, 0]]) for name in ("fit", "precision")
+    ]
+
+
+def test_a_gamma_variance_has_the_dispersion_by_pearson():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1, 40, 2))
+    y = np.exp(x @ [0.5, -0.3] + 1) * rng.gamma(2, 1 / 2, (1, 40))
+    estimates, precisions = summarize(Gamma(), x, y)
+    glm = linear_model.GammaRegressor(alpha=0, tol=1e-12, solver="newton-cholesky").fit(x[0], y[0])
+    np.testing.assert_allclose(estimates[0], [*glm.coef_, glm.intercept_], atol=1e-7)
+    ratio = y[0] / glm.predict(x[0])
+    design = np.column_stack([x[0], np.ones(40)])
+    variance = np.diag(np.linalg.inv(design.T @ (ratio[:, None] * design))) * ((ratio - 1) ** 2).sum() / (40 - 3)
+    np.testing.assert_allclose(1 / precisions[0], variance, rtol=1e-6)
+
+
+def test_one_row_beyond_the_parameters_gives_a_weight_and_an_exact_fit_does_not():
+    rng = np.random.default_rng(2)
+    x, y = rng.standard_normal((50, 5, 3)), rng.standard_normal((50, 5))
+    y[0], y[1], y[2] = 0, 5, x[2] @ [1, -2, 3] + 4
+    _, precisions = summarize(LeastSquares(), x, y, "float32")
+    assert (precisions[:3] == 0).all()
+    assert (precisions[3:] > 0).all()
+
+
+def test_without_any_weight_there_is_no_result():
+    shapes = {"weights": (3,), "bias": ()}
+    problem = Problem(LeastSquares(), NoRegularizer(), Euclidean(), shapes, n_clients=2)
+    zero = Vector({name: jnp.zeros((2, *shape)) for name, shape in shapes.items()})
+    result = MetaAnalysis().combine(problem, {"fit": zero, "precision": zero, "weight": jnp.full(2, 0.5)})
+    assert np.isnan(flat(result["w"])).all()
+
+
 @pytest.mark.slow
 def test_a_fit_of_a_table_is_its_log_odds_ratio(tmp_path):
     """Two clients with the same table: the mean is the log odds ratio, and half of its variance that of the mean."""
@@ -198,6 +252,14 @@ def test_clients_with_too_few_rows_are_refused(tmp_path):
     with fails("needs the Hessian of a linear model"):
         prepare(ragged(tmp_path, "algo=meta_analysis", "objective=quantile"))
     load_data(prepare(ragged(tmp_path, "algo=meta_analysis", "algo.ridge=0.1")))
+
+
+def test_rows_of_weight_0_do_not_count(tmp_path):
+    experiment = prepare(ragged(tmp_path, "algo=meta_analysis", sizes=(8, 8)))
+    data = load_data(experiment)
+    weighted = replace(data, train=replace(data.train, weight=np.tile([1.0, 1, 1, 0, 0, 0, 0, 0], 2)))
+    with fails("client '0' has 3 of positive weight: give algo.ridge"):
+        check_hessian(experiment, weighted)
 
 
 @pytest.mark.slow

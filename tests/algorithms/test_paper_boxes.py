@@ -1,12 +1,20 @@
 """The algorithms of the paper against its boxes in plain NumPy."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import flat, ragged, snapshots
 from paper_boxes import boxes, drawn
 
+from fcorun.algorithms.base import LocalData
+from fcorun.algorithms.feddualavg import FedDualAvg
+from fcorun.algorithms.feddualavg_osp import FedDualAvgOSP
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.mirror_maps import Euclidean
+from fcorun.objectives.least_squares import LeastSquares
+from fcorun.problem.problem import Problem
+from fcorun.regularizers.l1 import L1
 
 PAPER = ["fedavg", "fedavg_subgradient", "fedmid", "fedmid_osp", "feddualavg", "feddualavg_osp"]
 
@@ -30,3 +38,15 @@ def test_algorithms_agree_with_their_boxes(name, case, tmp_path):
     expected = boxes(name, data.train.x, data.train.y, 0.03, 0.8, 0.4, drawn(experiment, data))
     assert np.abs(expected[-1]).max() > 0.05
     np.testing.assert_allclose(outputs, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [FedDualAvg, FedDualAvgOSP])
+def test_small_steps_add_up_in_float32_after_many_rounds(kind):
+    """At 9,000 float32 resolves 0.001, which would lose 2 % of each step of 0.01."""
+    problem = Problem(LeastSquares(), L1(1e-5), Euclidean(), {"weights": (2,), "bias": ()})
+    x, y = jnp.ones((4, 2), "float32"), jnp.arange(4, dtype="float32")
+    data = LocalData(x, y, jnp.zeros((0, 1), "int32"), "float32", full_batch_steps=100)
+    server = kind(client_lr=0.01, server_lr=1.0).init(problem, problem.zeros("float32"))[0]
+    server["elapsed"] += 9000
+    upload, _ = kind(client_lr=0.01, server_lr=1.0).local(problem, server, None, data.with_whole_data(jnp.arange(4)))
+    np.testing.assert_allclose(upload["elapsed"], 1, rtol=1e-5)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import fails
 
 import fcorun
 from fcorun import L1, Experiment, FedDualAvg, FedProx, Lasso, from_arrays, from_frame
@@ -32,6 +33,25 @@ def test_the_order_of_axes_does_not_matter():
     one = EXPERIMENT.combinations(axes)
     assert [text for text, _ in one] == [text for text, _ in EXPERIMENT.combinations(dict(reversed(axes.items())))]
     assert len(one) == 3
+
+
+@pytest.mark.parametrize("mask", [list, np.array, pd.Series, lambda values: np.array(values, object)])
+def test_a_mask_may_be_a_column_or_of_objects(mask):
+    held_out = [True, False, False] * 20
+    data = from_arrays(X, np.array([*range(60)], object), CLIENTS, validation=mask(held_out))
+    assert data.rows.values["validation"].tolist() == held_out
+
+
+def test_a_target_may_be_numbers_of_numpy_among_objects():
+    y = np.empty(60, object)
+    y[:] = [np.int64(value) for value in range(60)]
+    assert from_arrays(X, y, CLIENTS).task == "regression"
+    assert from_frame(pd.DataFrame({"y": y}), "y").task == "regression"
+
+
+def test_names_that_are_equal_as_text_are_refused():
+    with pytest.raises(UserError, match="one name twice"):
+        from_frame(pd.DataFrame(X, columns=[1, "1", "y"]), "y")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.slow
@@ -198,3 +218,9 @@ def test_a_saved_figure_shows_all_labels(record, x):
     assert content.y0 >= 0
     assert content.x1 <= width
     assert content.y1 <= height
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_a_missing_label_is_refused(missing):
+    with fails("y[2] is", "leave the row out"):
+        fcorun.from_arrays(np.zeros((3, 1)), np.array(["a", "b", missing], dtype=object), ["h"] * 3)

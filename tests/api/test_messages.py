@@ -48,6 +48,7 @@ SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=
         (ARRAYS, "data.weight=weight, data.clients=9 and data.test", "sample_weight, n_clients=9 and test"),
         (OBJECTS, "rule=1se is not a choice: points=1e-5", 'rule="1se" is not a choice: points=1e-5'),
         (ARRAYS, "draw from data.key", "draw from data.key"),
+        (OBJECTS, "algo.py line 6, reg.py, stop.csv, data.json", "algo.py line 6, reg.py, stop.csv, data.json"),
         (FRAME, "data.weight=w: give data.ignore=[age,crp]", 'weight="w": give ignore=["age", "crp"]'),
         (CONFIGURATION, "algo.client_lr=null, reg=none", "algo.client_lr=None, reg=none"),
     ],

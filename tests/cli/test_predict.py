@@ -45,8 +45,9 @@ def train(folder, *overrides, algo="centralized"):
 
 
 def test_a_terminal_shows_six_digits_of_what_the_model_computed():
-    frame = pd.DataFrame({"row": [1], "dose": [0.123456789], "prediction": ["yes"], "probability_yes": [0.123456789]})
-    assert _round_for_screen(frame).loc[0].tolist() == [1, 0.123456789, "yes", 0.123457]
+    kept = {"row": [1], "dose": [0.123456789], "prediction_time": [123456789.5]}
+    frame = pd.DataFrame(kept | {"prediction": ["yes"], "probability_yes": [0.123456789]})
+    assert _round_for_screen(frame).loc[0].tolist() == [1, 0.123456789, 123456789.5, "yes", 0.123457]
 
 
 def test_names_that_differ_in_capitals_or_spaces_are_found():
@@ -69,6 +70,10 @@ def test_columns_are_matched_by_name(run_predict):
     eta = z @ record.solution["weights"] + record.solution["bias"]
     np.testing.assert_allclose(predictions["probability_yes"], 1 / (1 + np.exp(-eta)), rtol=1e-9)
     assert predictions["prediction"].tolist() == ["yes", "no"]
+    Path("new.csv").write_text("v;u\n1,1;55\n0,9;41,5\n")
+    _, out, (warning,) = run_predict("here", "new.csv")
+    assert warning.startswith("fcorun: new.csv: commas in 'v', 'u' are read as decimal commas")
+    assert pd.read_csv(io.StringIO(out)).equals(predictions)
 
 
 @pytest.mark.slow

@@ -105,9 +105,15 @@ def test_what_cannot_be_done_is_said_at_once(fcorun, tmp_path):
         (("serve", "study.yaml", "policy=strict.yaml"), "takes no policy=strict.yaml: give the keys of the site to"),
         (("run", "study.yaml", "--folder", "shared", "--sites", "a", "ou=x"), "takes no ou=x: it has one key, out=DIR"),
         (("try", "study.yaml", "a.csv", "--wait", "9"), "fcorun site try takes no --wait: leave it out"),
+        (("serve", "study.yaml", "--wait", "nan"), "--wait nan: give a number of seconds, 0 or more"),
+        (("run", "study.yaml", "--wait", "-5"), "--wait -5: give a number of seconds, 0 or more"),
+        (("accept", "study.yaml", "data.path=a.csv", f"fingerprints={{b: {'0' * 32}, b: {'1' * 32}}}"),
+         "site b is named twice; give each other site with one fingerprint"),
+        (("accept", "study.yaml", "data.path=a.csv", *(f"fingerprints={{{site}: {'0' * 32}}}" for site in "bc")),
+         "give the fingerprints of all other sites in one list"),
         (("check", "study.yaml", "data.path=a.csv", "policy=rules.yaml"), "give policy.columns=[age]"),
         (("check", "study.yaml", "data.path=a.csv", "data.keep=id"), "give data.keep=[id]"),
-    ):
+    ):  # fmt: skip
         code, _, err = fcorun("site", *words)
         assert code == 2
         assert sentence in " ".join(err.split())

@@ -7,7 +7,7 @@ from helpers import fails, not_none
 from table_files import CLIENT, X, Y, frame, price_table, save
 
 from fcorun.config import build
-from fcorun.datasets.base import FederatedData
+from fcorun.datasets.base import Features, FederatedData
 from fcorun.datasets.table import Table
 from fcorun.rows.rows import Rows
 from fcorun.tables.scaling import standardize_per_client
@@ -74,6 +74,24 @@ def test_an_npz_may_mark_all_rows_of_a_client(tmp_path):
 def test_training_rows_that_are_not_sorted_by_client_are_refused(client):
     with fails("data: the training rows must be sorted by client, whose numbers begin with 0; sort them"):
         FederatedData(Rows(X, Y, np.array(client))).validate()
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "message"),
+    [
+        ({"y": Y[:-1]}, (), "data: x has 6 train rows and y has 5: give one target for each row"),
+        ({}, ("u",), "data: there are 1 names of features, and x has"),
+        ({"weight": np.ones(4)}, (), "data: weight has 4 train values, and there are 6 rows"),
+        ({"weight": np.full(6, np.inf)}, (), "data: NaN or infinite value in the weight of the train rows"),
+        ({"weight": -np.ones(6)}, (), "data: negative value in the weight of the train rows"),
+        ({"offset": np.full(6, np.nan)}, (), "data: NaN or infinite value in the offset of the train rows"),
+    ],
+)
+def test_columns_that_do_not_fit_the_features_are_refused(columns, names, message):
+    y = columns.pop("y", Y)
+    rows = Rows(X, y, np.array([0, 0, 0, 1, 1, 1])[: len(y)], **columns)
+    with fails(message):
+        FederatedData(rows, features=Features(names)).validate()
 
 
 def test_a_client_without_training_rows_is_refused():

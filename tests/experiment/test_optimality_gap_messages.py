@@ -10,6 +10,7 @@ from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.optimality_gap import _summarize_gap
 from fcorun.experiment.prepare import prepare
+from fcorun.models.coefficients import Coefficients
 from fcorun.runs.finish import _add_final_warnings
 from fcorun.runs.job import Job
 
@@ -156,3 +157,14 @@ def test_a_strength_that_leaves_no_weight_gives_a_warning(reg, algo, density, ex
     job.rows, job.certificate = [{"objective": 1.0, "density": density}] * 2, {"near": True}
     _add_final_warnings(job)
     assert job.reason == expected
+
+
+@pytest.mark.parametrize(("target_factor", "expected"), [(0.01, ""), (None, "left no weight above cutoff=0.0001")])
+def test_small_weights_are_not_called_zero(target_factor, expected, tmp_path):
+    job = Job(prepare(table(tmp_path, "algo=feddualavg", "reg=l1")), run_folder=None)  # type: ignore[arg-type]
+    job.rows, job.certificate = [{"objective": 1.0, "density": 0.0}] * 2, {"near": True}
+    factors = None if target_factor is None else np.array([target_factor])
+    coefficients = Coefficients(("age",), ("",), np.array([[2e-6]]), cutoff_factors=factors)
+    _add_final_warnings(job, coefficients=coefficients)
+    assert expected in job.reason
+    assert bool(expected) is bool(job.reason)

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers import HETEROGENEOUS, fails, ragged, small, small_for
 from quadratics import SIZES, Quadratics
 
 from fcorun import compose, grid, run, run_grid
+from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 
 
@@ -41,6 +43,33 @@ def test_pfedmac_on_losses_of_unknown_curvature_needs_to_be_told(name):
     tree = ["topology=tree"] if name == "pfedmac_sh" else []
     with fails(f"algo={name}", "algo.ridge"):
         prepare(small(f"algo={name}", *tree, "objective=mlp"))
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ([], "give a value for algo.client_lr, or"),
+        (["algo.personal_lr=auto"], "give a value for algo.client_lr and a value for algo.personal_lr, or"),
+        (["algo.client_lr=0.1", "algo.personal_lr=auto"], "give a value for algo.personal_lr, or"),
+    ],
+)
+def test_ditto_asks_for_the_rates_that_it_needs(options, needed):
+    table = ["data=table", "data.path=rows.csv", "data.task=regression", "objective=poisson", "algo.client_lr=auto"]
+    with fails("algo=ditto", needed):
+        prepare(compose(["algo=ditto", *table, *options]))
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [("fedgd", "a value for algo.step"), ("fedavg", "a value for algo.client_lr"), ("dane", "another algo"),
+     ("edsl", "another algo")],
+)  # fmt: skip
+def test_flat_losses_have_no_automatic_steps(name, needed, tmp_path):
+    table = {"x": np.zeros((20, 2)), "y": np.arange(20.0)}
+    options = (f"algo={name}", "reg=none", "objective.intercept=false", "data.standardize=none")
+    experiment = prepare(ragged(tmp_path, *options, **table))
+    with fails(f"algo={name}", "are flat", f"give {needed}"):
+        resolve_auto(experiment, load_data(experiment))
 
 
 def test_smooth_sparsity_is_for_l1():

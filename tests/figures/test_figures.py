@@ -247,7 +247,8 @@ def test_claims_with_a_wrong_place_are_refused(wrong):
 
 def test_claims_over_seeds():
     """A claim holds in every seed ("yes"), in none ("no"), or is not distinguishable; its row names the test."""
-    frame = pd.DataFrame({"algo": list("aaabbbc"), "tail_support_f1": [0.5, 0.7, 0.9, 0.4, 0.6, 0.8, 0.65]})
+    frame = pd.DataFrame({"algo": list("aaabbbc"), "data": "d", "status": "done"})
+    frame["tail_support_f1"] = [0.5, 0.7, 0.9, 0.4, 0.6, 0.8, 0.65]
     runs: dict[str, list[tuple[Any, Any]]] = {
         "a": [(seed, []) for seed in range(3)],
         "b": [(seed, []) for seed in range(3)],

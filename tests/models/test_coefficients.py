@@ -12,8 +12,17 @@ from helpers import HETEROGENEOUS, fails, ragged, small
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fcorun import Record, compose, run
-from fcorun.models.coefficients import load_client_coefficients, load_coefficients
+from fcorun.datasets.base import Features, FederatedData
+from fcorun.models.coefficients import (
+    Coefficients,
+    find_cutoff_factors,
+    load_client_coefficients,
+    load_coefficients,
+)
+from fcorun.objectives import LeastSquares, Poisson
 from fcorun.reports.coefficient_summary import summarize_coefficients
+from fcorun.rows.rows import Rows
+from fcorun.tables.encoding import Encoding
 
 
 def write_patients(folder: Path, task: str = "regression") -> Path:
@@ -113,6 +122,28 @@ def test_clients_that_standardize_their_own_rows_have_no_common_units():
     frame = read_coefficients(run_on_patients("regression", standardize="per_client"))
     assert frame["value_original"].isna().all()
     assert frame["value"].notna().all()
+
+
+@pytest.mark.parametrize(("objective", "standardized", "factors"), [
+    (LeastSquares(), None, [0.02, 1, 1]),
+    (LeastSquares(), {"by": "pooled"}, [0.1, 0.1, 0.1]),
+    (Poisson(), None, [0.2, 1, 1]),
+    (Poisson(), {"by": "pooled"}, None),
+])  # fmt: skip
+def test_the_cutoff_follows_the_units(objective, standardized, factors):
+    """The features have the standard deviations 5, 0.01 and 0, the target 0.1."""
+    x = np.array([[0, 0, 1], [10, 0.02, 1], [0, 0, 1], [10, 0.02, 1]])
+    features = Features(("a", "b", "c"), standardized=standardized, encoding=Encoding(()))
+    data = FederatedData(Rows(x, np.array([1, 1.2, 1.2, 1]), np.array([0, 0, 1, 1])), features=features)
+    found = find_cutoff_factors(objective, data)
+    assert (found is None) if factors is None else (found == pytest.approx(factors))
+
+
+def test_weights_exceed_the_cutoff_of_their_feature():
+    weights = np.array([[[2e-5], [2e-5]], [[0], [2e-4]]])
+    path = Coefficients(("a", "b"), ("",), weights, np.array([[1e-6], [1]]), cutoff_factors=np.array([0.1, 1]))
+    assert path.exceed(1e-4).tolist() == [[[True], [False]], [[False], [True]]]
+    assert path.values_exceed(1e-4).tolist() == [[True, False, False], [False, True, True]]
 
 
 def test_coefficients_of_a_record_are_those_of_its_file():

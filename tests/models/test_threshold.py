@@ -11,6 +11,7 @@ from fcorun.cli.commands import main
 from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.models.estimator import read_threshold
 from fcorun.models.predict import predict
+from fcorun.records.record import PAGE_FILES
 from fcorun.runs.rescore import has_other_threshold
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import select
@@ -26,22 +27,27 @@ def row_of_scores(record, split):
     return row
 
 
-def choose(text, y=Y, p=P):
+def choose(text, y=Y, p: np.ndarray = P):
     return ThresholdRule.parse(text).choose(y, p, "validation rows")
+
+
+def midway(chosen, p):
+    """Return the number midway between the probability ``chosen`` of a row and the next lower one."""
+    return pytest.approx((chosen + p[p < chosen].max()) / 2, rel=1e-12)
 
 
 def test_youden_is_that_of_the_roc_curve():
     fpr, tpr, thresholds = metrics.roc_curve(Y, P, drop_intermediate=False)
-    assert choose("youden") == (thresholds[np.argmax(tpr - fpr)], "")
+    assert choose("youden") == (midway(thresholds[np.argmax(tpr - fpr)], P), "")
 
 
 @pytest.mark.parametrize("least", [0.5, 0.9, 0.99])
 def test_the_least_sensitivity_and_specificity_hold_and_no_other_threshold_is_better(least):
     fpr, tpr, thresholds = metrics.roc_curve(Y, P, drop_intermediate=False)
-    assert choose(f"sensitivity:{least}")[0] == thresholds[tpr >= least].max()
+    assert choose(f"sensitivity:{least}")[0] == midway(thresholds[tpr >= least].max(), P)
     reaching = thresholds[1:][1 - fpr[1:] >= least]
     if len(reaching):
-        assert choose(f"specificity:{least}")[0] == reaching.min()
+        assert choose(f"specificity:{least}")[0] == midway(reaching.min(), P)
 
 
 def test_rates_that_are_reached_exactly_count():
@@ -49,13 +55,24 @@ def test_rates_that_are_reached_exactly_count():
     passed = [int((p[y == 0] < t).sum()) for t in np.unique(p)]
     for count in range(1, 25):
         reaching = np.unique(p)[np.array(passed) >= count]
-        assert choose(f"specificity:{count / 25}", y, p)[0] == pytest.approx(reaching.min(), rel=1e-15), count
+        assert choose(f"specificity:{count / 25}", y, p)[0] == midway(reaching.min(), p), count
 
 
-def test_a_rule_that_takes_a_half_flags_the_rows_at_a_half():
-    threshold, warning = choose("sensitivity:0.9", np.array([0, 1]), np.array([0.5, 0.5]))
-    assert (threshold < 0.5, warning) == (True, "")
-    assert threshold == pytest.approx(0.5, abs=1e-15)
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.2, 0.5], [0.5 - 1e-9, 0.5], [0.4, 0.6]])
+def test_a_rule_that_takes_a_half_flags_the_rows_at_a_half(p):
+    threshold, warning = choose("sensitivity:0.9", np.array([0, 1]), np.array(p))
+    assert warning == ""
+    assert (np.array(p) > threshold).tolist() == [p[0] == p[1], True]
+
+
+@pytest.mark.parametrize("text", ["youden", "sensitivity:0.9", "sensitivity:1", "specificity:0.9"])
+def test_a_threshold_flags_the_same_rows_in_another_precision(text):
+    p = np.random.default_rng(0).random(300).astype(np.float32)
+    y = np.where(p == p.min(), 1, Y)
+    threshold = choose(text, y, p)[0]
+    for rounding in (-3e-7, 3e-7):
+        other = p.astype(float) * (1 + rounding)
+        assert ((other >= threshold) == (p >= threshold)).all()
 
 
 def test_thresholds_that_nobody_reaches():
@@ -99,16 +116,19 @@ def test_a_finished_run_is_scored_again_and_not_trained_again(trained, visits):
     before = metrics_file.stat().st_mtime_ns
     picture = folder / "roc.png"
     drawn = picture.stat().st_mtime_ns
+    for name in PAGE_FILES:
+        (folder / name).touch()
     second = trained("binary", "data.test=0.2", "threshold=youden", "title=Other")
     assert second.folder == folder
     assert second.config["title"] == first.config["title"]  # of curves.png
     assert metrics_file.stat().st_mtime_ns == before
     assert picture.stat().st_mtime_ns > drawn
+    assert not any((folder / name).exists() for name in PAGE_FILES)
     section = second.summary["threshold"]
     validation = second.predictions[second.predictions["set"] == "validation"]
     fpr, tpr, thresholds = metrics.roc_curve(validation["target"] == "ill", validation["probability"])
     assert section == {"rule": "youden", "chosen_on": "validation", "shared": section["shared"], "warnings": []}
-    assert section["shared"] == thresholds[np.argmax(tpr - fpr)]
+    assert section["shared"] == midway(thresholds[np.argmax(tpr - fpr)], validation["probability"])
     assert second.config["threshold"] == "youden"
     test = second.predictions[second.predictions["set"] == "test"]
     flagged = test["probability"] >= section["shared"]
@@ -143,7 +163,7 @@ def test_a_selection_chooses_out_of_fold_and_its_refit_takes_the_threshold(visit
     assert {path.name: path.stat().st_mtime_ns for path in (plain.folder / "fits").iterdir()} == fits
     predictions = pd.read_csv("chosen/predictions.csv")
     fpr, tpr, thresholds = metrics.roc_curve(predictions["target"] == "ill", predictions["probability"])
-    assert chosen.threshold == thresholds[tpr >= 0.8].max()
+    assert chosen.threshold == midway(thresholds[tpr >= 0.8].max(), predictions["probability"])
     assert chosen.record is not None
     assert chosen.record.summary["threshold"]["shared"] == chosen.threshold
     assert chosen.record.config["threshold"] == chosen.threshold

@@ -10,16 +10,9 @@ from helpers import fails, ragged, small
 from quadratics import SIZES, Quadratics
 
 from fcorun import run
-from fcorun.experiment.build import compute_curvature_bounds, load_data, resolve_auto
+from fcorun.experiment.build import compute_curvature_bounds, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.problem.curvature import curvature_bounds
-
-
-def test_flat_losses_have_no_auto_step(tmp_path):
-    config = ragged(tmp_path, "algo=fedgd", "objective.intercept=false", x=np.zeros((20, 6)))
-    experiment = prepare(config)
-    with fails("algo=fedgd", "flat", "auto"):
-        resolve_auto(experiment, load_data(experiment))
 
 
 @pytest.mark.parametrize("intercept", ["true", "false"])

@@ -186,10 +186,11 @@ def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
     [
         (["reg.apply_to=[]"], "reg=none"),
         (["algo=feddualavg_osp", "reg.applied_by=client"], "applies psi on the server only"),
+        (["algo=ditto", "algo.solver=feddualavg", "reg.applied_by=server"], "goes wrong unless clients and server"),
         (["mirror=entropy", "reference=true"], "mirror=entropy holds w >= 0"),
         (["mirror=entropy", "algo=centralized"], "algo=centralized would be of another problem"),
     ],
-    ids=["nothing", "osp", "reference", "baseline"],
+    ids=["nothing", "osp", "ditto", "reference", "baseline"],
 )
 def test_contradictory_options_are_refused(overrides, words):
     with pytest.raises(UserError, match=words):

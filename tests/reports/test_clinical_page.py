@@ -16,8 +16,8 @@ from fcorun.records.formats import csv_text
 from fcorun.records.record import load_records
 from fcorun.reports.page import build, clinical
 from fcorun.reports.page.elements import Page, PageSection
-from fcorun.reports.page.files import parse_cell
-from fcorun.reports.page.findings import finding_table
+from fcorun.reports.page.files import parse_cell, read_csv
+from fcorun.reports.page.findings import finding_table, missing_intervals_sentence
 from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.short import build_short_page
 from fcorun.reports.page.studies import find_studies
@@ -227,6 +227,36 @@ def test_a_result_without_intervals_says_how_to_get_them():
     assert "Each level of ward has a coefficient of its own" in text
 
 
+@pytest.mark.parametrize(("key", "value", "sentence"), [
+    ("imputations", 5, "imputations=5 averages fits to completed tables"),
+    ("relax", 0.5, "relax=0.5: the coefficients of a relaxed lasso have no certificate"),
+])  # fmt: skip
+def test_a_record_that_cannot_have_intervals_says_why(key, value, sentence):
+    model = read_model(write_model())
+    model.config[key] = value
+    model.summary["relaxed"] = {"share_of_lasso": value} if key == "relax" else None
+    text = missing_intervals_sentence(model)
+    assert sentence in text
+    assert "adds them" not in text
+
+
+def test_a_model_without_features_has_its_intercept():
+    folder = write_model()
+    table = folder / "coefficients.csv"
+    kept = [row | ({} if row["parameter"] == "bias" else {"value": 0.0}) for row in read_csv(table)]
+    table.write_text(csv_text(kept))
+    assert "intercept (its logarithm)|\N{MINUS SIGN}2|" in plain(finding_table(read_model(folder)))
+
+
+def test_features_in_large_units_are_used_by_the_model():
+    """A coefficient of 2e-5 per platelet is an odds ratio of 3 per standard deviation."""
+    folder = write_model(cutoff_factors=[2e-5, 1, 1, 1, 1])
+    table = folder / "coefficients.csv"
+    table.write_text(table.read_text().replace("age,yes,0.3,", "age,yes,2e-05,"))
+    text = plain("".join(section.content for section in main_sections(folder).values()))
+    assert "The model uses 3 of 5 features; those with the largest coefficients are ward: er, ward: icu, age." in text
+
+
 def test_a_page_over_sites_says_what_its_record_has(monkeypatch):
     monkeypatch.setattr(build, "_compress_library", lambda: b"")
     folder = write_model(sites=["bern", "lund"])
@@ -277,6 +307,9 @@ def test_a_result_with_intervals():
     assert "4 of 4 intervals exclude 1; 0 features differ from 1 after Holm&#x27;s correction" in text
     assert content.index("Not finished: more rounds may help") < content.index("<table")
     assert content.index("Few rows") < content.index("<table")
+    table = folder / "inference.csv"
+    table.write_text(table.read_text().replace("0.16", "0.01", 1))
+    assert "; 1 feature differs from 1 after Holm" in main_sections(folder)["result"].content
 
 
 @pytest.mark.parametrize(("p_value", "is_shown"), [(0.04, True), ("", True), (0.4, False)])

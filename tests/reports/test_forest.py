@@ -90,4 +90,6 @@ def test_numbers_tell_on_which_side_of_no_effect_an_interval_ends():
     close.estimate_standardized[0], close.low_standardized[0], close.high_standardized[0] = 0.1, 0.004, 0.196
     assert "0.100 (0.004 to 0.196)" in texts(draw_checked(draw_forest, close))
     assert format_interval(0.3, 12, 500, 1.0) == "12.0 (0.3 to 500.0)"  # a ratio is never 0
+    assert format_interval(*np.exp([1.637e-5, 2.048e-5, 2.459e-5]), 1.0) == "1.0000205 (1.0000164 to 1.0000246)"
+    assert format_interval(5e-7, 1e-6, 2e-6, 1.0) == "1e\N{MINUS SIGN}06 (5e\N{MINUS SIGN}07 to 2e\N{MINUS SIGN}06)"
     assert format_interval(-0.5, -0.001, 0.6, 0.0) == "0.0 (\N{MINUS SIGN}0.5 to 0.6)"

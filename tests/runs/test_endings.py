@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import FILES, PICTURES, Stop, composed, fails, flat, rows_of, small
+from helpers import FILES, PICTURES, Stop, composed, fails, flat, ragged, rows_of, small
 
 from fcorun import Record, run, run_grid
 from fcorun.cli.commands import main as command
@@ -228,6 +228,17 @@ def test_a_run_without_a_target_keeps_its_identity():
     assert prepare(before).identity == prepare(config).identity
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "advice"), [(["algo=meta_analysis"], ""), (["algo=fedavg", "algo.client_lr=3"], ": smaller rates may")]
+)
+def test_smaller_rates_are_advised_where_there_are_rates(options, advice, tmp_path):
+    config = ragged(tmp_path, *options, "rounds=1", "reg.strength=10", sizes=(12, 15), features=3)
+    reason = run(config, tmp_path / "run").status["reason"]
+    assert f"the objective ended above where it began{advice}" in reason
+    assert ("rates" in reason) == bool(advice)
+
+
 def test_a_target_that_turns_out_not_to_be_measured():
     config = small("data.validation_samples=0") | {"stop": {"val_loss": 1.0}}
     with fails("stop", "'val_loss'", "train_loss"):
@@ -257,6 +268,10 @@ def test_a_picture_that_fails_costs_no_result(monkeypatch):
         (
             ["algo=newton"],
             "this algorithm has no rate: look for very large values in the data, or try precision=",
+        ),
+        (
+            ["algo=meta_analysis"],
+            "this algorithm has no rate: look for very large values in the data and for clients whose fits leave no",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from fcorun import load_records
 from fcorun.cli.main import main as fcorun
 from fcorun.records.record import RunFolder
 from fcorun.records.sweep_settings import load_settings
-from fcorun.runs.sweep_points import SweepPoint, objective_values
+from fcorun.runs.sweep_points import SweepPoint, choose_search_metric, objective_values
 
 RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,interval(0.1,10))")
 
@@ -92,12 +92,34 @@ def test_values_that_a_search_minimizes():
 
 
 @pytest.mark.parametrize(
+    ("keys", "metric"),
+    [
+        (["algo.client_lr"], "val_loss"),
+        (["reg.strength", "objective.ridge"], "val_loss"),
+        (["objective.delta"], "val_accuracy"),
+        (["objective"], "val_accuracy"),
+    ],
+)
+def test_a_search_goes_by_a_metric_that_compares_its_points(keys, metric):
+    rows = [{key: row[key] for key in row if key != "support_f1"} for row in fake_rows(val_accuracy=0.9)]
+    assert choose_search_metric([SweepPoint("", fake_record("a", table=rows).folder)], keys) == metric
+
+
+def test_a_search_without_a_metric_that_compares_its_points_is_refused():
+    rows = [{key: row[key] for key in row if key != "support_f1"} for row in fake_rows()]
+    with fails("no metric by which these runs are ranked compares the values of algo, objective.delta"):
+        choose_search_metric([SweepPoint("", fake_record("a", table=rows).folder)], ["algo", "objective.delta"])
+
+
+@pytest.mark.parametrize(
     ("metric", "axis", "advice"),
     [
         ("objective", "reg.strength=interval(0.1,1)", "give metric=val_loss"),
         ("suboptimality", "reg=l1,l2", "give metric=val_loss"),
         ("objective", "objective.ridge=interval(0,1)", "give metric=val_loss"),
         ("val_loss", "objective=least_squares,logistic", "give metric=val_accuracy"),
+        ("val_loss", "objective.delta=interval(0.1,5)", "give metric=val_accuracy"),
+        ("personal_val_loss_q90", "objective=least_squares,logistic", "give metric=val_accuracy"),
     ],
 )
 def test_a_search_refuses_a_metric_that_does_not_compare(metric, axis, advice, capsys):

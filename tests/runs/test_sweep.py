@@ -290,6 +290,7 @@ def test_a_dry_run_lists_the_points_and_runs_none(capsys):
 @pytest.mark.slow
 def test_identical_runs_run_once_with_a_warning(capsys):
     axes = ("algo=feddualavg,fedavg,centralized", "algo.client_lr=1e-3,2e-3", "reg.strength=0.1,0.2", "seed=0,1")
+    axes += ("save_personal=true,false",)
     assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 0
     out = capsys.readouterr().out
     ran = [(r.config["algo"]["name"], r.config["reg"]["strength"]) for r in load_records("s")]
@@ -299,6 +300,7 @@ def test_identical_runs_run_once_with_a_warning(capsys):
     assert "algo=centralized has no client_lr: run once for all values" in out
     assert "algo=fedavg ignores the regularizer psi: run once for all values of reg.strength" in out
     assert "algo=centralized is the same for all of seed: run once" in out
+    assert "save_personal changes no result: run once, with save_personal=True" in out
     run_sweep_command(*axes, "hydra.sweep.dir=s", "dry_run=true")
     assert capsys.readouterr().out.startswith("14 done, 0 to run")
 

@@ -20,7 +20,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
 from fcorun.records.record import SHARED
 from fcorun.reports.pictures.style import STYLES
-from fcorun.selection.cross_validation import picture
+from fcorun.selection.cross_validation import files, picture
 from fcorun.selection.cross_validation.choice import choose, drop_failed_refits, warn_about_choice
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.out_of_fold import join_folds
@@ -338,3 +338,9 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
     )
     selection = plan.choose_value(dict.fromkeys(plan.study.subsets, fit))
     assert (selection.threshold, plan.apply(selection).settings.threshold) == (0.3, 0.3)
+    monkeypatch.setattr("fcorun.selection.cross_validation.options.Selection.coefficients", None)
+    Path("out").mkdir()
+    for name in ("predictions.csv", "scores.csv", "calibration.csv", "roc.pdf"):  # of an earlier choice
+        Path("out", name).touch()
+    files.write_tables(selection)
+    assert sorted(path.name for path in Path("out").iterdir()) == ["curve.csv", "selection.csv"]

@@ -22,12 +22,18 @@ from fcorun.records.formats import frame_csv
 from fcorun.reports.pictures.style import STYLES
 from fcorun.rows.rows import Rows
 from fcorun.selection.folds import draw_halves
+from fcorun.selection.path_fit import PathFit
 from fcorun.selection.stability import picture
 from fcorun.selection.stability.bound_statement import state_bound, state_judged_part
 from fcorun.selection.stability.files import tabulate_clients
 from fcorun.selection.stability.options import StabilityOptions
 from fcorun.selection.stability.scores import compute_jaccard, score_features
-from fcorun.selection.stability.select import plan_stability, select_stable_features, warn_about_region
+from fcorun.selection.stability.select import (
+    _find_support,
+    plan_stability,
+    select_stable_features,
+    warn_about_region,
+)
 from fcorun.selection.stability.terminal import describe_stability
 from fcorun.system.random_streams import random_stream
 
@@ -91,6 +97,13 @@ def test_the_headline_names_the_settings_that_leave_one_value(region_length, bou
     clause = state_judged_part(result)
     assert ("at the first of 10 values of the strength" in clause) == is_named
     assert ("points=10, threshold=0.75 and max_errors=1 leave to judge" in clause) == is_named
+
+
+def test_a_feature_in_large_units_is_chosen():
+    weights = np.array([[2e-5, 2e-5], [0.0, -2e-4]])
+    fit = PathFit(metrics={}, solution={"weights": weights}, end_state=np.zeros(2, int), counts={})
+    chosen = _find_support(np.array([1e-9, 1e-4]), "half1", fit).solution["chosen"]
+    assert chosen.tolist() == [[True, False], [False, True]]
 
 
 def test_jaccard_indices():

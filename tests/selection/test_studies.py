@@ -77,6 +77,25 @@ def test_signals_interrupt_like_ctrl_c(command, kind, monkeypatch, capsys):
     assert json.loads(mark.read_text())["status"] == "running"
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_force_leaves_no_file_of_another_study(force):
+    study = plan_selection(config("algo=centralized") | {"force": force}, SelectOptions(folds=2, points=2), "out").study
+    identity = "other" if force else study.identity
+    results = ("fits/fold1.npz", "predictions.csv", "roc.csv", "roc.png", "decision.pdf", "clients.csv")
+    files = {"selection.json": json.dumps({"identity": identity}), "notes.txt": "", "report_short.html": ""}
+    files |= {"report.html": "", "refit/summary.json": "", "refit/status.json": json.dumps({"identity": "a"})}
+    for name, text in (files | dict.fromkeys(results, "")).items():
+        path = Path("out", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with study.claim():
+        pass
+    left = {path.relative_to("out").as_posix() for path in Path("out").rglob("*") if path.is_file()}
+    of_study = {"refit/summary.json", "refit/status.json", *results}
+    assert left == {"selection.json", "notes.txt"} | (set() if force else of_study)
+    assert json.loads(Path("out/selection.json").read_text())["identity"] == study.identity
+
+
 def test_too_many_devices_are_refused_before_anything_runs():
     """Folds and halves run in threads, but the refit would fail in the end."""
     settings = config("devices=1000")

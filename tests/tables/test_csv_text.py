@@ -25,6 +25,8 @@ from fcorun.tables.data_warnings import (
     warn_identifiers,
     warn_suspicious_columns,
 )
+from fcorun.tables.encoding import Column, Encoding
+from fcorun.tables.new_rows import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -60,6 +62,46 @@ def test_empty_cells_stay_missing(tmp_path):
     (tmp_path / "t.csv").write_text("\nu;price\n1,5;2\n;3\n2,5;4\n")
     with fails("column 'u' is missing", "row 2"):
         Table(str(tmp_path / "t.csv"), "price", clients=1, validation=0.0).load()
+
+
+@pytest.mark.parametrize(
+    ("levels", "new"),
+    [
+        (("TRUE", "FALSE", "unknown"), ("TRUE", "FALSE")),
+        (("AA", "01", "02", "1"), ("02", "01")),
+        (("E11", "401.10", "401.1"), ("401.10", "401.10")),
+        (("0,5", "1,25", "none"), ("1,25", "0,5")),
+        (("NA", "EU"), ("NA", "NA")),
+    ],
+)
+def test_levels_of_a_record_keep_their_text_in_any_file(tmp_path, levels, new):
+    (tmp_path / "new.csv").write_text("zone;lab\n" + "".join(f"{level};2\n" for level in (*new, "")))
+    frame, _ = read_dataframe(str(tmp_path / "new.csv"), kinds={"zone": "levels", "lab": "number"})
+    assert frame["zone"].isna().tolist() == [False, False, True]
+    encoding = Encoding((Column("zone", "levels", levels, indicator=True), Column("lab")))
+    warnings: list[str] = []
+    features = pd.DataFrame(encoding.apply(frame, warnings), columns=encoding.feature_names)
+    assert warnings == []
+    for level in encoding.columns[0].encoded_levels:
+        assert features[f"zone={level}"].tolist() == [*(value == level for value in new), 0]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_a_blank_line_of_a_single_column_is_a_row_with_a_gap(tmp_path, name):
+    text = "\n\nage\n50\n\nNA\n60\n\n \n"
+    write = gzip.compress if name.endswith("gz") else bytes
+    (tmp_path / name).write_bytes(write(text.encode()))
+    ages = read_dataframe(str(tmp_path / name))[0]
+    np.testing.assert_array_equal(ages["age"], [50, np.nan, np.nan, 60])
+    (tmp_path / "two.csv").write_text("age,bmi\n50,25\n\n60,\n")
+    assert len(read_dataframe(str(tmp_path / "two.csv"))[0]) == 2
+
+
+def test_new_rows_have_warnings_about_their_file(tmp_path):
+    path = save(tmp_path, "new.csv", pd.DataFrame({"dose": ["0,5", "1,25"]}))
+    warnings: list[str] = []
+    read_dataframe(path, warnings=warnings)
+    assert warnings == [f"{path}: commas in 'dose' are read as decimal commas, 1,5 as 1.5: check that they are"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 """Trackers receive each complete record once, do not change a run's identity, and cannot damage a record."""
 
 import struct
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import fake_records
 import pytest
@@ -137,6 +141,20 @@ def test_tensorboard_of_a_record_without_curves():
     (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
     assert b"final_objective" in file.read_bytes()
     assert b"curves" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///{folder}/runs.db", "http://localhost:1"])
+def test_processes_in_several_folders_share_the_lock_of_a_database(uri, tmp_path, monkeypatch):
+    from fcorun.trackers import mlflow
+
+    locks = set()
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=MagicMock()))
+    monkeypatch.setattr(mlflow, "FileLock", lambda path: locks.add(path) or nullcontext())
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        mlflow._open.__wrapped__(uri.format(folder=tmp_path), "fcorun")
+    assert len(locks) == 1
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from fcorun.errors import UserError, escape_controls, suggest_name
 from fcorun.records.formats import frame_csv, read_json, read_summary
 from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record, load_records
 from fcorun.system.files import write_atomically
+from fcorun.tables.columns import is_prediction_column
 
 
 def run(argv: Sequence[str]) -> int:
@@ -49,8 +50,15 @@ def run(argv: Sequence[str]) -> int:
     data = read_summary(record.folder).get("data", {})
     kinds = read_kinds(str(record.folder))
     keep = arguments.keep or record.config["data"].get("keep") or []
+    file_warnings: list[str] = []
     frame, clients = read_dataframe(
-        arguments.rows, client_column, data.get("features", 0), kinds, keep, first_index=data.get("first_index")
+        arguments.rows,
+        client_column,
+        data.get("features", 0),
+        kinds,
+        keep,
+        first_index=data.get("first_index"),
+        warnings=file_warnings,
     )
     if arguments.client and clients is None:
         raise UserError(
@@ -60,6 +68,7 @@ def run(argv: Sequence[str]) -> int:
         if name not in frame:
             raise UserError(f"--keep {name}: {_explain_missing(name, client_column, frame, arguments.rows)}")
     predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep, at=arguments.at)
+    warnings = [*file_warnings, *warnings]
     if arguments.out is None:
         if sys.stdout.isatty():
             sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
@@ -76,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _round_for_screen(predictions: Any) -> Any:
     """Return the predictions with six significant digits of each number that the model computed."""
-    computed = [name for name in predictions if str(name).startswith(("prediction", "probability_", "survival_at_"))]
+    computed = [name for name in predictions if is_prediction_column(str(name))]
     numbers = predictions[computed].select_dtypes("floating")
     return predictions.assign(**{name: [float(f"{value:.6g}") for value in numbers[name]] for name in numbers})
 

@@ -1,5 +1,6 @@
 """fcorun site: what the owner of a site does with a plan, and the run of a plan."""
 
+import math
 import re
 import shlex
 import time
@@ -53,6 +54,8 @@ def run(argv: Sequence[str]) -> int:
     for option in ("at", "kit", "folder", "sites", "name", "wait"):
         if getattr(arguments, option) is not None and option not in _OPTIONS_OF_STEP[arguments.step]:
             raise UserError(f"fcorun site {arguments.step} takes no --{option}: leave it out")
+    if arguments.wait is not None and not 0 <= arguments.wait < math.inf:
+        raise UserError(f"--wait {arguments.wait:g}: give a number of seconds, 0 or more")
     from fcorun.sites.plan import Plan
     from fcorun.system.machine import set_up_jax
 
@@ -93,7 +96,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
         return 0
     fingerprints = [text for text in arguments.rest if text.startswith(_FINGERPRINTS)]
     options, policy = _read_site_keys([text for text in arguments.rest if text not in fingerprints])
-    others = _read_fingerprints(fingerprints[-1]) if fingerprints else {}
+    others = _read_fingerprints(fingerprints)
     if others and plan.secure is None:
         raise UserError("fingerprints are for secure sums, and the plan has none: leave them out")
     site = _open_sites(plan, {"": (options, policy)}, console)[""]
@@ -286,14 +289,25 @@ def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Console
     return sites
 
 
-def _read_fingerprints(text: str) -> dict[str, str]:
-    """Return the fingerprints of a text fingerprints={SITE: FINGERPRINT, ...}. Raises UserError for anything else."""
-    fingerprints = {}
+def _read_fingerprints(texts: Sequence[str]) -> dict[str, str]:
+    """Return the fingerprints of a text fingerprints={SITE: FINGERPRINT, ...}, if any.
+
+    Raises UserError for several texts, several fingerprints of a site, and anything else.
+    """
+    if not texts:
+        return {}
+    if len(texts) > 1:
+        raise UserError(f"{' '.join(texts)}: give the fingerprints of all other sites in one list, "
+                        "'fingerprints={SITE: FINGERPRINT, ...}'")  # fmt: skip
+    (text,) = texts
+    fingerprints: dict[str, str] = {}
     for entry in text.removeprefix(_FINGERPRINTS).strip("{} ").split(","):
         name, _, fingerprint = (part.strip() for part in entry.partition(":"))
         if not name or not re.fullmatch("[0-9a-f]{32}", fingerprint):
             raise UserError(f"{text}: give each other site with its fingerprint of 32 digits, as fcorun site accept "
                             "prints it there, 'fingerprints={SITE: FINGERPRINT, ...}'")  # fmt: skip
+        if name in fingerprints:
+            raise UserError(f"{text}: site {name} is named twice; give each other site with one fingerprint")
         fingerprints[name] = fingerprint
     return fingerprints
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.inference.methods import INTERVALS_TEXT
+from fcorun.models.coefficients import nonzero_rows
+from fcorun.models.inference_problem import explain_imputed, explain_relaxed
 from fcorun.models.inference_table import INTERCEPT, format_p
 from fcorun.models.inference_warnings import GAPS
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
@@ -48,9 +50,7 @@ def interval_warnings(model: FittedTableModel) -> list[str]:
 def selected_features(model: FittedTableModel) -> list[dict[str, Any]]:
     """Return the rows of coefficients.csv whose coefficient exceeds the cutoff, the largest first."""
     cutoff = parse_float(model.config.get("cutoff") or 0)
-    rows = [row for row in model.coefficients if row["parameter"] != "bias"]
-    rows = [row for row in rows if abs(parse_float(row["value"])) > cutoff]
-    return sorted(rows, key=lambda row: -abs(parse_float(row["value"])))
+    return nonzero_rows(model.coefficients, cutoff, model.data)
 
 
 def finding_sentence(model: FittedTableModel) -> str:
@@ -170,8 +170,9 @@ def _count_intervals(model: FittedTableModel, rows: Sequence[dict[str, Any]], le
     tested = [row for row in rows if row["p_holm"]]
     alone, corrected = (sum(parse_float(row[key]) < limit for row in tested) for key in ("p_value", "p_holm"))
     null = 1 if model.ratio_name else 0
+    differ = "1 feature differs" if corrected == 1 else f"{corrected} features differ"
     counted = f"{alone} of {len(tested)} intervals exclude {null}"
-    return f"{counted}; {corrected} features differ from {null} after Holm's correction for {len(tested)} features."
+    return f"{counted}; {differ} from {null} after Holm's correction for {len(tested)} features."
 
 
 def _interval(model: FittedTableModel, row: dict[str, Any], kind: str) -> str:
@@ -187,7 +188,7 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
     name = model.ratio_name or "difference"
     standardized = model.data.get("standardized") or {}
     selected = selected_features(model)
-    has_units = any(row["value_original"] for row in selected)
+    has_units = any(row["value_original"] for row in model.coefficients)
     has_deviations = bool(standardized) or not has_units
     lines = []
     for row in selected[:max_rows]:
@@ -214,6 +215,10 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
 
 def missing_intervals_sentence(model: FittedTableModel) -> str:
     """Return the sentence on the intervals that the record does not have."""
+    if imputations := model.config.get("imputations"):
+        return f"These numbers have no intervals: {explain_imputed(int(imputations))}."
+    if model.summary.get("relaxed"):
+        return f"These numbers have no intervals: {explain_relaxed(float(model.config['relax']))}."
     objective = str(model.config.get("objective.class")).rpartition(".")[2]
     if objective in _WITH_INTERVALS and str(model.config.get("reg.name")) in _PENALTIES_WITH_INTERVALS:
         if model.is_over_sites:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.errors import abbreviate
 from fcorun.inference.methods import INTERVALS_TEXT
+from fcorun.models.coefficients import describe_cutoff, nonzero_rows
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
@@ -44,9 +45,10 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
         cutoff = float(record.flat_config.get("cutoff") or 0)
         data = read_summary(record.folder).get("data", {})
         weights = [row for row in rows if row["parameter"] != "bias"]
-        nonzero = [row for row in weights if abs(parse_float(row["value"])) > cutoff]
-        largest = sorted(nonzero, key=lambda row: -abs(parse_float(row["value"])))[:MAX_COEFFICIENTS]
-        caption = f"{name}: {len(nonzero)} of {len(weights)} coefficients exceed cutoff={cutoff:g} in magnitude."
+        nonzero = nonzero_rows(rows, cutoff, data)
+        largest = nonzero[:MAX_COEFFICIENTS]
+        limit = describe_cutoff(cutoff, "cutoff_factors" in data)
+        caption = f"{name}: {len(nonzero)} of {len(weights)} coefficients exceed cutoff={limit} in magnitude."
         if len(nonzero) > MAX_COEFFICIENTS:
             caption += f" The {MAX_COEFFICIENTS} largest are shown; coefficients.csv has all."
         if largest:

@@ -7,11 +7,10 @@ from fcorun.config import SECTIONS
 from fcorun.configuration.key_docs import read_choice, read_root_keys
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
-from fcorun.records.record import Record, load_records
+from fcorun.records.record import PAGE_FILES, Record, load_records
 from fcorun.system.files import write_atomically
 
-REPORT_FILE = "report.html"
-SHORT_FILE = "report_short.html"  # one sheet
+REPORT_FILE, SHORT_FILE = PAGE_FILES
 
 
 def key_comments(records: Iterable[Record]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.models.coefficients import Coefficients
+from fcorun.models.coefficients import Coefficients, describe_cutoff
 from fcorun.reports.pictures.brain import draw_brain
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
@@ -37,12 +37,13 @@ def draw_coefficients(coefficients: Coefficients, label: str, cutoff: float) -> 
     If features were standardized, the values per unit of the feature stand at the bars. Matrices are maps with their
     singular values. The intercept is written below, not drawn.
     """
-    nonzero = np.abs(coefficients.weights) > cutoff
-    note = f"|w| > {cutoff:g} in {nonzero.sum():,} of {nonzero.size:,} coefficients"
+    nonzero = coefficients.exceed(cutoff)
+    limit = describe_cutoff(cutoff, coefficients.cutoff_factors is not None)
+    note = f"|w| > {limit} in {nonzero.sum():,} of {nonzero.size:,} coefficients"
     if coefficients.shape:
         return _draw_matrices(coefficients, label, note)
     if len(coefficients.classes) > 1:
-        return _draw_classes(coefficients, label, note, cutoff)
+        return _draw_classes(coefficients, label, note, nonzero)
     values = coefficients.weights[:, 0]
     n_nonzero = int(nonzero.sum())
     has_stems = n_nonzero > _MAX_BARS
@@ -181,12 +182,12 @@ def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
     ax.margins(x=0.02)
 
 
-def _draw_classes(coefficients: Coefficients, label: str, note: str, cutoff: float) -> Any:
-    """Return a figure with a panel for each class."""
+def _draw_classes(coefficients: Coefficients, label: str, note: str, nonzero: np.ndarray) -> Any:
+    """Return a figure with a panel for each class; ``nonzero`` is the mask of the weights, (d, k)."""
     shown = coefficients.classes[:_MAX_CLASSES]
     weights = coefficients.weights[:, : len(shown)]
     note += f"; named are the {_MAX_OF_CLASS} largest of a class" + _describe_left_out(coefficients, shown)
-    n_nonzero = (np.abs(weights) > cutoff).sum(axis=0).tolist()
+    n_nonzero = nonzero[:, : len(shown)].sum(axis=0).tolist()
     max_bars = min(max(*n_nonzero, 1), _MAX_OF_CLASS)
     n_bars = [min(count, max_bars) for count in n_nonzero]
     names = []

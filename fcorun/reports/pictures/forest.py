@@ -195,7 +195,9 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
     if not np.isfinite([low, middle, high]).all():
         return ""
     width = high - low
-    if not width or not 1e-4 <= width < 1e5:
+    is_near_1 = null == 1 and abs(middle - 1) < 0.01  # with three digits it may be "1 (1 to 1)"
+    least = 1e-10 if is_near_1 else 1e-4
+    if not width or not least <= width < 1e5:
         return f"{middle:.3g} ({low:.3g} to {high:.3g})".replace("-", "\N{MINUS SIGN}")
     decimals = max(0, 1 - int(np.floor(np.log10(width))))
     if null and high < 100:  # of ratios, journals print two decimals

@@ -17,6 +17,7 @@ from fcorun.selection.folds import list_marked_folds
 from fcorun.selection.path_fit import END_STATES
 from fcorun.selection.picture import format_title
 from fcorun.selection.result import write_study_file
+from fcorun.selection.study import OUT_OF_FOLD_FILES, delete_files
 from fcorun.system.files import write_atomically
 
 
@@ -44,10 +45,9 @@ def write_tables(selection: Selection) -> None:
     write_atomically(folder / "curve.csv", csv_text(_tabulate_curve(selection, coefficients)))
     if coefficients is not None:
         write_atomically(folder / "path.csv", frame_csv(_tabulate_coefficients(selection, coefficients)))
+    delete_files(folder, OUT_OF_FOLD_FILES)  # those of an earlier choice
     if selection.nested is not None:
         write_atomically(folder / NESTED_FILE, csv_text(tabulate_nested(selection, selection.nested)))
-    else:
-        (folder / NESTED_FILE).unlink(missing_ok=True)
     if selection.predictions:
         write_atomically(folder / PREDICTIONS_FILE, predictions_csv(selection.predictions))
         write_atomically(folder / "scores.csv", csv_text(tabulate_scores(selection.predictions)))
@@ -158,7 +158,7 @@ def _tabulate_curve(selection: Selection, coefficients: Coefficients | None) -> 
 
 def count_nonzeros(selection: Selection, coefficients: Coefficients) -> np.ndarray:
     """Return the number of coefficients of features that exceed the cutoff at each value, (P,)."""
-    return (np.abs(coefficients.weights) > selection.experiment.settings.cutoff).sum(axis=(1, 2))
+    return coefficients.exceed(selection.experiment.settings.cutoff).sum(axis=(1, 2))
 
 
 def _tabulate_coefficients(selection: Selection, coefficients: Coefficients) -> Any:
@@ -177,7 +177,7 @@ def _tabulate_coefficients(selection: Selection, coefficients: Coefficients) -> 
     original = coefficients.values_original
     if original is not None and (coefficients.scaling is not None or coefficients.scale != 1):
         values_by_prefix["original "] = original
-    exceeds_cutoff = (np.abs(coefficients.values) > selection.experiment.settings.cutoff).any(axis=0)
+    exceeds_cutoff = coefficients.values_exceed(selection.experiment.settings.cutoff).any(axis=0)
     shown = exceeds_cutoff | (labels["parameter"] == "bias")
     names = [f"{path.param_name}={value:.6g}" for value in path.values[of_choice]]
     frames = [

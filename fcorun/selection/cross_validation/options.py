@@ -188,4 +188,4 @@ class Selection(StudyResult):
         personal_only = self.experiment.algo.has_personal_models and not fit.counts["bytes_up"].any()
         if personal_only or not is_linear_model(type(self.experiment.objective)):
             return None
-        return coefficients_from(fit.solution, self.data, self.experiment.data.units, has_path_axis=True)
+        return coefficients_from(fit.solution, self.data, self.experiment, has_path_axis=True)

@@ -158,7 +158,8 @@ def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients
     curves = np.where(np.isfinite(curves), curves, np.nan)
     size = np.nan_to_num(np.abs(curves[selection.choice.chosen_index - of_choice.start]))
     largest = np.argsort(-size, kind="stable")[:N_LABELLED]
-    named = [j for j in largest if size[j] > selection.experiment.settings.cutoff]
+    exceed = coefficients.exceed(selection.experiment.settings.cutoff).reshape(curves.shape)
+    named = [j for j in largest if size[j] and exceed[selection.choice.chosen_index - of_choice.start, j]]
     unnamed = np.setdiff1d(np.arange(curves.shape[1]), named)
     if len(unnamed):
         unnamed = unnamed[np.nanmax(np.abs(curves[:, unnamed]), axis=0, initial=0) > 0]

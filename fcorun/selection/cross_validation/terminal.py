@@ -79,7 +79,8 @@ def _describe_average(selection: Selection) -> str:
     error = "standard error"
     if selection.choice.paired:
         error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
-    advice = "" if selection.nested else " (outer_folds=5 adds the score of nested cross-validation)"
+    may_nest = not (selection.nested or selection.data.train.stays_at_sites)
+    advice = " (outer_folds=5 adds the score of nested cross-validation)" if may_nest else ""
     source = "" if selection.coefficients is None else "; coefficients are those of the model of all training rows"
     return (
         f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because "

@@ -10,6 +10,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.device_rows import client_row_table
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.models.coefficients import nonzero_limits
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
 
@@ -30,6 +31,7 @@ def fit_client_supports(
     is_valid = []
     train = data.train
     n_features = train.x.shape[1]
+    limits = nonzero_limits(experiment, data)[:, None]
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         reg = problem.regularizer.with_value(param_name, value)
@@ -47,7 +49,7 @@ def fit_client_supports(
             for iterate in solver.minimize(client_problem, batch, _TOLERANCE, _ITERATIONS, compiled=compiled):  # noqa: B007
                 pass
             weights = np.abs(np.asarray(iterate.w["weights"])).reshape(n_features, -1)
-            supports.append((weights > experiment.settings.cutoff).any(axis=1))
+            supports.append((weights > limits).any(axis=1))
             has_classes = not data.classes or len(np.unique(train.y[padded_rows[weight > 0]])) > 1
             is_valid.append(iterate.certified and has_classes)
     return np.array(supports), np.array(is_valid)

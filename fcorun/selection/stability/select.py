@@ -16,6 +16,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.requirements import are_convex
 from fcorun.metrics import MORE_ROUNDS_ADVICE
+from fcorun.models.coefficients import nonzero_limits
 from fcorun.objectives.base import is_linear_model
 from fcorun.records.record import STABILITY_FILE
 from fcorun.runs.job import Watcher
@@ -60,7 +61,7 @@ class StabilityPlan:
         study = self.study
         began = time.perf_counter()
         with study.claim():
-            find_support = partial(_find_support, study.data, study.experiment.settings.cutoff)
+            find_support = partial(_find_support, nonzero_limits(study.experiment, study.data))
             result = self.score_features(study.compute_fits(find_support, log))
             files.write(result)
             if result.refit_columns is not None:
@@ -164,10 +165,13 @@ def plan_stability(
     return StabilityPlan(options, given, study, messages)
 
 
-def _find_support(data: FederatedData, cutoff: float, _: str, fit: PathFit) -> PathFit:
-    """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class."""
-    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), data.train.x.shape[1], -1)
-    return replace(fit, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
+def _find_support(limits: np.ndarray, _: str, fit: PathFit) -> PathFit:
+    """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class.
+
+    ``limits`` (d,) are the magnitudes above which coefficients count as nonzero.
+    """
+    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), len(limits), -1)
+    return replace(fit, metrics={}, solution={"chosen": (weights > limits[:, None]).any(axis=2)})
 
 
 def _drop_diverged(
