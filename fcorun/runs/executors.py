@@ -18,7 +18,15 @@ from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run import run_jobs
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
 from fcorun.system.files import interruptible
-from fcorun.system.machine import SECRET_VARIABLE, HostOptions, available_cores, close_hosts, resolve_hosts, set_up_jax
+from fcorun.system.machine import (
+    SECRET_VARIABLE,
+    HostOptions,
+    available_cores,
+    close_hosts,
+    compute_in_calling_threads,
+    resolve_hosts,
+    set_up_jax,
+)
 from fcorun.system.rendezvous import join_hosts
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
@@ -187,6 +195,8 @@ def _run_in_process(packed: _PackedGroup, n_cores: int | None) -> list[tuple[str
     _limit_cores(n_cores)
     group = packed.unpack()
     set_up_jax()
+    if available_cores() == 1:
+        compute_in_calling_threads()
     return _run_unpacked(group)
 
 
