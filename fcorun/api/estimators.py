@@ -158,7 +158,8 @@ class FederatedLinearModel(BaseEstimator):
         elif self.strength is not None:
             if not hasattr(regularizer, "strength"):
                 raise UserError(f"regularizer={regularizer!r} has no strength: leave strength out")
-            regularizer = regularizer.with_value("strength", self.strength)
+            strength = check_value(to_plain_value(self.strength), float, "strength")
+            regularizer = regularizer.with_value("strength", strength)
         return regularizer
 
     def _predict_linear(self, X: ArrayLike) -> NDArray[np.float64]:

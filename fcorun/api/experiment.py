@@ -141,6 +141,20 @@ def _class_path(plugin: Any) -> str:
     return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
+def _check_names_of_rows(experiments: Sequence[PreparedExperiment]) -> None:
+    """Raise UserError for different rows in memory with one name and the same options, which no table tells apart."""
+    from fcorun.datasets.in_memory import InMemoryTable
+
+    digests: dict[str, str] = {}
+    for experiment in experiments:
+        data = experiment.data
+        if isinstance(data, InMemoryTable) and data.rows is not None:
+            description = repr(replace(data, rows=None))
+            if digests.setdefault(description, data.rows.digest) != data.rows.digest:
+                raise UserError(f"data has several data sets named '{data.path}': give each a name of its own by the "
+                                "argument name of from_arrays or from_frame")  # fmt: skip
+
+
 # The experiment.
 
 T = TypeVar("T")
@@ -350,6 +364,7 @@ class Experiment:
         check_folder(folder)
         check_watcher(watch, SweepWatcher)
         experiments = [(text, prepare_objects(vars(experiment))) for text, experiment in self.combinations(axes)]
+        _check_names_of_rows([experiment for _, experiment in experiments])
         first = experiments[0][1]
         identities = sorted(experiment.identity for _, experiment in experiments)
         digest = hashlib.sha256("".join(identities).encode()).hexdigest()[:8]
@@ -427,7 +442,8 @@ class Experiment:
         }
         check_folder(folder)
         plan = plan_selection(self.prepared, build(SelectOptions, values), folder, metric)
-        selection = plan.run(watch=follow_by_default())
+        watcher = follow_by_default()
+        selection = plan.run(watch=watcher)
         names = PythonNames.of_data(self.data)
         selection = replace(
             selection,
@@ -435,7 +451,8 @@ class Experiment:
             refit_warnings=names.translate_each(selection.refit_warnings),
             record=RunRecord(selection.record.folder) if selection.record else None,
         )
-        warn_each([*names.translate_each(plan.study.data.warnings), *selection.warnings, *selection.refit_warnings])
+        watcher.warn(plan.study.data.warnings, names)  # unless the refit has shown them
+        warn_each([*selection.warnings, *selection.refit_warnings])
         return selection
 
     @python_errors(names_of_experiment)
@@ -473,12 +490,14 @@ class Experiment:
         }
         check_folder(folder)
         plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
-        result = plan.run(watch=follow_by_default() if refit else None)
+        watcher = follow_by_default()
+        result = plan.run(watch=watcher if refit else None)
         names = PythonNames.of_data(self.data)
         result = replace(
             result,
             warnings=names.translate_each(result.warnings),
             record=RunRecord(result.record.folder) if result.record else None,
         )
-        warn_each([*names.translate_each(plan.study.data.warnings), *result.warnings])
+        watcher.warn(plan.study.data.warnings, names)  # unless the refit has shown them
+        warn_each(result.warnings)
         return result

@@ -34,24 +34,24 @@ class WarningWatcher(SweepWatcher):
         self._warned: set[str] = set()
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
-        self._warn([job.experiment.warning, *data.warnings], job)
+        self.warn([job.experiment.warning, *data.warnings], PythonNames.of_data(job.experiment.data))
 
     def on_end(self, job: Job) -> None:
-        record = Record(job.run_folder.path)
+        record, names = Record(job.run_folder.path), PythonNames.of_data(job.experiment.data)
         if job.end_status == "reused":  # the warnings of the run that made the record
             sentences = record.summary.get("warnings", ())
             if job.experiment.data.has_explicit_task:  # perhaps not in the program that made the record
                 sentences = [sentence for sentence in sentences if IF_CLASSES not in sentence]
-            self._warn(sentences, job)
+            self.warn(sentences, names)
         reason = str(record.status.get("reason") or "")
         if record.status.get("status") == "diverged":
             from fcorun.experiment.advice import advise_on_divergence
 
             reason = f"diverged: {reason}; {advise_on_divergence(job.experiment)}"
-        self._warn([reason], job)
+        self.warn([reason], names)
 
-    def _warn(self, sentences: Iterable[str], job: Job) -> None:
-        names = PythonNames.of_data(job.experiment.data)
+    def warn(self, sentences: Iterable[str], names: PythonNames) -> None:
+        """Pass sentences to Python's ``warnings`` in the names of a Python program, each once."""
         for sentence in sentences:
             if sentence and sentence not in self._warned:
                 self._warned.add(sentence)
@@ -104,7 +104,7 @@ class NotebookProgress(WarningWatcher):
             self._display.update(bar)
 
 
-def follow_by_default() -> SweepWatcher:
+def follow_by_default() -> WarningWatcher:
     """Return the watcher of a program that names none: with a progress bar in a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -101,7 +101,7 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
 
 
 def _check_group(group: str, text: str, argument: str) -> None:
-    """Raise UserError if an override of a group has a value that is no name of a choice."""
+    """Raise UserError if an override of a group has a value that is no name of a choice, or its file is no YAML."""
     try:
         override = OverridesParser.create().parse_override(argument)
         values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
@@ -109,6 +109,8 @@ def _check_group(group: str, text: str, argument: str) -> None:
         return
     for value in values:
         if isinstance(value, str) or (value is None and group == "experiment"):
+            if path := find_choices(group).get(value or ""):
+                read_yaml(path)  # Hydra does not name a file that is not in UTF-8
             continue
         advice = ""
         if isinstance(value, list):

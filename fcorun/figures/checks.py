@@ -6,6 +6,8 @@ from typing import get_args
 from fcorun.config import CurveAxis, Settings
 from fcorun.configuration.search_path import find_choices, read_yaml
 from fcorun.errors import UserError, suggest_name
+from fcorun.experiment.build import load_data
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.figures.spec import Figure
 from fcorun.metrics import REFERENCE_METRICS, Metric, MetricCatalogue
 from fcorun.trust import locate_user_class
@@ -59,6 +61,18 @@ def check_gap_metrics(figure: Figure, settings: Settings) -> None:
             raise UserError(f"figure: {name} {meaning}: give reference=true as well")
     if "gap" in metrics and not settings.gap:
         raise UserError("figure: gap is the duality gap, which takes time: give gap=true as well")
+
+
+def check_accuracy(figure: Figure, experiment: PreparedExperiment) -> None:
+    """Raise UserError if the figure compares accuracies, and the data have no classes or no validation rows."""
+    if "personalised" not in (figure.draw, figure.verdicts):
+        return
+    data = load_data(experiment)
+    if data.task not in ("binary", "multiclass") or data.validation is None:
+        raise UserError(
+            f"figure: personalised compares val_accuracy, which data={experiment.names['data']} does not give: give "
+            "data with classes and validation rows"
+        )
 
 
 def check_algorithms(figure: Figure, algorithms: Iterable[str]) -> None:

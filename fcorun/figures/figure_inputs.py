@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fcorun.errors import UserError
 from fcorun.figures.spec import Figure
 from fcorun.records.record import FINISHED_STATUSES, Record
-from fcorun.reports.pictures.layout import CurveStyle
+from fcorun.reports.pictures.layout import CurveStyle, escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.run_table import RunTable
 
@@ -82,7 +82,10 @@ class FigureInputs:
         return int((~self.grid.frame["status"].isin(FINISHED_STATUSES)).sum())
 
     def title(self, algo: str) -> str:
-        """Return the title of an algorithm in the picture, with the number of its seeds if some were lost."""
+        """Return the title of an algorithm as a text of matplotlib, with the number of its seeds if some were lost."""
+        return escape_dollars(self._title_with_seeds(algo))
+
+    def _title_with_seeds(self, algo: str) -> str:
         title = self.grid.algo_title(algo)
         seeds = self.describe_seeds(algo)
         return f"{title} ({seeds})" if seeds else title
@@ -104,7 +107,7 @@ class FigureInputs:
         algorithms = self.algorithms
         indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
         table = self.tuned.take(indices)
-        table = replace(table, titles=table.titles | {algo: self.title(algo) for algo in self.lost_seeds})
+        table = replace(table, titles=table.titles | {algo: self._title_with_seeds(algo) for algo in self.lost_seeds})
         return ProblemView(
             table,
             [self.tuned_records[i] for i in indices],

@@ -94,6 +94,7 @@ def reproduce(
     checks.check_gap_metrics(figure, experiment.settings)
     checks.check_algorithms(figure, algorithms)
     _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
+    checks.check_accuracy(figure, experiment)
 
     neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS
     for key, marks in field_marks(type(experiment.data)).items():

@@ -24,7 +24,7 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
 
     ``clients`` has the name of each row's client, shape (N,), or is None where clients are not known.
 
-    Raises UserError for dates, for numbers with text among them, and for numbers with a unit.
+    Raises UserError for dates, for complex numbers, for numbers with text among them, and for numbers with a unit.
     """
     import pandas as pd
     from pandas.api import types
@@ -36,6 +36,8 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
     dates = f"give numbers instead, such as days since a date or the year; {leave}"
     if types.is_datetime64_any_dtype(series.dtype) or types.is_timedelta64_dtype(series.dtype):
         raise UserError(f"{column} holds dates or times: {dates}")
+    if types.is_complex_dtype(series.dtype):
+        raise UserError(f"{column} holds complex numbers: give the real and the imaginary part a column each; {leave}")
     if isinstance(series.dtype, pd.CategoricalDtype):
         return "levels"
     values, not_numeric = coerce_numbers(series)

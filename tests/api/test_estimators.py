@@ -148,7 +148,9 @@ def test_a_problem_without_a_dual_is_certified_by_its_prox_gradient():
         FederatedRegressor(FedDualAvg(), regularizer="none", rounds=1).fit(x, y)
 
 
-@pytest.mark.parametrize(("name", "value"), [("rounds", 0), ("tol", "small"), ("strength", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("rounds", 0), ("tol", "small"), ("strength", -1), ("strength", [0.1, 0.2])]
+)
 def test_a_wrong_argument_is_named(name, value):
     x, y, _ = draw_rows(30)
     with pytest.raises(ValueError, match=f"{name}=.*must be"):

@@ -9,7 +9,8 @@ import pytest
 
 import fcorun
 from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arrays, from_frame
-from fcorun.api.messages import SECTION_OF_ARGUMENT
+from fcorun.api.messages import SECTION_OF_ARGUMENT, PythonNames
+from fcorun.api.progress import WarningWatcher
 from fcorun.config import AUTO, SECTIONS, Settings, build, build_plugin, check_plugin
 from fcorun.configuration.compose import compose
 from fcorun.configuration.defaults import compose_for_objects
@@ -216,6 +217,41 @@ def test_a_sweep_runs_all_combinations_of_numbers():
     assert alone.identity in [record.status["identity"] for record in sweep.records]
     with pytest.raises(UserError, match="6 combinations of values"):
         experiment.run()
+
+
+def test_rows_of_one_name_are_not_swept_together(monkeypatch):
+    """Records name the rows of a program alone, so that tables would mix up the runs on both."""
+    x, y, clients = draw_rows()
+    monkeypatch.setattr("fcorun.runs.sweep.run_sweep", lambda *_: None)
+    first, second, named = (from_arrays(x, y + 5 * i, clients, name=f"rows{i // 2}") for i in range(3))
+    with pytest.raises(UserError, match="several data sets named 'rows0': give each a name of its own"):
+        Experiment(algorithm=FedDualAvg(), data=[first, second]).sweep("sweep")
+    other_options = dataclasses.replace(second, validation=0.5)  # a column of tables
+    sweep = Experiment(algorithm=FedDualAvg(), data=[first, named, other_options]).sweep("sweep")
+    assert len(sweep.record_folders) == 3
+
+
+def test_a_warning_is_shown_once():
+    watcher, names = WarningWatcher(), PythonNames("arrays", "rows")
+    with pytest.warns(fcorun.ExperimentWarning, match='^name="rows": a gap$'):
+        watcher.warn(["data.path=rows: a gap", ""], names)
+    with pytest.warns(fcorun.ExperimentWarning, match="another") as shown:
+        watcher.warn(["data.path=rows: a gap", "another one"], names)
+    assert len(shown) == 1
+
+
+@pytest.mark.slow
+def test_a_selection_shows_a_warning_on_its_data_once():
+    x, y, clients = draw_rows()
+    frame = pd.DataFrame(x, columns=list("abc")).assign(y=y, clinic=clients, w=np.linspace(1.0, 2.0, len(y)))
+    data = from_frame(frame, "y", client="clinic", weight="w")
+    experiment = Experiment(algorithm=FedDualAvg(), data=data, regularizer=L1(0.1), rounds=2)
+    for study in (experiment.select, experiment.stability):
+        options: Any = {"folds": 2} if study == experiment.select else {"subsamples": 2, "refit": True}
+        with pytest.warns(fcorun.ExperimentWarning) as shown:
+            study(study.__name__, points=3, **options)
+        sentences = [str(warning.message) for warning in shown]
+        assert sum("weighs the rows" in sentence for sentence in sentences) == 1
 
 
 @pytest.mark.slow

@@ -33,6 +33,14 @@ def test_two_folders_and_none_are_refused(arguments):
         translate_folder(arguments)
 
 
+@pytest.mark.parametrize("group", ["experiment", "algo"])
+def test_a_file_in_another_encoding_is_named(tmp_path, group):
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "mine.yaml").write_bytes("# Zürich\nrounds: 3\n".encode("latin-1"))
+    with use_config_dir(tmp_path), fails("mine.yaml is no text that YAML can read", "save it as UTF-8"):
+        normalize_overrides([f"+{group}=mine"])
+
+
 def test_two_files_of_a_table_are_refused():
     with fails("data.path=[a.csv,b.csv]: data.path is one file"):
         normalize_overrides(["data.path=[a.csv,b.csv]"])

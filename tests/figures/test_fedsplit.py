@@ -55,6 +55,16 @@ def test_estimated_and_predicted_contraction():
     assert fedsplit.predict_contraction(9.0) == pytest.approx(0.5)
 
 
+def test_of_several_runs_at_a_condition_number_the_fastest_counts():
+    records: Any = []
+    for kappa, first in ((100, 30), (100, 10), (100, 20), (1000, 40)):
+        rows = [{"round": r, "suboptimality": float(r < first)} for r in range(60)]
+        config = {"algo": {"name": "fedgd"}, "data": {"name": "d", "condition": kappa}}
+        records.append(SimpleNamespace(finished=True, rows=rows, config=config))
+    rounds = fedsplit.collect_rounds_to_target(records)["fedgd"]
+    assert {kappa: reached.latest for kappa, reached in rounds.items()} == {100: 10, 1000: 40}
+
+
 def test_a_problem_without_curvature_has_no_contraction():
     record: Any = SimpleNamespace(config={"algo": {"name": "fedsplit"}}, summary={"curvature": None}, rows=[])
     assert fedsplit._check_contraction(record)["holds"] == "not measured"

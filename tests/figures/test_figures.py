@@ -356,6 +356,17 @@ def test_pictures_and_verdicts_on_gaps_need_the_optimum(of_gaps):
         checks.check_gap_metrics(Figure("t", **of_gaps), settings)
 
 
+@pytest.mark.parametrize("use", [{"draw": "personalised"}, {"verdicts": "personalised"}])
+def test_personal_accuracies_need_classes_and_validation_rows(use):
+    small = ["data.clients=2", "data.samples=4", "data.features=2", "clients_per_round=null"]
+    classified, regression = (prepare(compose([f"data={name}", *small, f"data.{key}=1"])) for name, key in (
+        ("heterogeneous", "shared_nonzeros"), ("lasso", "nonzeros")))  # fmt: skip
+    checks.check_accuracy(Figure("t", **use), classified)
+    checks.check_accuracy(Figure("t"), regression)
+    with fails("figure: personalised compares val_accuracy, which data=lasso does not give"):
+        checks.check_accuracy(Figure("t", **use), regression)
+
+
 def test_single_clients_of_averaging_have_one_run_each():
     record = SimpleNamespace(finished=True, config={"algo": {"client": 0}}, solution={"weights": [1.0]})
     for n_runs, sentence in [(0, "needs runs of algo=one_client that are done"), (2, "and client 0 has several")]:

@@ -60,11 +60,11 @@ def test_names_of_problems_may_be_long(monkeypatch):
 def test_names_are_shown_as_they_are(draw):
     for algo in ("_a", "_b"):
         for rate in (0.1, 0.2):
-            fake_record(f"s/{algo}{rate}", fake_config(algo, algo__client_lr=rate))
+            fake_record(f"s/{algo}{rate}", fake_config(algo, algo__client_lr=rate, algo__title=f"{algo} $x_$"))
     figure = draw_checked_view(draw, load_records("s"), problem="target=$a_$ ignore=$b")
     entries = " ".join(legend_of(figure))
-    assert "\u200b_a" in entries
-    assert "\u200b_b" in entries
+    assert "\u200b_a \\$x_\\$" in entries
+    assert "\u200b_b \\$x_\\$" in entries
     assert "target=\\$a_\\$ ignore=\\$b" in entries
 
 

@@ -306,6 +306,8 @@ def test_the_one_bad_cell_of_a_column_is_named():
         require_numbers(pd.Series(["True", "False", "1"]), "column 'd'")
     with fails("column 'd' holds true and false, but '1' in row 3: make it one of them or leave it empty"):
         infer_kind(pd.Series(["True", "False", "1"], name="d"), "data.path=t.csv", None)
+    with fails("column 'd' holds complex numbers: give the real and the imaginary part a column each"):
+        infer_kind(pd.Series([1.0 + 2.0j, 3.0], name="d"), "data.path=t.csv", None)
     with fails("holds 'true' in row 3: make it a number"):
         require_numbers(pd.Series(["1", "0", "true"]), "column 'd'")
     with fails("holds '<0,5' in row 2: make it a number"):

@@ -60,7 +60,7 @@ def draw_averaging(inputs: FigureInputs) -> Any:
     for row in inputs.grid_view.best_rows():
         if row["algo"] != "one_client":
             strips.append(
-                (inputs.grid.algo_title(row["algo"]), inputs.grid_records[row["rows"][0]].solution["weights"])
+                (inputs.grid_view.algo_title(row["algo"]), inputs.grid_records[row["rows"][0]].solution["weights"])
             )
     figure, (ax,) = make_figure(1, 1, wide=True, height=0.21 * len(strips), left=1.75, right=0.75, bottom=0.5, top=0.25)
     is_nonzero = np.array([np.abs(w) > cutoff for _, w in strips], float)

@@ -169,6 +169,7 @@ def _find_methods(records: Sequence[Record]) -> dict[str, type]:
 def collect_rounds_to_target(records: Sequence[Record], target: float = 1e-3) -> dict[str, dict[float, RoundsToTarget]]:
     """Return, by algorithm, the rounds to a gap of ``target`` at each condition number, from the smallest on.
 
+    Of an algorithm's runs at one condition number, such as those with several step sizes, the fastest counts.
     Raises UserError for data without a condition number.
     """
     rounds_by_algorithm: dict[str, dict[float, RoundsToTarget]] = {}
@@ -178,7 +179,10 @@ def collect_rounds_to_target(records: Sequence[Record], target: float = 1e-3) ->
             reached = find_rounds_to_target(
                 [row["round"] for row in rows], [row["suboptimality"] <= target for row in rows]
             )
-            rounds_by_algorithm.setdefault(record.config["algo"]["name"], {})[_read_condition(record)] = reached
+            rounds = rounds_by_algorithm.setdefault(record.config["algo"]["name"], {})
+            kappa = _read_condition(record)
+            if kappa not in rounds or reached.latest < rounds[kappa].latest:
+                rounds[kappa] = reached
     return {name: dict(sorted(rounds.items())) for name, rounds in rounds_by_algorithm.items()}
 
 
@@ -211,7 +215,7 @@ def draw_gaps(inputs: FigureInputs) -> Any:
             gaps = {row["round"]: row["suboptimality"] for row in rows}
             style = {"color": inputs.line_styles[name].colour, "linestyle": DASHES[shown.index(kappa)]}
             left.plot(
-                list(gaps), list(gaps.values()), **style, label=f"{inputs.grid.algo_title(name)}, κ = {kappa:,.0f}"
+                list(gaps), list(gaps.values()), **style, label=f"{inputs.grid_view.algo_title(name)}, κ = {kappa:,.0f}"
             )
     left.axhline(1e-3, color="0.6", linewidth=pt(0.6))
     gap_label = CATALOGUE["suboptimality"].axis_label(None)
@@ -221,7 +225,7 @@ def draw_gaps(inputs: FigureInputs) -> Any:
     for name, rounds_by_kappa in collect_rounds_to_target(finished).items():
         kappas, rounds = _list_reached(rounds_by_kappa)
         style = inputs.line_styles[name]
-        right.plot(kappas, rounds, color=style.colour, marker=style.marker, label=inputs.grid.algo_title(name))
+        right.plot(kappas, rounds, color=style.colour, marker=style.marker, label=inputs.grid_view.algo_title(name))
         slope = _SLOPES.get(methods[name])
         if slope is None or not len(kappas):
             continue

@@ -50,7 +50,7 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
             low, median, high = seed_band(runs[f"tail_{ACCURACY}"].to_numpy(float))
             left.plot([low, high], [i, i], color=style.colour, linewidth=pt(1))
             left.plot(median, i, **marks)
-    left.set_yticks(range(len(algos)), [inputs.grid.algo_title(name) for name in algos])
+    left.set_yticks(range(len(algos)), [inputs.grid_view.algo_title(name) for name in algos])
     tail = inputs.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
     title = "open: global model, filled: personal models"
@@ -91,7 +91,7 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
         style = inputs.line_styles[algo]
         if not sent[-1]:
             ax.axhline(values[-1], color=style.colour, linestyle=style.line_dash, linewidth=pt(1))
-            ax.annotate(f"{inputs.grid.algo_title(algo)}, nothing sent", (0.03, values[-1]), (0, pt(2)),
+            ax.annotate(f"{inputs.grid_view.algo_title(algo)}, nothing sent", (0.03, values[-1]), (0, pt(2)),
                         xycoords=("axes fraction", "data"), textcoords="offset points", zorder=10,
                         bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.5})  # fmt: skip
             continue

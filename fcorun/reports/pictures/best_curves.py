@@ -38,7 +38,7 @@ def draw(view: ProblemView) -> Any | None:
     common = _find_common_settings(settings)
     curves = []
     for row, values in zip(rows, settings, strict=True):
-        label = view.table.algo_title(row["algo"])
+        label = view.algo_title(row["algo"])
         specific = {key: value for key, value in values.items() if key not in common}
         if specific:
             label += f": {_join_settings(specific)}"

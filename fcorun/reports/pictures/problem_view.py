@@ -6,7 +6,7 @@ from typing import Any
 
 from fcorun.records.record import Record
 from fcorun.reports.grid_edges import GridEdge, find_grid_edges
-from fcorun.reports.pictures.layout import CurveStyle, curve_style
+from fcorun.reports.pictures.layout import CurveStyle, curve_style, escape_dollars
 from fcorun.reports.run_table import RunTable
 
 
@@ -40,6 +40,10 @@ class ProblemView:
     def higher_is_better(self) -> bool:
         """True if larger values of the metric are better."""
         return bool(self.table.metrics[self.metric].higher)
+
+    def algo_title(self, algo: str) -> str:
+        """Return the title of an algorithm as a text of matplotlib."""
+        return escape_dollars(self.table.algo_title(algo))
 
     def best_rows(self) -> list[dict[str, Any]]:
         """Return the best points with a run that is done. Raises UserError as ``RunTable.resolve_metric``."""

@@ -110,7 +110,7 @@ def _draw_heat_maps(view: ProblemView, points: DataFrame, algos: list[str]) -> A
         draw_heat_map(ax, best, colours, best_values[algo], tied.get(algo, []))
         ring_entries |= _legend_of_rings(best, best_values[algo], tied.get(algo, []))
         label_missing_rates(ax, best, view.records)
-        ax.set_title(view.table.algo_title(algo), pad=pt(3))
+        ax.set_title(view.algo_title(algo), pad=pt(3))
     for ax in axes[::across]:
         ax.set_ylabel(_LABELS[SERVER_LR])
     for ax in axes[max(count - across, 0) :]:
@@ -150,7 +150,7 @@ def _draw_lines(view: ProblemView, points: DataFrame, varied: Mapping[Any, list[
         for algo, style in view.curve_styles.items():
             if rate not in varied.get(algo, ()):
                 continue
-            title = legend_name(view.table.algo_title(algo))
+            title = legend_name(view.algo_title(algo))
             best = best_by_rates(points, algo, view.higher_is_better, [rate])
             done = []
             for values, row in best.items():
@@ -246,7 +246,7 @@ def _describe_edges(view: ProblemView, rates: Sequence[str]) -> list[str]:
     algos_at_edge: dict[tuple[str, bool], list[str]] = {}
     for edge in view.grid_edges():
         if edge.key in rates:
-            algos_at_edge.setdefault((edge.key, edge.is_largest), []).append(view.table.algo_title(edge.algo))
+            algos_at_edge.setdefault((edge.key, edge.is_largest), []).append(view.algo_title(edge.algo))
     lines = []
     for (rate, is_largest), algos in algos_at_edge.items():
         tried, beyond = ("largest", "larger") if is_largest else ("smallest", "smaller")

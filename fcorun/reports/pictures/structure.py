@@ -35,7 +35,7 @@ def draw(view: ProblemView) -> Any | None:
                 facecolor="none",
                 edgecolor=style.colour,
                 linewidth=pt(0.8),
-                label=legend_name(table.algo_title(algo)),
+                label=legend_name(view.algo_title(algo)),
             )
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = points[[tuple(runs) in best for runs in points["rows"]]]
