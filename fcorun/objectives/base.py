@@ -144,7 +144,7 @@ class Objective(PluginBase, ABC):
     def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
         """Raise ValueError, with the fix, if the training targets y (N,) or held-out targets y_val do not fit.
 
-        A site, which does not know the other training targets, has its own checked one by one, as ``y_val`` alone.
+        A site gives all its targets as y_val and no y: a rule on the training targets together is not for one site.
         """
         return
 

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fcorun.errors import UserError
 from fcorun.sites.messages import OwnerError
 from fcorun.sites.secure_sums import STEPS, step_of
+from fcorun.system.files import name_file_in_errors
 
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"
@@ -42,10 +43,14 @@ def open_key(folder: Path) -> X25519PrivateKey:
                              "other owners the new fingerprint", "this site has lost its key: its owner restores it, "
                              "or sends the other owners a new fingerprint") from error  # fmt: skip
     key = make_key()
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(key.private_bytes_raw().hex())
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with name_file_in_errors(path), os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(key.private_bytes_raw().hex())
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:  # a full disk leaves no file without a key
+        path.unlink(missing_ok=True)
+        raise
     return key
 
 

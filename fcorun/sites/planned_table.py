@@ -1,11 +1,18 @@
 """The table of a site, read as the plan and the policy of its owner say."""
 
+from collections.abc import Callable
+
+import numpy as np
+
+from fcorun.experiment import build
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.event_counts import check_events
 from fcorun.sites.interval_sums import check_groups
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.site_folds import check_fold_sizes
-from fcorun.sites.table_options import SiteOptions, TablePolicy
+from fcorun.sites.table_description import describe_table
+from fcorun.sites.table_options import SiteOptions, TablePolicy, for_owner_alone
 from fcorun.sites.table_rows import SiteTable, read_site_table
 from fcorun.sites.trained_clients import check_classes_of_trained_clients
 
@@ -14,14 +21,28 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
     """Read a site's table for a plan. Raises UserError, or ObstaclesError, where it does not fit plan and policy."""
     columns = None if policy.columns is None else tuple(policy.columns)
 
-    def check_more(table: SiteTable) -> None:
-        if table.options.event is not None:
-            check_events(table)
-        if plan.experiment.algo.has_personal_models:
-            check_classes_of_trained_clients(table)
-        if plan.infer is not None and plan.infer.cluster == "group":
-            check_groups(table)
+    def check_targets(table: SiteTable) -> None:
+        if table.rows.y.dtype.kind == "f":  # numbers; labels are checked once the sites have agreed on classes
+            check_targets_of_site(plan.experiment, table.rows.y)
+
+    def check_sizes_of_folds(table: SiteTable) -> None:
         check_fold_sizes(plan, policy, table.clients, table.n_rows[:, 0].tolist())
 
+    checks: list[Callable[[SiteTable], object]] = [describe_table, check_targets, check_sizes_of_folds]
+    if plan.shared_options.event is not None:
+        checks.append(check_events)
+    if plan.experiment.algo.has_personal_models:
+        checks.append(check_classes_of_trained_clients)
+    if plan.infer is not None and plan.infer.cluster == "group":
+        checks.append(check_groups)
     rules = TablePolicy(policy.min_rows, policy.min_cell, columns)
-    return read_site_table(plan.shared_options, options, rules, check_more)
+    return read_site_table(plan.shared_options, options, rules, checks)
+
+
+def check_targets_of_site(experiment: PreparedExperiment, y: np.ndarray) -> None:
+    """Raise OwnTableError if the objective does not take a target of a site's training or held-out rows, (N,).
+
+    Rules on all training targets together, such as that some count is not 0, are for those of all sites.
+    """
+    with for_owner_alone(f"its targets do not fit objective={experiment.names['objective']}"):
+        build.check_targets(experiment, y[:0], y)

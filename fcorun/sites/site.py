@@ -24,7 +24,7 @@ from fcorun.sites.interval_sums import IntervalSums, count_gaps
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS
-from fcorun.sites.planned_table import read_planned_table
+from fcorun.sites.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.policy import Policy
 from fcorun.sites.request_checks import (
     RequestCounts,
@@ -44,7 +44,7 @@ from fcorun.sites.site_folds import SiteFolds
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.table_description import Description, describe_table
-from fcorun.sites.table_options import OwnTableError, SiteOptions, for_owner_alone
+from fcorun.sites.table_options import OwnTableError, SiteOptions
 from fcorun.sites.table_rows import SiteTable
 from fcorun.system.machine import use_precision
 from fcorun.tables.column_statistics import sum_in_order
@@ -194,15 +194,15 @@ class Site:
         the three splits, (clients, 3).
         """
         agreement = Agreement.from_message(request)
-        site_data = load_site_data(encode_table(self.table, agreement), agreement)
+        encoded = encode_table(self.table, agreement)
+        site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, len(site_data.train), site_data.train.x.shape[1])
         description = Description.from_message(self._description, "this site")
         names = check_clients(request, description)
         self._own_data, self._certificates, self._interval_sums, self._folds = site_data, None, None, None
         self._data = place_rows(site_data, names, request.arrays["all_rows"], request.arrays["all_weights"])
         self._experiment = self.plan.experiment
-        with for_owner_alone(f"its targets do not fit objective={self._experiment.names['objective']}"):
-            build.check_targets(self._experiment, self._data)
+        check_targets_of_site(self._experiment, encoded.y)
         build.check_data(self._experiment, self._data)
         return Message("load")
 

@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_description import median_edges
+from fcorun.sites.table_options import OTHER
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
 from fcorun.tables.cells import coerce_numbers
 from fcorun.tables.encoding import Column
@@ -116,6 +117,8 @@ def _check_levels(table: SiteTable, column: Column) -> None:
     is_sorted = column.levels == tuple(sorted(set(map(str, column.levels))))
     _require(len(column.levels) <= _MAX_LEVELS, f"has more than {_MAX_LEVELS} levels of '{column.name}'")
     _require(is_sorted, f"has unsorted levels of '{column.name}'")
+    has_other = OTHER in column.levels
+    _require(column.other == (OTHER if has_other else None), f"codes rare levels of '{column.name}' otherwise")
     _require(table.coded_levels(column.name) <= set(column.levels), f"lacks a level of '{column.name}' of this site")
 
 

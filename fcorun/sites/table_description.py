@@ -10,10 +10,11 @@ import numpy as np
 
 from fcorun.errors import UserError, first_line
 from fcorun.sites.messages import Message
-from fcorun.sites.table_options import HISTOGRAM_BINS
+from fcorun.sites.table_options import HISTOGRAM_BINS, for_owner_alone
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
 from fcorun.tables.cells import coerce_numbers
 from fcorun.tables.column_statistics import count_values, sum_values
+from fcorun.tables.encoding import check_finite
 from fcorun.tables.splits import SPLITS
 
 _KINDS = ("number", "levels", NO_VALUES)
@@ -146,7 +147,8 @@ def describe_table(table: SiteTable) -> Message:
     values = np.empty((len(training), len(numbers)))
     for j, name in enumerate(numbers):
         values[:, j] = coerce_numbers(table.columns[name])[0]
-        _check_finite(values[:, j], name)
+        with for_owner_alone(f"column '{name}' has infinite values: mend them or drop their rows"):
+            check_finite(values[:, j], name, "the table of this site")
 
     levels, level_counts = {}, {}
     for name, counts in table.level_counts.items():
@@ -177,11 +179,6 @@ def describe_table(table: SiteTable) -> Message:
         histograms=_histograms(table, values[training], numbers),
     )
     return description.to_message()
-
-
-def _check_finite(values: np.ndarray, name: str) -> None:
-    if np.isinf(values).any():
-        raise UserError(f"column '{name}' has infinite values: mend them or drop their rows")
 
 
 def _fill_sums(table: SiteTable, values: np.ndarray, numbers: list[str]) -> tuple[np.ndarray, np.ndarray]:

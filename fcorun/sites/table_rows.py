@@ -154,12 +154,12 @@ class SiteTable:
 
 
 def read_site_table(
-    options: Sites, site: SiteOptions, policy: TablePolicy, check_more: Callable[[SiteTable], None] | None = None
+    options: Sites, site: SiteOptions, policy: TablePolicy, checks: Sequence[Callable[[SiteTable], object]] = ()
 ) -> SiteTable:
     """Read the table of a site.
 
     Raises OwnTableError for a file that does not fit the shared options, UserError where the policy forbids to answer,
-    and ObstaclesError for several such obstacles. ``check_more`` raises UserError for a further one.
+    and ObstaclesError for several such obstacles. Each of ``checks`` raises UserError for a further one.
     """
     obstacles = Obstacles()
     table = options.as_table(site.path, site.client or options.client)
@@ -216,9 +216,9 @@ def read_site_table(
     if has_targets:
         obstacles.add(_find_rare_classes(site_table))
     obstacles.add(_find_small_clients(site_table))
-    if check_more is not None:
+    for check in checks:
         with obstacles.noting():
-            check_more(site_table)
+            check(site_table)
     obstacles.raise_any()
     return site_table
 

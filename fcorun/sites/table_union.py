@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -166,6 +167,8 @@ def _make_encoding(
             continue
         counts, sites_with_rare = _add_level_counts(sites, name)
         column = make_level_column(name, counts, indicator, options.missing)
+        if OTHER in counts:
+            column = replace(column, other=OTHER)
         warnings += warn_similar_names(f"levels of '{name}'", column.levels)
         levels = {site: set(description.levels.get(name, ())) for site, description in sites.items()}
         warnings += describe_other_codes("site", name, levels)

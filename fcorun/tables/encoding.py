@@ -35,6 +35,8 @@ class Column:
             feature. Of more, all have one, since a penalty would act on the difference from a reference.
         fill: the value in place of a gap, or None where gaps are not filled.
         indicator: whether a last feature "NAME=missing" is 1 in the rows with a gap. All levels are 0 there.
+        other: the level of rows whose level is rare at their site, or unseen in training rows; None: all training rows
+            have their own level, and all levels are 0 in rows of an unseen one.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Column:
     levels: tuple[str, ...] = ()
     fill: float | str | None = None
     indicator: bool = False
+    other: str | None = None
 
     @property
     def encoded_levels(self) -> tuple[str, ...]:
@@ -57,6 +60,13 @@ class Column:
         if self.indicator:
             names.append(f"{self.name}=missing")
         return tuple(names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the column as plain values, without ``other`` if no level stands for others."""
+        values = vars(self) | {"levels": list(self.levels)}
+        if self.other is None:
+            del values["other"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ class Encoding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the columns and the names of the features as plain values, fit for JSON."""
-        columns = [vars(column) | {"levels": list(column.levels)} for column in self.columns]
+        columns = [column.to_dict() for column in self.columns]
         return {"columns": columns, "features": list(self.feature_names)}
 
     def check_columns(self, names: Sequence[str], where: str) -> None:
@@ -195,7 +205,7 @@ def _encode_levels(
 ) -> tuple[list[np.ndarray], np.ndarray, dict[str, list[int]]]:
     """Return the features of a column of levels, the mask of its gaps, and the rows of each unseen level.
 
-    A level is unseen if no training row has it.
+    A level is unseen if it is no level of the column: no training row has it, or it was rare at its site.
     """
     gaps = is_missing(series)
     _check_fillable(column, gaps, where)
@@ -206,6 +216,7 @@ def _encode_levels(
     for row, value in enumerate(values.tolist()):
         if value is not None and value not in column.levels:
             unseen_rows.setdefault(value, []).append(row)
+            values[row] = column.other
     return [(values == level).astype(np.int8) for level in column.encoded_levels], gaps, unseen_rows
 
 
@@ -224,20 +235,23 @@ def _warn_unseen_levels(
     if not unseen_rows:
         return []
     reference = f"'{next(iter(column.levels))}'" if len(column.levels) <= 2 else ""
-    coding = f"coded as none, which counts as {reference}" if reference else "coded as none"
+    coded_as = f", as {reference} is" if reference else ""
+    kind, coding_of_row = "unknown", f"coded as none, which counts as {reference}" if reference else "coded as none"
+    problem, coding = "that no training row has", f"coded as none of its levels, with 0{coded_as}"
+    if column.other is not None:
+        kind, problem, coding = "rare or unknown", "that are rare or unseen", f"coded as '{column.other}'"
+        coding_of_row = coding
     descriptions = []
     for level, rows in sorted(unseen_rows.items()):
         description = f"'{level}' in {describe_rows(rows)}"
-        row_warning = f"{column.name} '{level}' unknown"
+        row_warning = f"{column.name} '{level}' {kind}"
         similar = find_spelling(level, column.levels)
         if similar is not None:
             description += f" (did you mean '{similar}'?)"
             row_warning += f", did you mean '{similar}'?"
         descriptions.append(description)
-        _append_to_rows(row_warnings, rows, f"{row_warning}: {coding}")
-    coded_as = f", as {reference} is" if reference else ""
-    return [f"column '{column.name}' has levels that no training row has, {abbreviate(descriptions, _SHOWN)}: they are "
-            f"coded as none of its levels, with 0{coded_as}"]  # fmt: skip
+        _append_to_rows(row_warnings, rows, f"{row_warning}: {coding_of_row}")
+    return [f"column '{column.name}' has levels {problem}, {abbreviate(descriptions, _SHOWN)}: they are {coding}"]
 
 
 def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[str]] | None) -> list[str]:

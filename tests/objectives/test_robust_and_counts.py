@@ -118,8 +118,10 @@ def test_targets_outside_the_support_are_refused(tmp_path):
             load_data(experiment)
 
 
-def test_a_site_may_have_held_out_counts_alone():
-    Poisson().check_targets(np.zeros(0), np.array([2.0, 0.0]))
+@pytest.mark.parametrize("y_val", [np.zeros(0), np.array([2.0, 1.0])])
+@pytest.mark.parametrize("objective", [Poisson(), Gamma()])
+def test_a_site_may_have_held_out_targets_alone(objective, y_val):
+    objective.check_targets(np.zeros(0), y_val)
 
 
 @pytest.mark.parametrize(("share", "words"), [(1e-5, "0.001 % of the rows"), (1.0, "100 % of the rows")])

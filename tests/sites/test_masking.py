@@ -1,5 +1,6 @@
 """Secure sums: the server sees sums over all sites, equal to the plain ones, and no site's numbers."""
 
+import errno
 import os
 from contextlib import closing
 from dataclasses import replace
@@ -14,13 +15,14 @@ from command import fcorun
 from helpers import composed, fails
 
 from fcorun.datasets.sites import Sites
+from fcorun.errors import WriteError
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.acceptance import open_site
 from fcorun.sites.delivery import number_request
 from fcorun.sites.durable import DurableSite
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.masking import MaskedConnections, MaskedSite, _add_answers
-from fcorun.sites.masks import fingerprint_of, make_key, public_key_of
+from fcorun.sites.masks import fingerprint_of, make_key, open_key, public_key_of
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan, digest_of_text
 from fcorun.sites.policy import Policy
@@ -228,6 +230,18 @@ def test_a_killed_site_gives_the_same_bytes_and_no_answer_to_another_request(tmp
 # -- studies
 
 SHARED = ("data=sites", "data.target=cost", "data.standardize=pooled", "precision=float64")
+
+
+def test_a_full_disk_leaves_no_file_without_a_key(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fail)
+        with pytest.raises(WriteError, match="No space left"):
+            open_key(tmp_path)
+    key = public_key_of(open_key(tmp_path))
+    assert key == public_key_of(open_key(tmp_path))
 
 
 @pytest.fixture

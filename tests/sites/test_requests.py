@@ -12,11 +12,13 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 from fcorun.errors import UserError
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import MESSAGES, Message
+from fcorun.sites.obstacles import ObstaclesError
 from fcorun.sites.planned_intervals import PlannedIntervals
 from fcorun.sites.policy import Policy
 from fcorun.sites.request_checks import RequestCounts
 from fcorun.sites.rounding import round_down, round_up
 from fcorun.sites.study import run_plan, try_plan
+from fcorun.sites.table_options import OwnTableError
 
 
 @pytest.fixture(autouse=True)
@@ -196,6 +198,50 @@ def test_counts_are_fitted_and_a_refusal_names_no_target_of_a_row():
     rows.assign(cost=rows["cost"] - 1000).to_csv("b.csv", index=False)
     with pytest.raises(UserError, match=r"site 'b': its targets do not fit objective=poisson$"):
         run_plan(plan_of(*counts), InProcessConnections(sites_of(plan_of(*counts))), "out2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "column", "value", "words"),
+    [
+        ({"part": "train"}, "cost", -3.0, "objective=poisson: the targets contain -3, and counts are 0 or more"),
+        ({"part": "test"}, "cost", -3.0, "objective=poisson: the targets contain -3, and counts are 0 or more"),
+        ({"part": "test"}, "age", np.inf, "column 'age' is infinite in row {row}; mend it or drop the row"),
+    ],
+)
+def test_numbers_that_no_run_takes_are_told_to_their_owner_before_any_run(rows, column, value, words):
+    table = pd.read_csv("a.csv")
+    table["cost"], table["part"] = table["cost"].abs().round(), np.resize(["train", "train", "test"], len(table))
+    row = int((table["part"] == rows["part"]).to_numpy().nonzero()[0][4])
+    table.loc[row, column] = value
+    table.to_csv("a.csv", index=False)
+    plan = plan_of("objective=poisson", "algo=newton", "data.split=part", "data.validation=null")
+    with pytest.raises(OwnTableError) as error:
+        sites_of(plan)["a"].read_table()
+    assert words.format(row=row + 1) in str(error.value)
+    assert "-3" not in error.value.public
+    assert "row " not in error.value.public
+
+
+def test_all_bad_numbers_of_a_table_are_listed_at_once():
+    table = pd.read_csv("a.csv")
+    table.loc[[3, 4], "age"] = np.inf
+    table.assign(cost=-1.0).to_csv("a.csv", index=False)
+    with pytest.raises(ObstaclesError) as error:
+        sites_of(plan_of("objective=gamma", "algo=newton"))["a"].read_table()
+    assert ["infinite" in str(one) for one in error.value.errors] == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["poisson", "gamma"])
+def test_a_site_may_be_held_out_or_have_no_count_but_0(objective):
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        cost = rows["cost"].abs().round() * (name != "c") if objective == "poisson" else rows["cost"].abs() + 0.1
+        rows.assign(cost=cost).to_csv(f"{name}.csv", index=False)
+    plan = plan_of(f"objective={objective}", "algo=newton", "data.test=[a]")
+    record, comparison = try_plan(plan, sites_of(plan), "out")
+    assert comparison.difference < 1e-10
+    assert pd.read_csv(record.folder / "scores.csv").set_index("set").loc["test", "n"] == 60
 
 
 @pytest.mark.slow

@@ -141,6 +141,7 @@ def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
     assert max(comparison.curve, comparison.coefficients) < 1e-8
     assert record.status["status"] == "done"
     assert Path("trial/refit/scores.csv").exists()
+    assert "is slightly optimistic; coefficients" in "\n".join(lines)  # sites refuse outer_folds, which are not advised
     assert read_json(Path("trial/selection.json"))["status"] == "done"
     (named,) = [line for line in lines if line.startswith("trial/ holds ")]
     assert "selection.csv, curve.csv" in named

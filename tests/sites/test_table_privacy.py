@@ -146,6 +146,7 @@ ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
         ),
         ({}, lambda a: _forge(a, "ward", levels=("north", "south", "west")), "lacks a level of 'ward'"),
         ({}, lambda a: _forge(a, "ward", levels=("west", "south", "north", "east")), "has unsorted levels of 'ward'"),
+        ({}, lambda a: _forge(a, "ward", other="west"), "codes rare levels of 'ward' otherwise"),
         ({}, lambda a: replace(a, x_dtype="bool"), "has a dtype of features"),
         ({}, lambda a: replace(a, x_dtype="float32"), "has a dtype of features"),
         ({"only": ["sex"]}, lambda a: replace(a, x_dtype="float16"), "has a dtype of features"),

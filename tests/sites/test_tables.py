@@ -218,3 +218,9 @@ def test_rare_levels_of_a_site_are_coded_as_other():
     assert data.train.x[:, other].nonzero()[0].tolist() == [0, 1, 2, 3]
     assert not data.train.x[:, attic].any()  # two rows here, although another site has more
     assert route.data["chur"].train.x[:, attic].sum() == 21
+    warnings: list[str] = []
+    x = route.agreement.encoding.apply(tables["aarau"], warnings)  # as predictions of new rows
+    assert x[:, other].nonzero()[0].tolist() == [2, 3]
+    assert x[:, attic].nonzero()[0].tolist() == [0, 1]  # predictions do not know where a level is rare
+    (warning,) = warnings
+    assert warning.endswith("are rare or unseen, 'cellar' in 2 rows (3, 4): they are coded as 'other'")

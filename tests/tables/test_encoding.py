@@ -205,6 +205,19 @@ def test_filled_gaps_and_unseen_levels_are_warned_about_by_row():
     ]
 
 
+def test_rare_and_unseen_levels_of_sites_are_coded_as_other():
+    column = Column("dx", "levels", ("cold", "flu", "other"), fill="flu", other="other")
+    encoding = Encoding.from_dict(json.loads(json.dumps(Encoding((column,)).to_dict())))
+    warnings: list[str] = []
+    row_warnings: list[list[str]] = [[] for _ in range(4)]
+    x = encoding.apply(pd.DataFrame({"dx": ["gout", "cold", "Flu", None]}), warnings, row_warnings=row_warnings)
+    np.testing.assert_array_equal(x, [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0]])
+    assert warnings[-1] == ("column 'dx' has levels that are rare or unseen, 'Flu' in row 3 (did you mean 'flu'?), "
+                            "'gout' in row 1: they are coded as 'other'")  # fmt: skip
+    assert row_warnings[0] == ["dx 'gout' rare or unknown: coded as 'other'"]
+    assert "other" not in Column("dx", "levels", ("cold", "flu", "other")).to_dict()  # nor in earlier records
+
+
 def test_labels_that_are_no_64_bit_integers_stay_different():
     indices, classes = encode_targets(np.array([1e300, 5e200, 0.0, 1e300]), "multiclass", "y")
     assert classes == (0.0, 5e200, 1e300)
