@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fcorun.algorithms.base import Baseline
+from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.clocks.base import NoClock
 from fcorun.communication.asynchronous import Asynchronous
 from fcorun.communication.base import Star
@@ -220,3 +220,6 @@ def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: 
     if does_more or algo.has_two_exchanges or algo.has_personal_models or algo.computed_rounds is not None:
         raise UserError(f"clock={names['clock']} counts one gradient for each row of a local step, and the clients of "
                         f"algo={names['algo']} do more: leave clock out")  # fmt: skip
+    if type(algo).round_bytes is not Algorithm.round_bytes:
+        raise UserError(f"clock={names['clock']} counts messages of the same sizes in every round, and those of "
+                        f"algo={names['algo']} differ: leave clock out")  # fmt: skip

@@ -14,7 +14,7 @@ from fcorun.figures.spec import Claim, Figure
 from fcorun.metrics import is_baseline_row
 from fcorun.records.record import Record
 from fcorun.reports.pictures.layout import x_values
-from fcorun.reports.run_table import DataFrame, RunTable
+from fcorun.reports.run_table import RunTable, is_number
 from fcorun.reports.seed_bands import seed_band
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "best_by", "changed")
@@ -243,8 +243,7 @@ def _measure_values(claim: Claim, algo: str, measurements: Measurements) -> Seed
             return {None: _largest_good_value(claim, algo, value, measurements)}
         return {seed: _value_after(claim.metric, rows, axis, value, algo) for seed, rows in runs}
     if claim.at == "share":
-        points = measurements.grid.frame
-        return {None: _share_at_target(claim, higher, points[points["algo"] == algo])}
+        return {None: _share_at_target(claim, algo, measurements.grid)}
     if claim.at == "worst":
         values = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
         worst = np.min if higher else np.max
@@ -272,7 +271,7 @@ def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: 
 
 
 def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measurements) -> float:
-    """Return the largest value of ``key`` at which a point of the grid ties with the best point."""
+    """Return the largest number of ``key`` at which a point of the grid ties with the best point; NaN without one."""
     best_points = measurements.grid.best_points(claim.metric).to_dict("records")
     best = [row for row in best_points if row["algo"] == algo and row["seeds"]]
     points = measurements.grid.fold_seeds(claim.metric)
@@ -281,7 +280,7 @@ def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measure
     optimum = best[-1]["metric"]
     is_good = (points["algo"] == algo) & (points["status"] == "done")
     is_good &= (points["metric"] - optimum).abs() <= TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(optimum))
-    return float(points.loc[is_good, key].max())
+    return max((float(value) for value in points.loc[is_good, key].tolist() if is_number(value)), default=np.nan)
 
 
 def _fewest_rounds(claim: Claim, algo: str, measurements: Measurements) -> RoundsToTarget | None:
@@ -310,8 +309,11 @@ def _rounds_to_target(claim: Claim, higher: bool | None, rows: MetricRows) -> Ro
     return find_rounds_to_target([row["round"] for row in rows], _is_at_target(claim, higher, values))
 
 
-def _share_at_target(claim: Claim, higher: bool | None, points: DataFrame) -> float:
-    column = f"tail_{claim.metric}"
-    if column not in points or not len(points):
+def _share_at_target(claim: Claim, algo: str, grid: RunTable) -> float:
+    """Return the share of an algorithm's points, each the median over its seeds, that are done and at the target."""
+    points = grid.fold_seeds(claim.metric)
+    points = points[points["algo"] == algo]
+    if claim.metric not in grid.tail_metrics or not len(points):
         return float("nan")
-    return float(np.mean(_is_at_target(claim, higher, points[column].to_numpy(float))))
+    is_at_target = _is_at_target(claim, grid.metrics[claim.metric].higher, points["metric"].to_numpy(float))
+    return float(np.mean(is_at_target & (points["status"] == "done")))

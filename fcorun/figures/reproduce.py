@@ -16,6 +16,7 @@ from fcorun.configuration.override_text import format_override_value, quote_text
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import checks, claims, published_rates
 from fcorun.figures.draw import CAPTIONS, PICTURES, stamp_text
@@ -87,9 +88,10 @@ def reproduce(
     fast_overrides = figure.fast if fast else []
     all_overrides = [*fast_overrides, *overrides]
     figure, config = load_figure(name, _select_shared(all_overrides))
-    experiment = prepare(config)
     choice = f"experiment={name}"
-    algorithms = [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])]
+    swept = sweep_algorithms([choice, *all_overrides])
+    algorithms = [*sweep_algorithms([choice]), *swept]
+    experiment = _prepare_shared(name, all_overrides, config, swept)
     checks.check_metrics(figure, experiment.metrics.with_metrics(checks.read_declared_metrics(algorithms)))
     checks.check_gap_metrics(figure, experiment.settings)
     checks.check_algorithms(figure, algorithms)
@@ -148,9 +150,26 @@ def reproduce(
     )
 
 
+def _prepare_shared(
+    name: str, overrides: Sequence[str], config: dict[str, Any], algorithms: Sequence[str]
+) -> PreparedExperiment:
+    """Return the experiment of the configuration that all runs of a figure share.
+
+    If it is refused with the default algorithm, which the figure does not run, it has the first one that it runs.
+    """
+    try:
+        return prepare(config)
+    except UserError:
+        with_files = [algo for algo in algorithms if algo in find_choices("algo")]
+        if config["algo"]["name"] in algorithms or not with_files:
+            raise
+    return prepare(load_figure(name, [*_select_shared(overrides), f"algo={with_files[0]}"])[1])
+
+
 def _select_shared(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of the data, the objective, the metric and the drawing, without axes of a sweep."""
-    prefixes = ("metric=", "x=", "style=", "report=", "data=", "data.", "objective=", "objective.")
+    """Return the overrides of the problem, the metric, the gaps and the drawing, without axes of a sweep."""
+    prefixes = ("metric=", "x=", "style=", "report=", "reference=", "gap=")
+    prefixes += ("data=", "data.", "objective=", "objective.")
     return [text for text in overrides if text.startswith(prefixes) and ("," not in text or "[" in text)]
 
 
@@ -176,7 +195,7 @@ def _run_figure(
         set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
         fixed = [text for text in overrides if not f"{override_key(text)}.".startswith(set_by_jobs)]
         listed = ",".join(quote_text(job, "'") for _, job in jobs)
-        further = [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"]
+        further = [*fixed, "hydra.sweeper.params=null", "hydra.sweeper.zip=null", f"hydra.sweeper.also=[{listed}]"]
         seed_table = _run_sweep(sweep, folder / "seeds", further)
         seed_records = [Record(folder / "seeds" / name) for name in seed_table.frame["folder"]]
     diverged = _count_by_algorithm(seed_records, "diverged")
@@ -232,23 +251,35 @@ def _list_seed_jobs(
     record = records[0]
     if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
         return []  # a baseline draws nothing
-    algo = record.config["algo"]
-    values = {key: row[key] for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS}
-    for section in ("algo", *(key for key in grid.varied_keys if key in SECTIONS)):  # all keys of these choices
-        plugin = record.config[section]
-        values |= {f"{section}.{key}": value for key, value in plugin.items() if key not in LABEL_KEYS}
-    point = _choose_algorithm(algo)
+    config = record.config
+    sections = [key for key in grid.varied_keys if key in SECTIONS]
+    keys = [key for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS]
+    values = _find_values(config, keys) | {section: config[section]["name"] for section in sections}
+    for section in ("algo", *sections):  # all keys of these choices
+        values |= {f"{section}.{key}": value for key, value in config[section].items() if key not in LABEL_KEYS}
+    point = _choose_algorithm(config["algo"])
     for key, value in values.items():
-        is_missing = value is None or value != value  # None or NaN
-        if not is_missing:
-            prefix = "++" if "." in key else ""  # the file of a choice may not have the key
-            point.append(f"{prefix}{key}={format_override_value(value)}")
+        prefix = "++" if "." in key else ""  # the file of a choice may not have the key
+        point.append(f"{prefix}{key}={format_override_value(value)}")
     run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
     jobs = []
     for seed in dict.fromkeys(figure.seeds):
         if seed not in run_seeds:
             jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
     return jobs
+
+
+def _find_values(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return the values of dotted keys in a configuration, also null and lists, without the keys that it lacks."""
+    values = {}
+    for key in keys:
+        *sections, name = key.split(".")
+        place: Any = config
+        for section in sections:
+            place = place.get(section) if isinstance(place, dict) else None
+        if isinstance(place, dict) and name in place:
+            values[key] = place[name]
+    return values
 
 
 def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
@@ -294,13 +325,13 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
     best_positions = {}
     for row in inputs.grid_view.best_rows():
         best_positions[_none_for_nan([row[key] for key in keys])] = row["rows"]
+    columns_of_keys = _choose_rate_columns(inputs)
     rows: list[dict[str, Any]] = []
     for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(keys, values, strict=True))
         positions = best_positions[_none_for_nan(values)]
-        config = inputs.grid_records[positions[0]].config["algo"]
-        if set(RATE_KEYS) <= set(config):
-            row |= {key: config[key] for key in RATE_KEYS}
+        config = inputs.grid_records[positions[0]].flat_config
+        row |= {column: config.get(key) for key, column in columns_of_keys.items()}
         row["seeds"] = len(runs)
         row["band"] = describe_band([len(runs)], tuned.seed_kind) if len(runs) > 1 else ""
         # diverged or failed: in no band and no median
@@ -311,6 +342,17 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
                 row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _choose_rate_columns(inputs: FigureInputs) -> dict[str, str]:
+    """Return the columns of table.csv, by key, of the rates and of other keys that the grid varies of an algorithm."""
+    used = {key for record in inputs.grid_records for key in record.flat_config}
+    columns = {f"algo.{key}": key for key in RATE_KEYS if f"algo.{key}" in used}
+    for keys in inputs.grid.varied_by_algo.values():
+        for key in keys:
+            if key.startswith("algo."):
+                columns.setdefault(key, key)
+    return columns
 
 
 def _none_for_nan(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -346,12 +346,22 @@ class RunFolder:
         return "finished" if record.finished else "resume"
 
     def touch(self) -> None:
-        """Set the time of status.json to now, because the finished run was requested again.
+        """Write to status.json that the finished run was asked for now.
 
-        Of several records of one configuration, by different code or on other data, tables take the latest.
+        Of several records of one configuration, by different code or on other data, tables take the latest. A record
+        that another process has locked, or that cannot be written, stays as it is.
         """
         with contextlib.suppress(OSError):
-            os.utime(self.path / "status.json")
+            self.lock = try_lock(self.path)
+            if self.lock is not None:
+                self._write_time()
+        self.release()
+
+    def _write_time(self) -> None:
+        """Write the present time to status.json if the run is finished; this process has the lock."""
+        status = Record(self.path).status
+        if status.get("status") in FINISHED_STATUSES:
+            self.write_file("status.json", formats.json_text(status | {"asked": time.time()}))
 
     def _first_record_file(self) -> str:
         """Return the name of the first existing file that a run would replace; empty if there is none."""
@@ -391,7 +401,8 @@ class RunFolder:
             self.release()
             raise
         if state == "finished":
-            self.touch()
+            with contextlib.suppress(OSError):
+                self._write_time()
             self.release()
         return state
 
@@ -439,8 +450,9 @@ class RunFolder:
         self.write_status("running", label, progress, **process_info(), **more)
 
     def write_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
-        """Write status.json."""
+        """Write status.json, with the time, ``asked``, in seconds since the epoch."""
         content = {"status": status, "reason": reason, "label": label, "identity": self.identity, **more}
+        content |= {"asked": time.time()}
         self.write_file("status.json", formats.json_text(content))
 
     def log(self, line: str) -> None:

@@ -89,20 +89,30 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     end_columns += [name for name in ("spectral_gap", "ignores_regularizer", "away") if any(row[name] for row in rows)]
     columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
-    for name in (rounds, *counters, *varied):
-        numbers = [row[name] for row in rows]
-        if all(type(number) is int for number in numbers if number is not None):
-            has_large = any(number is not None and abs(number) >= 2**63 for number in numbers)
-            frame[name] = pd.array(numbers, dtype=object if has_large else "Int64")
+    _keep_integers(frame, rows, (rounds, *counters, *varied))
     tail = tail_rounds if tail_rounds is not None else _common_value(summaries, "tail_rounds")
     longest = max([row[rounds] or 0 for row in rows if not is_baseline_row(row)], default=0)
     if tail is not None and longest:  # a run of 30 rounds has no last 100
         tail = min(tail, longest)
     titles = _read_titles(configs)
     cutoff = _common_value(summaries, "cutoff")
-    runs = RunTable(frame, metrics, titles, _varied_keys_by_algo(frame, varied), tail_rounds=tail, cutoff=cutoff)
-    frame["above"] = _share_above_optimum(runs, [_read_optimum(summary) for summary in summaries])
+    stopped = any(summary.get("stopped") for summary in summaries)
+    by_algo = _varied_keys_by_algo(frame, varied)
+    runs = RunTable(frame, metrics, titles, by_algo, tail_rounds=tail, cutoff=cutoff, has_stopped=stopped)
+    optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
+    frame["above"] = _share_above_optimum(runs, optima)
     return runs
+
+
+def _keep_integers(frame: DataFrame, rows: Sequence[dict[str, Any]], names: Iterable[str]) -> None:
+    """Set the columns ``names`` that hold integers alone again: pandas made reals of those with empty cells."""
+    import pandas as pd
+
+    for name in names:
+        numbers = [row[name] for row in rows]
+        if all(type(number) is int for number in numbers if number is not None):
+            has_large = any(number is not None and abs(number) >= 2**63 for number in numbers)
+            frame[name] = pd.array(numbers, dtype=object if has_large else "Int64")
 
 
 def _read_titles(configs: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -112,8 +122,11 @@ def _read_titles(configs: Sequence[dict[str, Any]]) -> dict[str, str]:
     return {name: f"{title} ({name})" if count[title] > 1 else title for name, title in titles.items()}
 
 
-def _read_optimum(summary: dict[str, Any]) -> float:
-    """Return the optimum of the objective if a run computed it, else nan."""
+def _read_optimum(summary: dict[str, Any], config: dict[str, Any]) -> float:
+    """Return the optimum of the objective if a run computed it, else nan.
+
+    A baseline with the option ``client`` has solved the problem of one client alone.
+    """
     certificate = summary.get("certificate") or {}
     last = summary.get("final", {}).get("objective")
     if last is None:
@@ -123,7 +136,8 @@ def _read_optimum(summary: dict[str, Any]) -> float:
         if last >= 0 and above > 1:  # the optimum may be negative
             return float("nan")
         return last / (1 + above if last >= 0 else 1 - above)
-    return last if _is_certified(certificate) else float("nan")
+    is_of_one_client = config.get("algo.client") is not None
+    return last if _is_certified(certificate) and not is_of_one_client else float("nan")
 
 
 def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
@@ -241,7 +255,13 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
 
 
 def _last_written(record: Record) -> float:
-    """Return the time at which a record was last written or asked for, in seconds since the epoch."""
+    """Return the time at which a record was last written or asked for, in seconds since the epoch.
+
+    Older records do not hold the time: theirs is the time of the file, which many ways of copying do not keep.
+    """
+    asked = record.status.get("asked")
+    if isinstance(asked, (int, float)):
+        return asked
     try:
         return (record.folder / "status.json").stat().st_mtime
     except OSError:

@@ -48,6 +48,7 @@ class RunTable:
         varied_by_algo: the keys that vary among the runs of each algorithm, without seeds.
         tail_rounds: the number of rounds that tail averages are over, None if the records do not agree.
         cutoff: the value above which an entry counts as nonzero, None if the records do not agree.
+        has_stopped: whether some run has met its target, so that its tail averages are its last values.
     """
 
     frame: DataFrame
@@ -56,6 +57,7 @@ class RunTable:
     varied_by_algo: dict[str, list[str]] = field(default_factory=dict)
     tail_rounds: int | None = None
     cutoff: float | None = None
+    has_stopped: bool = False
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -361,6 +361,8 @@ def tail_caption(runs: RunTable, metrics: Iterable[str], has_band: bool = False)
     """Return the definition of these metrics' tail averages: over which rounds, with which cutoff."""
     tail, cutoff = runs.tail_rounds, runs.cutoff
     text = f"mean over the last {tail} rounds" if tail else "mean over each run's own tail_rounds"
+    if runs.has_stopped:
+        text += " (of runs that met a target, the value at their end)"
     if has_band:
         text += ", median over seeds"
     if runs.metrics.cutoff_metrics(metrics):

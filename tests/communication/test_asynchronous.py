@@ -39,6 +39,20 @@ class Twice(FedAvg):
         return first + second, client
 """
 
+RARE = """
+from dataclasses import dataclass
+
+from fcorun import FedAvg
+
+
+@dataclass(frozen=True)
+class Rare(FedAvg):
+    source = "ours"
+
+    def round_bytes(self, number, uploads, broadcasts):
+        return (uploads, broadcasts) if number % 10 == 0 else ((0,), (0,))
+"""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
@@ -152,6 +166,14 @@ def test_a_clock_refuses_an_algorithm_that_takes_its_steps_twice(user_module, tm
     write_choice(tmp_path / "conf", "algo", "twice", "class: twice.Twice\nclient_lr: 0.01\nserver_lr: 1.0")
     with use_config_dir(tmp_path / "conf"), fails("one gradient for each row", "leave clock out"):
         run(small("algo=twice", *CLOCK), tmp_path / "run")
+
+
+@pytest.mark.parametrize("options", [CLOCK, ASYNCHRONOUS], ids=["star", "asynchronous"])
+def test_a_clock_refuses_messages_that_differ_from_round_to_round(options, user_module, tmp_path):
+    user_module("rare", RARE)
+    write_choice(tmp_path / "conf", "algo", "rare", "class: rare.Rare\nclient_lr: 0.01\nserver_lr: 1.0")
+    with use_config_dir(tmp_path / "conf"), fails("of the same sizes in every round", "leave clock out"):
+        prepare(small("algo=rare", *options))
 
 
 @pytest.mark.slow

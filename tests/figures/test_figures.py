@@ -151,6 +151,21 @@ def test_claims():
     assert share["measured"] == "share of points whose rank is equal to 5: 0.5"
 
 
+def test_a_share_of_points_counts_each_point_once():
+    """A point with several seeds is one point; a point that diverged with a seed is not at the target."""
+    frame = pd.DataFrame({"algo": "a", "data": "x", "client_lr": [1.0, 2.0, 2.0, 2.0], "status": "done",
+                          "tail_support_f1": [0.2, 0.6, 0.7, 0.8]})  # fmt: skip
+
+    def measure(statuses):
+        grid = RunTable(frame.assign(status=statuses))
+        half = claim(at="share", target=0.5)
+        (row,) = claims.check_claims("fig", Figure("t", claims=[half]), claims.Measurements(grid, grid, {}))
+        return row["measured"].rpartition(" ")[2]
+
+    assert measure("done") == "0.5"
+    assert measure(["done", "done", "done", "diverged"]) == "0"
+
+
 def test_a_claim_about_less_than_the_first_evaluation_took_is_unknown():
     rows = [{"round": r, "bytes_up": 8 * r, "grad_evals": 10 * (r + 1), "support_f1": 0.6} for r in range(3)]
     assert checked(claim(at={"grad_evals": 9}), rows=rows)["measured"] == "support_f1 after 9 grad_evals unknown"
@@ -219,6 +234,16 @@ def test_claims_about_the_largest_rate_that_is_good():
     assert checked(claim(**largest, above=[1.5]), tail=(0.6, 0.5999))["holds"] == "yes"
     assert checked(claim(**largest, above=[1.5]), tail=(0.6, 0.59))["holds"] == "no"
     assert checked(claim(at={"largest": "server_lr"}))["holds"] == "not measured"
+
+
+@pytest.mark.parametrize(("tail", "measured"), [((0.6, 0.2), "unknown"), ((0.6, 0.6), "1e-05")])
+def test_the_largest_rate_is_of_the_numbers(tail, measured):
+    frame = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": ["auto", 1e-5], "status": "done",
+                          "tail_support_f1": tail})  # fmt: skip
+    largest = claim(at={"largest": "algo.client_lr"}, above=[0])
+    measurements = claims.Measurements(RunTable(frame), RunTable(frame), {})
+    (row,) = claims.check_claims("fig", Figure("t", claims=[largest]), measurements)
+    assert row["measured"].rpartition(" ")[2] == measured
 
 
 NOTHING = [
@@ -409,10 +434,10 @@ def test_the_fast_version_loads_its_own_data(monkeypatch, tmp_path):
 
     def stop(config):
         only_digits.append(config["data"]["only_digits"])
-        raise UserError("stop")
+        raise RuntimeError("stop")
 
     monkeypatch.setattr(sys.modules["fcorun.figures.reproduce"], "prepare", stop)
     for fast in (True, False):
-        with pytest.raises(UserError, match="stop"):
+        with pytest.raises(RuntimeError, match="stop"):
             reproduce("fedsplit_fig2b", tmp_path, run_sweep_command, fast=fast)
     assert only_digits == [True, False]

@@ -90,7 +90,7 @@ def test_unconverged_runs_are_reported(made, monkeypatch):
         return formats.read_summary(folder) | {"unfinished": falling, "certificate": near}
 
     monkeypatch.setattr("fcorun.reports.build_table.read_summary", summary)
-    monkeypatch.setattr("fcorun.reports.build_table._read_optimum", lambda summary: float("nan"))
+    monkeypatch.setattr("fcorun.reports.build_table._read_optimum", lambda *_: float("nan"))
     code, out, claim, _ = made()
     assert code == 0
     assert "above the optimum's objective: fedmid 20 %\n" in out
@@ -153,6 +153,46 @@ def test_the_figure_names_its_metric_the_edges_of_its_grid_and_lost_seeds(tmp_pa
     caption = "Best by support_f1. At an edge of the grid: fedmid (algo.client_lr=0.2)."
     assert reproduce._describe_best_points(inputs) == caption
     assert inputs.lost_seeds_notes == {"fedmid": "fedmid diverged with 1 of 2 seeds"}
+
+
+def make_seed_jobs(tmp_path, monkeypatch, *grid):
+    """Return the overrides of the sweep of seeds, and the inputs of the figure; the first run of ``grid`` is best."""
+    given = {}
+
+    def swept(_, folder, overrides):
+        given[folder.name] = overrides
+        for i, settings in enumerate(grid if folder.name == "runs" else [grid[0] | {"seed": 2}]):
+            fake_record(folder / str(i), settings, fake_rows(0.1 + i))
+        return build_table(load_records(folder), root=folder)
+
+    monkeypatch.setattr(reproduce, "_run_sweep", swept)
+    inputs = reproduce._run_figure(lambda _: None, Figure("t", seeds=[0, 2]), "support_f1", tmp_path, [])
+    return given["seeds"], inputs
+
+
+@pytest.mark.parametrize(("best", "other", "text"), [(None, 4, "null"), ([1, 2], [3], "[1,2]"), (5, None, "5")])
+@pytest.mark.parametrize("key", ["clients_per_round", "algo.solver", "reg.apply_to"])
+def test_further_seeds_have_the_values_of_the_best_point(key, best, other, text, tmp_path, monkeypatch):
+    grid = [fake_config("fedmid", **{key.replace(".", "__"): value}) for value in (best, other)]
+    overrides, _ = make_seed_jobs(tmp_path, monkeypatch, *grid)
+    assert f"{key}={text} " in overrides[-1]
+    assert "hydra.sweeper.zip=null" in overrides  # the jobs have no axes to zip
+
+
+def test_further_seeds_have_no_key_that_the_best_point_lacks(tmp_path, monkeypatch):
+    grid = [fake_config("fedmid"), fake_config("fedmid", reg__name="l2", reg__ridge=2), fake_config(reg__ridge=3)]
+    overrides, _ = make_seed_jobs(tmp_path, monkeypatch, *grid)
+    assert "algo=fedmid reg=l1 ++algo.client_lr=0.1 ++algo.server_lr=1.0 ++reg.strength=0.1 seed=2" in overrides[-1]
+
+
+def test_the_table_has_the_rates_of_each_algorithm(tmp_path, monkeypatch):
+    grid = [fake_config("mine", algo__step=1), fake_config("mine", algo__step=2), fake_config("fedmid")]
+    for settings in grid[:2]:
+        del settings["algo"]["server_lr"]
+    _, inputs = make_seed_jobs(tmp_path, monkeypatch, *grid)
+    table = reproduce._tabulate_best(inputs)
+    assert [*table][:5] == ["algo", "client_lr", "server_lr", "algo.step", "seeds"]
+    assert table.set_index("algo").loc["mine", ["client_lr", "algo.step"]].to_list() == [0.1, 1]
 
 
 NOTHING = [(), ("x=bytes", "style=slides", "verbose=false")]

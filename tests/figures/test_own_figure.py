@@ -51,6 +51,27 @@ def test_files_that_replace_those_of_fcorun_are_named(monkeypatch, capsys):
     assert "myconf has its own algo/fedavg.yaml, used instead of fcorun's" in capsys.readouterr().err
 
 
+def start_sweep(*_):
+    raise RuntimeError("the sweep started")
+
+
+NONCONVEX = "override /reg: mcp]\nclients_per_round: null\nhydra: {sweeper: {params: {algo: 'fednmap,fedcanon'}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "panel", "given"),
+    [(NONCONVEX, "density", ""), ("]\n", "suboptimality", "reference=true"), ("]\n", "gap", "gap=true")],
+    ids=["an algorithm that the figure does not run", "reference=true", "gap=true"],
+)
+def test_a_figure_is_checked_as_it_will_run(text, panel, given):
+    write(
+        "experiment/own.yaml",
+        f"defaults: [override /data: lasso_16, {text}figure: {{title: Mine, panels: [{panel}]}}\n",
+    )
+    with use_config_dir("myconf"), pytest.raises(RuntimeError, match="the sweep started"):
+        reproduce("own", Path("here"), start_sweep, overrides=[given] if given else [])
+
+
 @pytest.mark.slow
 def test_claims_about_a_metric_of_a_users_objective(user_module):
     user_module("absolute", OBJECTIVE)

@@ -137,6 +137,11 @@ def test_best_points_against_bytes():
         assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
 
 
+def test_bytes_are_the_four_counters():
+    row = {"bytes_up": 1, "bytes_down": 2, "edge_bytes_up": 4, "edge_bytes_down": 8, "total_bytes_sent": 100.0}
+    assert x_values([row, {"bytes_up": 1, "bytes_down": 2}], "bytes", "a") == [15, 3]
+
+
 @pytest.mark.slow
 def test_seeds_are_matched_by_round_and_placed_at_their_median():
     for seed, pace in enumerate((1.0, 2.0, 7.0)):

@@ -1,5 +1,6 @@
 """The table of the best points in LaTeX."""
 
+import json
 from typing import Any
 
 from fake_records import fake_config, fake_record, fake_rows
@@ -30,6 +31,13 @@ def test_a_table_with_bands():
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+def test_the_caption_says_that_stopped_runs_have_no_mean():
+    file = fake_record("s/a").folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"stopped": True}))
+    mean = "mean over the last 20 rounds (of runs that met a target, the value at their end)"
+    assert lines()[0] == f"% best by objective: {mean}"
 
 
 def test_without_seeds_there_is_no_band_and_data_sets_have_their_own_best():

@@ -340,3 +340,13 @@ def test_an_optimum_that_one_run_tells_is_that_of_all_on_its_problem(tmp_path):
     assert build_table(load_records("s")).frame.set_index("folder")["above"].drop(str(Path("s/near"))).isna().all()
     certified("s/near", {"certified": False})
     assert build_table(load_records("s")).frame["above"].isna().all()
+
+
+def test_the_optimum_of_one_client_is_not_that_of_all():
+    settings = fake_config("one_client")
+    settings["algo"] = {"name": "one_client", "class": "fcorun.algorithms.one_client.OneClient", "client": 0}
+    for folder, config, level in (("s/one", settings, 1.0), ("s/far", fake_config(), 1.5)):
+        file = fake_record(folder, config, fake_rows(level)).folder / "summary.json"
+        if folder == "s/one":
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"certificate": {"certified": True}}))
+    assert build_table(load_records("s")).frame["above"].isna().all()

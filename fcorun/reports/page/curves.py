@@ -7,7 +7,7 @@ from fcorun.metrics import COUNTERS, is_baseline_row
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import format_value, label_to_html, line_style, to_text
 from fcorun.reports.pictures.best_curves import choose_sweep_panels
-from fcorun.reports.pictures.layout import CurveStyle, curve_style
+from fcorun.reports.pictures.layout import CurveStyle, curve_style, sum_bytes
 from fcorun.reports.run_table import RunTable
 
 MAX_RUNS = 300  # whose curves a page holds, runs of best points first
@@ -100,7 +100,7 @@ def _read_columns(rows: Evaluations, names: Sequence[str]) -> Iterator[tuple[str
     """Yield the columns that charts may need, numbers with five digits, without counters that a run does not have."""
     for axis, name in _AXES.items():
         if axis == "bytes":
-            yield axis, tuple(sum(value for key, value in row.items() if "bytes_" in key) for row in rows)
+            yield axis, tuple(map(sum_bytes, rows))
         elif name in rows[-1]:
             yield axis, tuple(float(f"{row[name]:.5g}") if name.endswith("seconds") else row[name] for row in rows)
     for name in names:

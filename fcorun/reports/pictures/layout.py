@@ -4,7 +4,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -231,13 +231,18 @@ def draw_nothing() -> None:
         render_figure(figure)
 
 
+def sum_bytes(row: Mapping[str, float]) -> float:
+    """Return the bytes that were sent until an evaluation, summed over directions and levels."""
+    return sum(row.get(name, 0) for name in ("bytes_up", "bytes_down", "edge_bytes_up", "edge_bytes_down"))
+
+
 def x_values(rows: Sequence[dict[str, float]], x: str, run: str) -> list[float]:
-    """Return the positions of a run's evaluations on the axis ``x``. Bytes are the sum over directions and levels.
+    """Return the positions of a run's evaluations on the axis ``x``.
 
     Raises UserError, which names the run ``run``, if the run did not count ``x``.
     """
     if x == "bytes":
-        return [sum(value for name, value in row.items() if "bytes_" in name) for row in rows]
+        return [sum_bytes(row) for row in rows]
     column = "round" if x in ("rounds", "iterations") else x
     if rows and column not in rows[0]:
         counted = [name for name in get_args(CurveAxis) if name in ("rounds", "bytes") or name in rows[0]]
