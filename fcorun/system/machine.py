@@ -171,7 +171,7 @@ def use_precision(precision: str) -> Iterator[None]:
 
 def available_cores() -> int:
     """Return the number of cores that this process may use: $FCORUN_CORES, or the system's count."""
-    if os.environ.get("FCORUN_CORES", "").isdigit():
+    if os.environ.get("FCORUN_CORES", "").isdecimal():
         return max(1, int(os.environ["FCORUN_CORES"]))
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -424,7 +424,7 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
     if rank >= count:
         raise UserError(f"hosts.rank={rank} must be less than hosts.count={count}: the first one is 0")
     host, _, port = address.rpartition(":")
-    if not (host and port.isdigit() and 0 < int(port) < 2**16):
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise UserError(f"hosts.address={address}: give an address of IPv6 in brackets, as [::1]:4321")
@@ -442,7 +442,7 @@ def _count_tasks() -> int:
     tasks = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
     if "SLURM_STEP_NODELIST" in os.environ:  # unset in a batch script, which is one process
         tasks.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
-    return max(int(number) if number.isdigit() else 1 for number in tasks)
+    return max(int(number) if number.isdecimal() else 1 for number in tasks)
 
 
 def _is_indexed_pod() -> bool:
