@@ -346,22 +346,12 @@ class RunFolder:
         return "finished" if record.finished else "resume"
 
     def touch(self) -> None:
-        """Write to status.json that the finished run was asked for now.
+        """Set the time of status.json to now, because the finished run was requested again.
 
-        Of several records of one configuration, by different code or on other data, tables take the latest. A record
-        that another process has locked, or that cannot be written, stays as it is.
+        Of several records of one configuration, by different code or on other data, tables take the latest.
         """
         with contextlib.suppress(OSError):
-            self.lock = try_lock(self.path)
-            if self.lock is not None:
-                self._write_time()
-        self.release()
-
-    def _write_time(self) -> None:
-        """Write the present time to status.json if the run is finished; this process has the lock."""
-        status = Record(self.path).status
-        if status.get("status") in FINISHED_STATUSES:
-            self.write_file("status.json", formats.json_text(status | {"asked": time.time()}))
+            os.utime(self.path / "status.json")
 
     def _first_record_file(self) -> str:
         """Return the name of the first existing file that a run would replace; empty if there is none."""
@@ -401,8 +391,7 @@ class RunFolder:
             self.release()
             raise
         if state == "finished":
-            with contextlib.suppress(OSError):
-                self._write_time()
+            self.touch()
             self.release()
         return state
 
@@ -450,9 +439,8 @@ class RunFolder:
         self.write_status("running", label, progress, **process_info(), **more)
 
     def write_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
-        """Write status.json, with the time, ``asked``, in seconds since the epoch."""
+        """Write status.json."""
         content = {"status": status, "reason": reason, "label": label, "identity": self.identity, **more}
-        content |= {"asked": time.time()}
         self.write_file("status.json", formats.json_text(content))
 
     def log(self, line: str) -> None:

@@ -255,13 +255,7 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
 
 
 def _last_written(record: Record) -> float:
-    """Return the time at which a record was last written or asked for, in seconds since the epoch.
-
-    Older records do not hold the time: theirs is the time of the file, which many ways of copying do not keep.
-    """
-    asked = record.status.get("asked")
-    if isinstance(asked, (int, float)):
-        return asked
+    """Return the time at which a record was last written or asked for, in seconds since the epoch."""
     try:
         return (record.folder / "status.json").stat().st_mtime
     except OSError:

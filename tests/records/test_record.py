@@ -287,30 +287,6 @@ def test_archives_that_hold_no_arrays_are_refused():
         formats.arrays_from_bytes(file.getvalue())
 
 
-def test_a_finished_run_holds_when_it_was_asked_for_last(tmp_path, monkeypatch):
-    folder, status = RunFolder(tmp_path, "1"), Record(tmp_path)
-    for now, ask in enumerate((lambda: folder.write_status("done", "a run"), folder.touch, folder.claim)):
-        monkeypatch.setattr("time.time", lambda now=now: 100.0 + now)
-        ask()
-        assert status.status == {
-            "status": "done",
-            "reason": "",
-            "label": "a run",
-            "identity": "1",
-            "asked": 100.0 + now,
-        }
-    assert os.listdir(tmp_path) == ["status.json"]
-
-
-def test_a_record_in_use_is_not_touched(tmp_path):
-    RunFolder(tmp_path, "1").write_status("done", "a run")
-    before = (tmp_path / "status.json").read_bytes()
-    with filelock.FileLock(tmp_path / ".lock"):
-        RunFolder(tmp_path, "1").touch()
-    RunFolder(tmp_path / "away", "1").touch()
-    assert (tmp_path / "status.json").read_bytes() == before
-
-
 def test_files_that_an_interrupted_claim_has_left_are_removed(tmp_path, monkeypatch):
     (tmp_path / "predictions.csv").write_text("of another run")
     RunFolder(tmp_path, "1").mark_running("killed before it removed old files")

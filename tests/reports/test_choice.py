@@ -1,7 +1,5 @@
 """The choice of best points: the same everywhere, with ties, edges of the grid, and problems that do not compare."""
 
-import json
-import os
 import shutil
 from pathlib import Path
 
@@ -272,15 +270,6 @@ def test_records_are_in_the_order_of_what_was_varied():
     twice, note = drop_superseded([*latest, *load_records("t")])
     assert twice == latest
     assert note == "1 of 4 records are of a run that another folder holds too: left out"
-
-
-def test_the_last_run_is_known_after_copies():
-    """The time in status.json counts, which copies keep, not that of the file."""
-    for name, asked in (("old", 1e9), ("new", 2e9)):
-        file = fake_record(f"s/{name}").folder / "status.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"asked": asked}))
-    os.utime("s/new/status.json", (1, 1))
-    assert [record.folder.name for record in drop_superseded(load_records("s"))[0]] == ["new"]
 
 
 @pytest.mark.slow
