@@ -64,11 +64,11 @@ def run_sweep_command(arguments: list[str]) -> None:
         raise KeyboardInterrupt
 
 
-def compose_and_run(arguments: list[str], *, last: bool = False) -> list[BaseException]:
+def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors.
 
     Args:
-        last: whether this process computes nothing afterwards.
+        is_last_computation: whether this process computes nothing afterwards.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
     helper = HelperProcess()
@@ -100,7 +100,13 @@ def compose_and_run(arguments: list[str], *, last: bool = False) -> list[BaseExc
         try:
             with interruptible_at_once():
                 code, values = run_points(
-                    points, config, launcher, arguments, helper=helper, without_report=without_report, last=last
+                    points,
+                    config,
+                    launcher,
+                    arguments,
+                    helper=helper,
+                    without_report=without_report,
+                    is_last_computation=is_last_computation,
                 )
         except BaseException as error:
             failures.append(error)
@@ -381,12 +387,13 @@ def run_points(
     *,
     helper: HelperProcess,
     without_report: bool = False,
-    last: bool = False,
+    is_last_computation: bool = False,
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep; return the exit code, and the tail average of the metric for each point.
 
-    ``without_report`` is for a search that goes on: no report is made, and no values are returned. ``last`` says that
-    this process computes nothing afterwards.
+    Args:
+        without_report: for a search that goes on: no report is made, and no values are returned.
+        is_last_computation: whether this process computes nothing afterwards.
     """
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, keys_outside_identity
@@ -423,7 +430,7 @@ def run_points(
             options,
             console,
             without_report=without_report,
-            last=last and not without_report,
+            is_last_computation=is_last_computation and not without_report,
             helper=helper,
             meanwhile=write_page,
         )

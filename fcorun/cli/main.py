@@ -80,7 +80,7 @@ def _run_command(command_line: list[str]) -> None:
             arguments = normalize_overrides(translate_folder(arguments))
             if not is_completing:
                 warn_overridden()
-            failures = compose_and_run(arguments, last=True)
+            failures = compose_and_run(arguments, is_last_computation=True)
     except UserError as error:
         failures = [error]
     codes = []

@@ -29,7 +29,7 @@ def run_sweep(
     watch: SweepWatcher,
     *,
     without_report: bool = False,
-    last: bool = False,
+    is_last_computation: bool = False,
     helper: HelperProcess | None = None,
     meanwhile: Callable[[Sequence[Record]], None] = lambda _: None,
 ) -> int:
@@ -37,7 +37,7 @@ def run_sweep(
 
     Args:
         without_report: run the points only, as for a batch of a search.
-        last: whether this process computes nothing afterwards, so that JAX may be set up for this sweep.
+        is_last_computation: whether this process computes nothing afterwards, so that JAX may be set up for this sweep.
         helper: a process that draws the pictures; None: this process draws them.
         meanwhile: is called with the records while the helper draws the pictures of the report.
     """
@@ -56,7 +56,9 @@ def run_sweep(
             check_devices(experiments)
     claim(folder, points, options)
     if not (n_invalid and options.fail_fast):
-        _run_points([point for point in valid if point.folder_state != "finished"], options, watch, helper, last)
+        _run_points(
+            [point for point in valid if point.folder_state != "finished"], options, watch, helper, is_last_computation
+        )
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
@@ -102,7 +104,11 @@ def _show_points(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
 
 
 def _run_points(
-    points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher, helper: HelperProcess | None, last: bool
+    points: list[SweepPoint],
+    options: SweepOptions,
+    watch: SweepWatcher,
+    helper: HelperProcess | None,
+    is_last_computation: bool,
 ) -> None:
     """Run points in groups that differ in numbers and seed only, by the executor of the options."""
     groups: dict[str, list[SweepPoint]] = {}
@@ -125,7 +131,7 @@ def _run_points(
             small_groups.append(group[start : start + max_group_size])
     if not small_groups:
         return
-    if last and options.executor == "inline" and all(_keeps_cores_busy(group) for group in small_groups):
+    if is_last_computation and options.executor == "inline" and all(_keeps_cores_busy(group) for group in small_groups):
         compute_in_calling_threads()
     EXECUTORS[options.executor](small_groups, options, watch)
 

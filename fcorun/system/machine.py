@@ -282,7 +282,7 @@ def compute_in_calling_threads() -> None:
     """Have JAX compute each program in the thread that calls it, for threads that keep all cores busy.
 
     Else XLA divides the operations of a program among threads of its own, one for each core, for which the calling
-    threads then wait: a grid of 49 points on two cores takes a third more time. Does nothing once JAX has begun to
+    threads then wait: the rounds of 49 runs on two cores take a fifth more time. Does nothing once JAX has begun to
     compute, if $XLA_FLAGS names a number of devices, or where a plug-in of JAX for other devices is installed.
     """
     if _names_device_count() or find_spec("jax_plugins"):
@@ -294,10 +294,12 @@ def compute_in_calling_threads() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         before = os.environ.get(_XLA_THREADS)
         os.environ[_XLA_THREADS] = "1"
-        jax.devices()  # starts the threads
-        del os.environ[_XLA_THREADS]
-        if before is not None:
-            os.environ[_XLA_THREADS] = before
+        try:
+            jax.devices()  # starts the threads
+        finally:
+            del os.environ[_XLA_THREADS]
+            if before is not None:
+                os.environ[_XLA_THREADS] = before
 
 
 def _names_device_count() -> bool:

@@ -82,19 +82,21 @@ def test_cores_are_devices_unless_told_otherwise(flags, expected, monkeypatch):
     [(8, (), True), (7, (), False), (8, ("devices=all",), False), (8, ("reference=true",), False),
      (8, ("algo=centralized",), False)],
 )  # fmt: skip
-@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("is_last_computation", [True, False])
 def test_a_sweep_computes_in_its_threads_if_they_keep_all_cores_busy(
-    points, overrides, expected, last, tmp_path, monkeypatch
+    points, overrides, expected, is_last_computation, tmp_path, monkeypatch
 ):
     """Otherwise, and for a program that goes on to compute, XLA's threads are as many as the cores."""
     calls = []
     monkeypatch.setenv("FCORUN_CORES", "2")
     monkeypatch.setattr("fcorun.runs.sweep.compute_in_calling_threads", lambda: calls.append("threads"))
     monkeypatch.setattr("fcorun.runs.sweep.EXECUTORS", {"inline": lambda *_: calls.append("runs")})
-    experiments = [prepare(small(*overrides, f"rounds={number}")) for number in [4] * points]
-    sweep = [SweepPoint(str(n), tmp_path / str(n), experiment) for n, experiment in enumerate(experiments)]
-    run_sweep(sweep, tmp_path, SweepOptions(), SweepWatcher(), without_report=True, last=last)
-    assert calls == ["threads", "runs"] if expected and last else ["runs"]
+    experiment = prepare(small(*overrides))
+    sweep = [SweepPoint(str(number), tmp_path / str(number), experiment) for number in range(points)]
+    run_sweep(
+        sweep, tmp_path, SweepOptions(), SweepWatcher(), without_report=True, is_last_computation=is_last_computation
+    )
+    assert calls == (["threads", "runs"] if expected and is_last_computation else ["runs"])
 
 
 @pytest.mark.slow
