@@ -67,8 +67,7 @@ def run_sweep_command(arguments: list[str]) -> None:
 def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors.
 
-    Args:
-        is_last_computation: whether this process computes nothing afterwards.
+    ``is_last_computation`` says whether this process computes nothing afterwards.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
     helper = HelperProcess()
@@ -77,6 +76,7 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
         start_loading(values, helper, RUN_DRAWING_MODULES)
         return prepare_experiment(values)
 
+    run_here = partial(run_points, helper=helper, is_last_computation=is_last_computation)
     prepare_once = PreparedOnce(start_loading_and_prepare)
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
@@ -99,15 +99,7 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
     ) -> Sequence[float | None]:
         try:
             with interruptible_at_once():
-                code, values = run_points(
-                    points,
-                    config,
-                    launcher,
-                    arguments,
-                    helper=helper,
-                    without_report=without_report,
-                    is_last_computation=is_last_computation,
-                )
+                code, values = run_here(points, config, launcher, arguments, without_report=without_report)
         except BaseException as error:
             failures.append(error)
             raise
