@@ -11,7 +11,7 @@ from fcorun.datasets.subset import restandardize_rows, take_subset
 from fcorun.errors import UserError
 from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.selection.cross_validation.options import ALL_ROWS
-from fcorun.selection.folds import assign_clients_to_folds, assign_folds, check_groups_within_clients
+from fcorun.selection.folds import assign_clients_to_folds, check_groups_within_clients
 from fcorun.sites.fold_cells import check_fold_cells
 from fcorun.sites.fold_counts import FoldCounts, place_rows
 from fcorun.sites.fold_encoding import FoldCells
@@ -19,6 +19,7 @@ from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_selection import REFIT
 from fcorun.sites.policy import Policy
+from fcorun.sites.row_folds import draw_row_folds
 from fcorun.sites.table_agreement import Agreement
 from fcorun.sites.table_options import OwnTableError
 from fcorun.sites.table_rows import SiteTable
@@ -57,15 +58,12 @@ class SiteFolds:
         selection, seed = plan.select, plan.experiment.settings.seed
         assert selection is not None
         assert data.train.client is not None
-        if plan.shared_options.fold_names is not None:
-            fold = _number_marked_folds(site_data, sorted(plan.shared_options.fold_names))
-        elif selection.by == "clients":
+        row_folds = draw_row_folds(plan, table)
+        if row_folds is None:
             check_groups_within_clients(site_data)
             fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
-        elif len(site_data.train):
-            fold = assign_folds(site_data, selection.n_folds, selection.by, seed)
         else:
-            fold = np.empty(0, np.int64)
+            fold = row_folds[site_data.train.row]
         folds = cls(
             plan,
             policy,
@@ -234,20 +232,6 @@ class SiteFolds:
         for values in (mean, deviation):
             _check_vector(values, rows.x.shape[1])
         return Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(rows.x)
-
-
-def _number_marked_folds(site_data: FederatedData, names: list[str]) -> np.ndarray:
-    """Return the number of each training row's fold in ``names``, which are sorted, (N,).
-
-    Raises UserError for a fold that the plan does not list.
-    """
-    marked = site_data.train.fold
-    assert marked is not None
-    for name in np.unique(marked).tolist():
-        if name not in names:
-            sentence = "a training row is in a fold that data.fold_names of the plan does not list"
-            raise OwnTableError(f"{sentence}, '{name}'", sentence)
-    return np.searchsorted(names, marked)
 
 
 def _check_vector(values: np.ndarray, length: int) -> None:
