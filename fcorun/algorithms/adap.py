@@ -63,6 +63,11 @@ class ADAP(Algorithm):
     def first_broadcast(self, server):
         return {"w": server["w"], "averaged": server["averaged"]}
 
+    def first_received_model(self, problem, server, client, data):
+        w = server["w"]
+        no_terms = (0 * w, jnp.zeros((ravel_pytree(w)[0].size,) * 2, w.dtype))
+        return lax.cond(server["averaged"], lambda: w, lambda: self._solve(problem, data, w, *no_terms))
+
     def first_local(self, problem, server, client, data):
         w = server["w"]
         no_terms = (0 * w, jnp.zeros((ravel_pytree(w)[0].size,) * 2, w.dtype))
@@ -81,6 +86,9 @@ class ADAP(Algorithm):
 
     def broadcast(self, server):
         return {"sums": server["sums"], "averaged": server["averaged"]}
+
+    def received_model(self, problem, server, client, data):
+        return client
 
     def local(self, problem, server, client, data):
         gradient, packed = server["sums"]

@@ -432,6 +432,22 @@ class Algorithm(Method, ABC):
         """True if each client gets a personal model."""
         return type(self).personal is not Algorithm.personal
 
+    def received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
+        """Return the model at which ``local``, called with these arguments, begins to compute with the client's rows.
+
+        A site refuses to compute where few of its rows outweigh all others at this model. By default the model is what
+        the client receives. Raises UserError for an algorithm whose clients receive anything else, such as a dual
+        point, and that does not say by this method which model that is: it cannot run over sites.
+        """
+        if not isinstance(server, Vector):
+            raise UserError(f"{type(self).__name__} does not say at which model its clients begin (received_model), "
+                            "which rows that stay at their sites need: choose another algorithm")  # fmt: skip
+        return server
+
+    def first_received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
+        """Return the model at which ``first_local`` begins to compute, as ``received_model`` of ``local`` does."""
+        return Algorithm.received_model(self, problem, server, client, data)
+
     def after_sending(self, client: PyTree, message: PyTree) -> PyTree:
         """Return a client's state after ``local`` and the uplink; ``message`` is the upload as the server gets it.
 

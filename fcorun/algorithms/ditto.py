@@ -65,6 +65,9 @@ class Ditto(TwoRateAlgorithm):
     def init(self, problem, w0):
         return self.global_solver.init(problem, w0)[0], w0
 
+    def received_model(self, problem, server, client, data):
+        return self.global_solver.received_model(problem, server, None, data)
+
     def local(self, problem, server, client, data):
         w = self.global_solver.output(problem, server)
         rate = self.client_lr if self.personal_lr is None else self.personal_lr

@@ -44,6 +44,9 @@ class FastFedDA(Algorithm):
         pull = self.mu / 2 * sums["iterates"] + self.gamma * sums["start"] - sums["gradients"]
         return problem.prox(pull / (count * strength), jnp.minimum(sums["count"], 1) / strength)
 
+    def received_model(self, problem, server, client, data):
+        return self.point(problem, server | {"start": client})
+
     def local(self, problem, server, client, data):
         def step(sums, batch):
             w = self.point(problem, sums)

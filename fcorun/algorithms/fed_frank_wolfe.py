@@ -49,6 +49,9 @@ class FedFrankWolfe(Algorithm):
     def init(self, problem, w0):
         return {"x": w0, "round": jnp.ones((), w0.dtype)}, w0
 
+    def received_model(self, problem, server, client, data):
+        return client
+
     def local(self, problem, server, client, data):
         number = server["round"]
         weight = self.penalty * jnp.sqrt(number + 1)

@@ -43,12 +43,21 @@ class FedAc(Algorithm):
     def init(self, problem, w0):
         return {"w": w0, "aggregated": w0}, None
 
-    def local(self, problem, server, client, data):
+    @property
+    def coefficients(self):
+        """alpha and 1 / beta of the paper."""
         alpha = 1 / (self.gamma * self.mu)
-        share = 1 / (alpha + 1)  # 1 / beta
-        if self.variant == 2:
-            alpha = 1.5 * alpha - 0.5
-            share = (alpha - 1) / (2 * alpha**2 - 1)
+        if self.variant == 1:
+            return alpha, 1 / (alpha + 1)
+        alpha = 1.5 * alpha - 0.5
+        return alpha, (alpha - 1) / (2 * alpha**2 - 1)
+
+    def received_model(self, problem, server, client, data):
+        _, share = self.coefficients
+        return share * server["w"] + (1 - share) * server["aggregated"]
+
+    def local(self, problem, server, client, data):
+        alpha, share = self.coefficients
 
         def step(state, batch):
             w, aggregated = state["w"], state["aggregated"]

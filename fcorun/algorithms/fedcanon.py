@@ -37,6 +37,9 @@ class FedCanon(Algorithm):
     def init(self, problem, w0):
         return {"x": w0, "step": jnp.zeros((), w0.dtype)}, {"x": w0, "gradient": 0 * w0}
 
+    def received_model(self, problem, server, client, data):
+        return server["x"]
+
     def local(self, problem, server, client, data):
         x = server["x"]
         last_step = (client["x"] - x) / jnp.where(server["step"] > 0, server["step"], 1)  # 0 in the first round

@@ -43,6 +43,9 @@ class FedCEF(Algorithm):
     def broadcast(self, server):
         return server["x"]  # the model before the prox
 
+    def received_model(self, problem, server, client, data):
+        return problem.prox(server, client["total_step"])
+
     def local(self, problem, server, client, data):
         total_step = client["total_step"]  # eta eta_g K of the last round, 0 in the first one
         start = problem.prox(server, total_step)  # the model after the prox

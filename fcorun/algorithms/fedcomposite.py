@@ -45,6 +45,9 @@ class FedComposite(Algorithm):
     def broadcast(self, server):
         return server["x"]
 
+    def received_model(self, problem, server, client, data):
+        return problem.prox(server, client["total_step"])
+
     def local(self, problem, server, client, data):
         total_step = client["total_step"]  # eta~, 0 in the first round
         start = problem.prox(server, total_step)  # P_r = prox of eta~ psi at x_r

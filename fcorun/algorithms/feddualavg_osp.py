@@ -30,6 +30,9 @@ class FedDualAvgOSP(TwoRateAlgorithm):
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2
 
+    def received_model(self, problem, server, client, data):
+        return problem.to_primal(server["dual"])
+
     def local(self, problem, server, client, data):
         def step(state, batch):
             z, elapsed = state

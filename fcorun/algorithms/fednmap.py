@@ -43,6 +43,9 @@ class FedNMap(Algorithm):
     def init(self, problem, w0):
         return {"z": w0, "step": jnp.zeros((), w0.dtype)}, {"z": w0, "direction": 0 * w0}
 
+    def received_model(self, problem, server, client, data):
+        return problem.prox(server["z"], self.lam)
+
     def local(self, problem, server, client, data):
         start = server["z"]
         mean_direction = (client["z"] - start) / jnp.where(server["step"] > 0, server["step"], 1)  # of the last round

@@ -43,6 +43,9 @@ class Gram(Algorithm):
     def broadcast(self, server):
         return ()  # a request without numbers
 
+    def received_model(self, problem, server, client, data):
+        return problem.zeros(data.dtype)
+
     def local(self, problem, server, client, data):
         zero = problem.zeros(data.dtype)
         return (problem.gradient(zero, data.whole), pack_symmetric(hessian(problem, zero, data.whole))), client

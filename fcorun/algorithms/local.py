@@ -34,6 +34,9 @@ class Local(Algorithm):
     def broadcast(self, server):
         return ()
 
+    def received_model(self, problem, server, client, data):
+        return client
+
     def local(self, problem, server, client, data):
         def step(v, batch):
             return problem.prox(v - self.client_lr * problem.gradient(v, batch), self.client_lr)

@@ -48,6 +48,9 @@ class LocalFitAlgorithm(Algorithm):
     def broadcast(self, server):
         return ()  # a request without numbers
 
+    def received_model(self, problem, server, client, data):
+        return self.fit(problem, data)
+
     def local(self, problem, server, client, data):
         return self.summarize(problem, data), client
 

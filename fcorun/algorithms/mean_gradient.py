@@ -24,6 +24,9 @@ class MeanGradientAlgorithm(Algorithm):
         gradient = problem.gradient(server, data.whole)
         return gradient, {"w": server, "gradient": gradient}
 
+    def received_model(self, problem, server, client, data):
+        return client["w"]
+
     def first_server(self, problem, server, mean):
         return server | {"gradient": mean}
 

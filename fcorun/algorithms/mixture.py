@@ -84,6 +84,9 @@ class Mixture(Algorithm):
 
         return jax.lax.fori_loop(0, client["pulls"], apply_pull, (client, server["x"]))[0]
 
+    def received_model(self, problem, server, client, data):
+        return self.apply_pulls(server, client)["x"]
+
     def local(self, problem, server, client, data):
         step_probability = 1 - self.probability
         client = self.apply_pulls(server, client)

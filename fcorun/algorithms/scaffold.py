@@ -40,6 +40,9 @@ class Scaffold(Algorithm):
     def init(self, problem, w0):
         return {"x": w0, "c": 0 * w0}, 0 * w0  # lines 1-2
 
+    def received_model(self, problem, server, client, data):
+        return server["x"]
+
     def local(self, problem, server, client, data):
         x, c = server["x"], server["c"]
         control = client  # c_i

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.algorithms.base import Algorithm, Baseline, LocalData
 from fcorun.algorithms.output_check import check_parameters
 from fcorun.api.run import grid, run
 from fcorun.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase, Config
@@ -100,6 +100,63 @@ class _StepRecorder(Problem):
         if not isinstance(t, Tracer):
             self.steps.append(float(np.min(t)))
         return super().prox(w, t)
+
+
+def check_received_model(case: AlgorithmCase) -> None:
+    """Require that a client takes a gradient at the model that ``received_model`` returns.
+
+    A site looks at that model before it answers.
+    """
+    federation = engine_of(case.config()).federation
+    algorithm, dtype = federation.algorithm, federation.precision
+    values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
+    problem = _PointRecorder(**values, points=[]).for_side("client")
+    n_rows = int(federation.data.train.sizes[0])
+    rows = jnp.arange(n_rows, dtype=jnp.int32)
+    x, y = (jnp.asarray(v[:n_rows], dtype) for v in (federation.data.train.x, federation.data.train.y))
+    data = LocalData(x, y, rows[None], dtype, full_batch_steps=2).with_whole_data(rows)
+    w0 = problem.initial_point(problem.zeros(dtype).map(lambda v: v + jnp.linspace(0.1, 1, v.size).reshape(v.shape)))
+    with jax.disable_jit():
+        server, client = _moved(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
+        if algorithm.has_two_exchanges:
+            received = algorithm.first_broadcast(server)
+            expected = algorithm.first_received_model(problem, received, client, data)
+            problem.points.clear()
+            upload, client = algorithm.first_local(problem, received, client, data)
+            _require_point("first_local()", problem.points, expected)
+            server = algorithm.first_server(problem.for_side("server"), server, upload)
+        received = algorithm.broadcast(server)
+        expected = algorithm.received_model(problem, received, client, data)
+        problem.points.clear()
+        algorithm.local(problem, received, client, data)
+    _require_point("local()", problem.points, expected)
+
+
+def _moved(tree: Any) -> Any:
+    """Return states whose floating-point numbers differ from the initial ones, and from each other's."""
+    leaves, structure = jax.tree.flatten(tree)
+    for k, leaf in enumerate(leaves):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            leaves[k] = leaf * (1 + 0.1 * k)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _require_point(function: str, points: list[np.ndarray], expected: Vector) -> None:
+    has_point = any(np.allclose(point, flat(expected), rtol=1e-4, atol=1e-5) for point in points)
+    require(has_point or not points,
+            f"{function} should take a gradient at the model that received_model() returns, and takes none: a site "
+            "that keeps its rows looks at that model before it answers")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PointRecorder(Problem):
+    """A problem that records the points of its losses."""
+
+    points: list[np.ndarray]
+
+    def _loss(self, w: Vector, batch: Any) -> jax.Array:
+        jax.debug.callback(lambda point: self.points.append(flat(point)), w)
+        return super()._loss(w, batch)
 
 
 def check_random_numbers(case: AlgorithmCase) -> None:
@@ -401,6 +458,12 @@ def _reason_no_domain_claim(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("" if claims else "its traits do not say that it restores the domain")
 
 
+def _reason_no_received_model(case: AlgorithmCase) -> str:
+    if case.traits.proximal or case.traits.local_fits:
+        return "its clients solve problems of their own"
+    return _reason_baseline(case) or ("it is for a graph" if case.traits.hierarchy == "graph" else "")
+
+
 def _reason_no_metrics(case: AlgorithmCase) -> str:
     return "" if _declared_metrics(case) else "it declares no metrics"
 
@@ -413,6 +476,7 @@ CHECKS: tuple[Check[AlgorithmCase], ...] = (
     Check("its functions return what the next one takes", check_contract, _reason_baseline),
     Check("before the first round its model is the initial one", check_initial_model, _reason_baseline),
     Check("its proxes have no negative steps", check_prox_steps, _reason_baseline),
+    Check("clients begin at the model that it says", check_received_model, _reason_no_received_model),
     Check("its functions are one program, without random numbers of Python", check_random_numbers, _reason_baseline),
     Check("local steps draw from data.key, and are counted", check_local_steps, _reason_baseline),
     Check("a run lowers the objective", check_objective_falls, _reason_baseline),

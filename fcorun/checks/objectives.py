@@ -78,6 +78,29 @@ def check_gradient(case: ObjectiveCase) -> None:
         require_close("the slope of the loss by its gradient", gradient.dot(direction), slope, rtol=accuracy, atol=1e-9)
 
 
+def check_row_shares(case: ObjectiveCase) -> None:
+    """Require that the shares of rows are the sizes of the derivatives in predictions, by finite differences.
+
+    The first derivative is that of the weighted sum of the losses in the prediction of a row.
+    """
+    problem, (w, batch) = case.problem, case.example()
+    prediction, step = problem.predict(w, batch.x), 1e-5
+
+    def total(prediction):
+        return batch.weight @ case.objective.client_losses(prediction, batch.y, batch.weight)
+
+    outputs = prediction.reshape(ROWS, -1)
+    slopes = np.zeros(outputs.shape)
+    for i, k in np.ndindex(*outputs.shape):
+        move = jnp.zeros_like(outputs).at[i, k].set(step).reshape(prediction.shape)
+        slopes[i, k] = (total(prediction + move) - total(prediction - move)) / (2 * step)
+    shares = case.objective.row_shares(prediction, batch.y, batch.weight)
+    require(bool((shares >= 0).all()), "the shares of rows in derivatives should not be negative")
+    require_close("the share of each row in the gradient", shares[0], np.abs(slopes).sum(axis=1), rtol=1e-4, atol=1e-8)
+    without = case.objective.row_shares(prediction, batch.y, batch.weight.at[0].set(0))
+    require_close("the share of a row of weight 0", without[:, 0], np.zeros(2))
+
+
 def check_weighted_mean(case: ObjectiveCase) -> None:
     """Require that the loss of a batch is the weighted mean of its rows, or of its clients if losses compare rows."""
     problem, (w, batch) = case.problem, case.example()
@@ -264,6 +287,7 @@ def _reason_not_linear(case: ObjectiveCase) -> str:
 
 CHECKS: tuple[Check[ObjectiveCase], ...] = (
     Check("the gradient is that of the loss", check_gradient),
+    Check("its rows count in gradients by the derivatives of their losses", check_row_shares),
     Check("the loss of a batch is the weighted mean of its rows' losses", check_weighted_mean),
     Check("rows of weight 0 have no effect", check_padding),
     Check("no loss is negative", check_nonnegative, _reason_not_nonnegative),

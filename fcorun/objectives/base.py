@@ -123,6 +123,31 @@ class Objective(PluginBase, ABC):
         """
         return self.loss(prediction, y)
 
+    def row_shares(
+        self,
+        prediction: Float[Array, " n *outputs"],
+        y: Shaped[Array, " n"],
+        weight: Float[Array, " n"],
+        client: Int[Array, " n"] | None = None,
+    ) -> Float[Array, "2 n"]:
+        """Return how much each example counts in the gradient, and in the Hessian, of the weighted sum of the losses.
+
+        These are the sizes of the first and of the second derivative of the sum in the example's prediction; of several
+        outputs, the sums of these sizes. Without its features no example tells more of itself. The arguments are those
+        of ``client_losses``.
+        """
+
+        def slopes(p):
+            return jax.grad(lambda q: weight @ self.client_losses(q, y, weight, client))(p)
+
+        if prediction.ndim == 1:
+            second = jax.grad(lambda p: slopes(p).sum())(prediction)
+        else:  # the diagonal of each example's Hessian in its outputs
+            outputs = range(prediction.shape[1])
+            second = jnp.stack([jax.grad(lambda p, k=k: slopes(p)[:, k].sum())(prediction)[:, k] for k in outputs], 1)
+        sizes = jnp.stack([jnp.abs(slopes(prediction)), jnp.abs(second)]).reshape(2, len(y), -1).sum(axis=2)
+        return jnp.where(weight > 0, sizes, 0)
+
     @property
     def has_client_losses(self) -> bool:
         """Return whether the loss of an example depends on other examples of its client."""

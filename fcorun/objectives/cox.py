@@ -60,6 +60,16 @@ class Cox(LinearModel):
         log_risk = log_risk_sums(prediction, y, weight, client)
         return jnp.where((y > 0) & (weight > 0), log_risk - prediction, 0)
 
+    def row_shares(self, prediction, y, weight, client=None):
+        """Return how much each row counts in the gradient and in the Hessian, (2, n).
+
+        In the gradient these are the events that the row is expected to have, less its own event; in the Hessian the
+        expected events, which other terms of risk sets are sums of.
+        """
+        slope = jax.grad(lambda p: weight @ self.client_losses(p, y, weight, client))(prediction)
+        expected_events = slope + jnp.where(y > 0, weight, 0)
+        return jnp.where(weight > 0, jnp.abs(jnp.stack([slope, expected_events])), 0)
+
     def client_conjugates(self, prediction, y, weight, scale, client=None):
         """Return for each row a bound on the conjugate of its loss at ``scale`` times its gradient in the predictions.
 

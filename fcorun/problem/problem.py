@@ -321,6 +321,10 @@ class Problem:
         mean = batch.weight @ self.objective.client_losses(predictions, batch.y, batch.weight, batch.client)
         return mean + self.ridge(w) if self.objective.ridge else mean
 
+    def row_shares(self, w: Vector, batch: Batch) -> jax.Array:
+        """Return how much each row counts in the gradient, and in the Hessian, of the loss at w, (2, n)."""
+        return self.objective.row_shares(self._predict_batch(w, batch), batch.y, batch.weight, batch.client)
+
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
         """Return the gradient of f(. ; batch) at w."""
         return jax.grad(self.loss)(w, batch)
