@@ -10,6 +10,7 @@ from fcorun.problem.curvature import curvature_bounds
 from fcorun.rows.rows import Rows
 from fcorun.rows.site_rows import SiteRows
 from fcorun.sites.batch import SiteBatch
+from fcorun.sites.few_rows import FewRowsRule
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
 
@@ -33,7 +34,7 @@ class BareSite:
     """A site that answers rounds and evaluations, without a plan or a policy."""
 
     def __init__(self, experiment, data, points, seed):
-        self.batch = SiteBatch(build_engine(experiment, data), points, seed)
+        self.batch = SiteBatch(build_engine(experiment, data), points, seed, FewRowsRule(min_cell=0))
 
     def answer(self, request):
         if request.name == "start":

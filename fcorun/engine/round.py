@@ -18,7 +18,7 @@ from fcorun.engine.device_rows import first_row
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
 from fcorun.problem.operation_counts import count_operations
-from fcorun.problem.problem import Problem, fold_key, wrap_key
+from fcorun.problem.problem import Problem, Vector, fold_key, wrap_key
 
 # Bytes that clients, edges and the server send each other, and the simulated time that a run takes.
 
@@ -242,6 +242,8 @@ class Round:
         weights: the weight of each client of the cohort, (S,).
         compute_cohort: computes the clients of the cohort.
         frozen: whether the server's model is fixed, so that nothing is sent.
+        sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
+            the client received, its data and its number; None: nobody asks.
     """
 
     algorithm: Algorithm
@@ -261,6 +263,7 @@ class Round:
     weights: jax.Array
     compute_cohort: CohortFunction
     frozen: bool = False
+    sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
     @property
     def share(self) -> Any:
@@ -511,10 +514,12 @@ class RoundExchange:
     ) -> Callable[..., tuple]:
         """Return the function that computes one client, and, if the client ``sends``, what its upload becomes.
 
-        ``broadcast_of(sender)`` is the message that the client receives, of the sender that its inputs name.
+        ``broadcast_of(sender)`` is the message that the client receives, of the sender that its inputs name. Where
+        somebody asks how much the client's rows count, that follows its work in a pair.
         """
         parts = self.round
         uplink, _ = parts.channels
+        received_model = parts.algorithm.first_received_model if self.first else parts.algorithm.received_model
         local = parts.algorithm.first_local if self.first else parts.algorithm.local
 
         def compute(numbers, whole_or_index, client_state, rows, key_bits, client_rows, client, sender=None):
@@ -531,7 +536,10 @@ class RoundExchange:
                 memory = _replace_memory(memory, own_memory, self.index)
             if not self.first:
                 state = parts.algorithm.after_sending(state, copy_tree(upload))
-            return upload, (state, memory), work
+            if parts.sum_row_shares is None:
+                return upload, (state, memory), work
+            model = received_model(problem, copy_tree(broadcast_of(sender)), copy_tree(client_state)[0], data)
+            return upload, (state, memory), (work, parts.sum_row_shares(problem, model, data, client))
 
         return compute
 

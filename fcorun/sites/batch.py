@@ -10,6 +10,7 @@ import numpy as np
 
 from fcorun.algorithms.base import PyTree
 from fcorun.communication.base import Identity
+from fcorun.engine.device_rows import client_row_table
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
@@ -17,11 +18,13 @@ from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import name_leaves, pack_sparse, restore_leaves
 from fcorun.engine.remote.personal import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
+from fcorun.engine.remote.row_shares import HeldOutRows
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Batch
 from fcorun.rows.site_rows import SiteRows
+from fcorun.sites.few_rows import FewRowsRule
 from fcorun.sites.messages import Message
 from fcorun.sites.shared_programs import SharedPrograms
 
@@ -53,7 +56,10 @@ class SiteBatch:
         points: the numbers of each run.
         seed: the seed of all runs.
         shared_programs: the programs that sites of the same plan in this process have compiled.
+        rule: the rule on few rows, which each answer keeps.
         may_miss_rounds: whether the server may have gone on without the site, so that a later round is asked for.
+        has_fold: whether the validation rows are those that a fold of a selection holds out, whose sums are differences
+            of two answers.
         clients: the states of the site's clients, with leading axes G and clients.
         next_exchange: the round and the exchange that the site has to be asked for next.
     """
@@ -61,8 +67,10 @@ class SiteBatch:
     engine: Engine
     points: Sequence[Numbers]
     seed: int
+    rule: FewRowsRule
     shared_programs: SharedPrograms = field(default_factory=SharedPrograms)
     may_miss_rounds: bool = False
+    has_fold: bool = False
     clients: PyTree = field(init=False)
     next_exchange: tuple[int, int] = field(init=False)
 
@@ -93,6 +101,22 @@ class SiteBatch:
     def n_sent_runs(self) -> int:
         """The number of runs whose messages the site computes: the first one where all runs have one upload."""
         return count_sent_runs(self.federation.algorithm, len(self.points))
+
+    @cached_property
+    def _held_out(self) -> HeldOutRows | None:
+        """The rows that the fold holds out, by the clients of all sites; None without a fold, or without rows here."""
+        rows, extra = self.federation.data.validation, self.federation.arrays[1]
+        if not self.has_fold or rows is None or rows.client is None:
+            return None
+        n_clients = self.federation.data.n_clients
+        known = np.flatnonzero(rows.client < n_clients)
+        known = known[np.argsort(rows.client[known], kind="stable")]
+        if not len(known):
+            return None
+        offsets = np.searchsorted(rows.client[known], np.arange(n_clients + 1))
+        extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
+        of_client = jax.device_put(client_row_table(offsets, known))
+        return HeldOutRows(extra["x_val"], extra["y_val"], extras, of_client)
 
     @property
     def _sent_points(self) -> Sequence[Numbers]:
@@ -135,15 +159,23 @@ class SiteBatch:
 
         Returns:
             The leaves of the mean of the clients' messages, and the numbers of example gradients and of proxes, (G, 2),
-            of the runs that are sent. Raises ValueError for what no server of this plan sends.
+            of the runs that are sent.
+
+        Raises ValueError for what no server of this plan sends, and FewRowsError where few rows outweigh all others.
         """
         federation = self.federation
         self.check_order(number, exchange)
         broadcast = restore_leaves(received, federation.shapes.broadcasts[exchange], self.n_sent_runs)
         draws = self._draws.draw(number)
         rows, _ = federation.arrays
-        arguments = (self._sent_numbers, self.clients, rows, draws, broadcast)
-        mean, self.clients, work = self._programs.answers[exchange](*arguments)
+        arguments = (self._sent_numbers, self.clients, rows, draws, broadcast, self._held_out)
+        mean, clients, (work, shares) = self._programs.answers[exchange](*arguments)
+        traits = federation.algorithm.traits
+        has_hessian = bool(traits.hessian) or traits.local_fits
+        self.rule.check("round", shares[0], draws.weights / draws.weights.sum(), has_hessian)
+        if self._held_out is not None:
+            self.rule.check("round", shares[1], 1.0, has_hessian, " that a fold leaves out")
+        self.clients = clients
         is_last = exchange + 1 == len(federation.shapes.uploads)
         self.next_exchange = (self._next_round(number + 1), 0) if is_last else (number, exchange + 1)
         examples, passes, proxes = np.asarray(work, np.int64).transpose(2, 0, 1)
@@ -159,7 +191,8 @@ class SiteBatch:
         solution = restore_leaves(of_solution, self._solution_shapes, len(self.points))
         rows, extra = self.federation.arrays
         assert rows is not None
-        sums = self._programs.solution_sums(self._numbers, dict(solution), rows.x, rows.y, extra)
+        sums, shares = self._programs.solution_sums(self._numbers, dict(solution), rows.x, rows.y, extra)
+        self.rule.check("evaluate", shares[:, None])
         if self.federation.algorithm.has_personal_models:
             broadcast = self._read_broadcast(of_broadcast)
             if len(self.rows):
@@ -225,6 +258,7 @@ class SiteBatch:
         return CertificateSums(
             self.federation.problem,
             Batch(rows.x, rows.y, extra["weight"], offset=extra.get("offset"), client=extra.get("client")),
+            self.rule.check,
         )
 
     @cached_property

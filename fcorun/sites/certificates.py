@@ -18,6 +18,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Problem
 from fcorun.problem.solver import gather_site_rows
 from fcorun.sites.batch import SiteBatch
+from fcorun.sites.few_rows import FewRowsRule
 from fcorun.sites.messages import Message
 from fcorun.sites.request_checks import check_loss_request
 
@@ -29,11 +30,13 @@ class SiteCertificates:
     Attributes:
         experiment: the experiment of the plan.
         data: the site's rows, whose clients are numbered among those of all sites.
+        rule: the rule on few rows.
         started: returns the runs that have begun.
     """
 
     experiment: PreparedExperiment
     data: FederatedData
+    rule: FewRowsRule
     started: Callable[[], SiteBatch]
 
     @cached_property
@@ -42,7 +45,8 @@ class SiteCertificates:
 
     @cached_property
     def _sums(self) -> CertificateSums:
-        return CertificateSums(self._problem, gather_site_rows(self.data, self.experiment.settings.client_weighting))
+        batch = gather_site_rows(self.data, self.experiment.settings.client_weighting)
+        return CertificateSums(self._problem, batch, self.rule.check)
 
     def sum_residuals(self, request: Message, last: Message | None) -> Message:
         """Sum the residuals at the models of a request, for which ``last`` is the last request with gradients.

@@ -13,7 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fcorun.errors import UserError, escape_controls
 from fcorun.rows.away_sites import AwayRule
 from fcorun.sites.connections import ALL_SITES, Connections, ConnectionsWrapper
+from fcorun.sites.few_rows import FewRowsError
 from fcorun.sites.masks import (
+    UnmaskableError,
     fingerprint_of,
     flatten,
     from_fixed_point,
@@ -22,7 +24,7 @@ from fcorun.sites.masks import (
     to_fixed_point,
     unflatten,
 )
-from fcorun.sites.messages import Message
+from fcorun.sites.messages import Message, OwnerError
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.secure_sums import FEWEST_SITES, MOST_SITES
 from fcorun.sites.site import Site
@@ -72,11 +74,20 @@ class MaskedSite:
             is_masked = request.name in self._bounds
             if is_masked and self._refusal:  # which bound is passed by which request tells of the numbers
                 raise UserError(self._refusal)
-            answer = self.site.compute_answer(request)
-            if is_masked:
-                answer = self._mask_or_withhold(answer, bytes.fromhex(transcript))
+            answer = self._answer_masked(request, transcript) if is_masked else self.site.compute_answer(request)
         self._transcript = transcript
         return answer
+
+    def _answer_masked(self, request: Message, transcript: str) -> Message:
+        """Return a masked answer. Raises OwnerError, with one sentence for the server whatever number has no mask.
+
+        From then on the site sends no masked numbers: which request is refused for which reason tells of them.
+        """
+        try:
+            return self._mask_or_withhold(self.site.compute_answer(request), bytes.fromhex(transcript))
+        except (FewRowsError, UnmaskableError) as error:
+            self._refusal = describe_refusal(request.name)
+            raise OwnerError(str(error), self._refusal) from error
 
     @property
     def _bounds(self) -> dict[str, float]:
@@ -87,19 +98,19 @@ class MaskedSite:
     def _mask_or_withhold(self, answer: Message, context: bytes) -> Message:
         """Return a masked answer, or random numbers in place of sums for intervals that the site withholds.
 
-        The run goes on without these sums, and no sum over the other sites is told. Raises UserError for other numbers
-        that cannot be masked.
+        The run goes on without these sums, and no sum over the other sites is told. Raises UnmaskableError for other
+        numbers that cannot be masked.
         """
         is_for_intervals = answer.name in INTERVAL_LIMITS
         if is_for_intervals and not all(np.isfinite(values).all() for values in answer.arrays.values()):
             return _replace_by_noise(answer, "")  # withheld because few rows make them up
         try:
             return self._mask(answer, context)
-        except UserError as error:
-            self._refusal = str(error)
-            if is_for_intervals:
-                return _replace_by_noise(answer, self._refusal)
-            raise
+        except UnmaskableError:
+            if not is_for_intervals:
+                raise
+            self._refusal = describe_refusal(answer.name)
+            return _replace_by_noise(answer, self._refusal)
 
     def _mask(self, answer: Message, context: bytes) -> Message:
         """Return an answer as numbers of fixed point, with masks that ``context`` determines."""
@@ -176,6 +187,13 @@ class MaskedSite:
             values = json.loads(arrays[_MASKING].tobytes())
             self._number, self._sites, self._transcript = values["number"], values["sites"], values["transcript"]
         self.site.load_state({name: array for name, array in arrays.items() if name != _MASKING})
+
+
+def describe_refusal(message: str) -> str:
+    """Return the sentence for the server of a site that cannot mask its numbers for a message."""
+    return (f"this site does not mask its numbers for '{message}': one is beyond the bound of the plan or not finite, "
+            "or few rows outweigh all others; plan data.standardize=pooled, smaller step sizes, a larger strength, "
+            f"or a larger --bound {message}=NUMBER")  # fmt: skip
 
 
 def _replace_by_noise(answer: Message, reason: str) -> Message:

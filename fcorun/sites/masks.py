@@ -64,22 +64,26 @@ def fingerprint_of(public_key: str) -> str:
     return hashlib.sha256(bytes.fromhex(public_key)).hexdigest()[:32]
 
 
+class UnmaskableError(UserError):
+    """An error about a number that masks cannot hide; its sentence is for the owner of the site."""
+
+
 def to_fixed_point(values: np.ndarray, bound: float, factor: float, where: str) -> np.ndarray:
     """Return numbers, times a factor, as whole steps modulo 2^64. Whole numbers are taken as they are, without factor.
 
-    Raises UserError for a number that is not finite, and for one beyond the bound: nothing wraps around.
+    Raises UnmaskableError for a number that is not finite, and for one beyond the bound: nothing wraps around.
     """
     if values.dtype.kind != "f":
         if (np.abs(values.astype(np.float64)) > STEPS).any():
-            raise UserError(f"a whole number of its answer '{where}' is beyond 2^52")
+            raise UnmaskableError(f"a whole number of its answer '{where}' is beyond 2^52")
         return values.astype(np.int64).view(np.uint64)
     scaled = values.astype(np.float64) * factor
     if not np.isfinite(scaled).all():
-        raise UserError(f"a number of its answer '{where}' is not finite, which masks cannot hide: plan smaller step "
-                        "sizes, or data.standardize=pooled")  # fmt: skip
+        raise UnmaskableError(f"a number of its answer '{where}' is not finite, which masks cannot hide: plan smaller "
+                              "step sizes, or data.standardize=pooled")  # fmt: skip
     if (np.abs(scaled) > bound).any():
-        raise UserError(f"a number of its answer '{where}' is beyond the plan's bound {bound:.6g}: plan "
-                        f"data.standardize=pooled, or a larger --bound {where}=NUMBER")  # fmt: skip
+        raise UnmaskableError(f"a number of its answer '{where}' is beyond the plan's bound {bound:.6g}: plan "
+                              f"data.standardize=pooled, or a larger --bound {where}=NUMBER")  # fmt: skip
     return np.rint(scaled / step_of(bound)).astype(np.int64).view(np.uint64)
 
 

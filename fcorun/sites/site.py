@@ -18,6 +18,7 @@ from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.batch import SiteBatch, pack_uploads, resolve_numbers
 from fcorun.sites.certificates import SiteCertificates
+from fcorun.sites.few_rows import FewRowsRule
 from fcorun.sites.fold_counts import place_rows
 from fcorun.sites.fold_predictions import SELECTION_FOLDER, FoldPredictions
 from fcorun.sites.interval_sums import IntervalSums, count_gaps
@@ -249,8 +250,21 @@ class Site:
         engine = build.build_engine(resolve_numbers(experiment, numbers[0]), data)
         may_miss_rounds = self.plan.shared_options.away_rule is not None
         seed = self.plan.experiment.settings.seed
-        self._batch = SiteBatch(engine, numbers, seed, self.programs, may_miss_rounds=may_miss_rounds)
+        select, subset = self.plan.select, self._counts.subset
+        self._batch = SiteBatch(
+            engine,
+            numbers,
+            seed,
+            self._few_rows_rule,
+            shared_programs=self.programs,
+            may_miss_rounds=may_miss_rounds,
+            has_fold=select is not None and subset in select.folds_by_name,
+        )
         return Message("start")
+
+    @property
+    def _few_rows_rule(self) -> FewRowsRule:
+        return FewRowsRule(self.policy.min_cell, self.plan.experiment.objective.has_client_losses)
 
     def _compute_round(self, request: Message) -> Message:
         number, exchange = int(request.about["round"]), int(request.about["exchange"])
@@ -277,7 +291,7 @@ class Site:
 
     def _sums_of_certificates(self) -> SiteCertificates:
         if self._certificates is None:
-            self._certificates = SiteCertificates(*self._loaded(), self._started)
+            self._certificates = SiteCertificates(*self._loaded(), self._few_rows_rule, self._started)
         return self._certificates
 
     def _sum_scores(self, request: Message) -> Message:

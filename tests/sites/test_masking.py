@@ -102,8 +102,8 @@ def test_numbers_beyond_the_bound_and_numbers_that_are_not_finite_are_refused():
     connections = connect(number_sites())
     with fails("site 's0'", "beyond the plan's bound 100", "--bound evaluate="):
         connections.ask("evaluate", about={"factor": 1e6})
-    with fails("site 's0'", "beyond the plan's bound 100"):  # no search for the factor that passes the bound
-        connections.ask("evaluate", about={"factor": 1.0})
+    with fails("site 's0'", "beyond the bound of the plan or not finite, or few rows"):  # whatever the reason was
+        connections.ask("evaluate", about={"factor": 1.0})  # no search for the factor that passes the bound
     for factor in (1e306, 1e-300):
         connections = connect(sites := number_sites())
         sites["s0"].site.values[2] = np.nan if factor < 1 else 1e9
@@ -123,10 +123,10 @@ def test_a_site_withholds_sums_for_intervals_and_the_run_goes_on_to_its_end():
     sites["s0"].site.values = values
     (total,) = connections.ask("derivatives", about={"factor": 1.0}).values()
     assert total.arrays["loss"].sum() == pytest.approx(sum(site.site.values.sum() for site in sites.values()))
-    with fails("site 's0': a number of its answer 'derivatives' is beyond", "--bound derivatives="):
+    with fails("site 's0': this site does not mask its numbers for 'derivatives'", "--bound derivatives="):
         connections.ask("derivatives", about={"factor": 1e6})
     assert len(connections.ask("end")) == 3
-    with fails("beyond the plan's bound"):
+    with fails("beyond the bound of the plan"):
         connections.ask("derivatives", about={"factor": 1.0})
     with fails("site 's0' sent no masked numbers"):
         _add_answers({"s0": replace(sent["s0"], name="evaluate")}, BOUND)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
+from fcorun.engine.remote.row_shares import ShareSums, sum_shares
 from fcorun.errors import UserError
 from fcorun.problem.duality_gap import (
     MAX_INTERCEPT_STEPS,
@@ -41,16 +42,18 @@ class CertificateSums:
     Attributes:
         problem: the problem, whose psi is not used.
         batch: the site's rows with their weights in F.
+        check_shares: raises an error where few of these rows outweigh all others at a model of a message.
     """
 
     problem: Problem
     batch: Batch
+    check_shares: Callable[[str, ShareSums], None]
 
     def residuals(self, models: Models, with_gradient: bool) -> dict[str, np.ndarray]:
         """Return the sums of the losses and of their derivatives, and ``with_gradient`` that of their gradients."""
         if not with_gradient:
-            return _to_numpy(self._loss_sums(models, self.batch)._asdict())
-        sums = self._residual_sums(models, self.batch)
+            return _to_numpy(self._check("residuals", *self._loss_sums(models, self.batch))._asdict())
+        sums = self._check("residuals", *self._residual_sums(models, self.batch))
         return _to_numpy({**sums.losses._asdict(), _GRADIENT: sums.gradient})
 
     def null_residuals(self, received: Mapping[str, np.ndarray], with_gradient: bool) -> dict[str, np.ndarray]:
@@ -73,27 +76,37 @@ class CertificateSums:
 
     def conjugates(self, models: Models, scale: Any) -> dict[str, np.ndarray]:
         """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
-        return _to_numpy({_CONJUGATES: self._conjugate_sum(models, self.batch, scale)})
+        sums = self._check("conjugates", *self._conjugate_sum(models, self.batch, scale))
+        return _to_numpy({_CONJUGATES: sums})
+
+    def _check(self, message: str, sums: Any, shares: ShareSums) -> Any:
+        """Return the sums of each run for a message, of whose models the rows have these shares."""
+        self.check_shares(message, shares[:, None])
+        return sums
 
     @cached_property
-    def _loss_sums(self) -> Callable[..., LossSums]:
+    def _loss_sums(self) -> Callable[..., tuple[LossSums, ShareSums]]:
         return self._compile(loss_sums)
 
     @cached_property
-    def _residual_sums(self) -> Callable[..., ResidualSums]:
+    def _residual_sums(self) -> Callable[..., tuple[ResidualSums, ShareSums]]:
         return self._compile(residual_sums)
 
     @cached_property
-    def _conjugate_sum(self) -> Callable[..., jax.Array]:
+    def _conjugate_sum(self) -> Callable[..., tuple[jax.Array, ShareSums]]:
         return self._compile(lambda problem, prediction, batch, scale: conjugate_sum(problem, prediction, scale, batch))
 
     def _compile(self, sum_rows: Callable) -> Callable:
-        """Compile a function of the problem, predictions and rows, and of further numbers of each run."""
+        """Compile a function of the problem, predictions and rows, and of further numbers of each run.
+
+        The compiled function returns also how much the rows count at the model of each run.
+        """
 
         def sum_runs(models, batch, *numbers):
             def sum_run(w, *numbers_of_run):
                 prediction = self.problem.predict(Vector(w), batch.x, batch.offset)
-                return sum_rows(self.problem, prediction, batch, *numbers_of_run)
+                sums = sum_rows(self.problem, prediction, batch, *numbers_of_run)
+                return sums, sum_shares(self.problem.row_shares(Vector(w), batch))
 
             return jax.vmap(sum_run)(models, *numbers)
 

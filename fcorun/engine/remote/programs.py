@@ -4,7 +4,7 @@ The server computes broadcasts, and its update from the mean of messages; a site
 compute the very same round, ``Federation.build_round``, and each has the draws of its own part.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,8 +15,9 @@ from fcorun.communication.base import RoundState
 from fcorun.engine.clients import chunked, vmap_runs
 from fcorun.engine.device_rows import DeviceRows, gather_whole_data
 from fcorun.engine.federation import Federation
+from fcorun.engine.remote.row_shares import HeldOutRows, ShareSums, rows_of_message, sum_shares
 from fcorun.engine.round import commit
-from fcorun.problem.problem import Vector
+from fcorun.problem.problem import Batch, Vector
 
 
 def count_sent_runs(algorithm: Algorithm, n_runs: int) -> int:
@@ -60,24 +61,40 @@ class RemotePrograms:
         return vmap_runs(send_run, (0, 0, 0), numbers, server, memory, sequential=self.n_runs == 1)
 
     def answer(
-        self, numbers: Any, clients: PyTree, rows: DeviceRows, draws: Any, broadcast: PyTree
-    ) -> tuple[PyTree, PyTree, jax.Array]:
+        self,
+        numbers: Any,
+        clients: PyTree,
+        rows: DeviceRows,
+        draws: Any,
+        broadcast: PyTree,
+        held_out: HeldOutRows | None,
+    ) -> tuple[PyTree, PyTree, tuple[jax.Array, list[ShareSums]]]:
         """Compute a site's clients in one exchange of a round of each run, from what they receive.
 
         Args:
             clients: the states of all clients of the site.
             draws: the draws of those clients of the site that are in the cohort.
+            held_out: the rows of the site that a fold of a selection holds out; None without a fold.
 
         Returns:
-            The mean of the messages over these clients, the new states of all clients of the site, and the work of
-            each client of the cohort, (G, S, 3): gradients of examples, of whole clients, and proxes.
+            The mean of the messages over these clients, the new states of all clients of the site, and of each client
+            of the cohort its work, (G, S, 3): gradients of examples, of whole clients, and proxes; and how much its
+            rows count at the model that it received, those of the message and those held out, (G, S, 3, 2) each.
         """
         whole = gather_whole_data(self.federation.schedule, rows, self.federation.precision)
         compute_cohort = chunked(self.federation.layout.chunk_width(self.n_runs, shared=True, whole=whole))
         index = self.federation.data.train.host_index(draws.cohort, in_order=False)
 
+        def sum_row_shares(problem, model, data, client):
+            schedule, uses_whole = self.federation.schedule, self.federation.needs_whole_data
+            sums = [sum_shares(problem.row_shares(model, rows_of_message(schedule, rows, data, client, uses_whole)))]
+            if held_out is not None:
+                sums.append(sum_shares(problem.row_shares(model, held_out.batch(client))))
+            return sums
+
         def answer_run(numbers, clients, broadcast):
             parts = self.federation.build_round(numbers, rows, draws, compute_cohort, whole)
+            parts = replace(parts, sum_row_shares=sum_row_shares)
             shares = parts.weights / parts.weights.sum()
             of_cohort = jax.tree.map(lambda v: v[index], clients)
             mean, states, work = parts.exchanges[self.exchange].answer(broadcast, of_cohort, parts.draws, shares)
@@ -137,10 +154,18 @@ class RemotePrograms:
         return vmap_runs(output_run, (0, 0), numbers, server)
 
     def solution_sums(self, numbers: Any, solution: dict, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
-        """Compute for the solution of each run the sums of losses and scores over the rows of each split."""
+        """Compute for the solution of each run the sums of losses and scores over the rows of each split.
+
+        Returns also how much the training rows count at the solution, or the held-out rows of a site without others.
+        """
+        batch = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
+        if not len(y) and "x_val" in extra:
+            of_batch = (extra.get(f"{name}_val") for name in ("x", "y", "weight"))
+            batch = Batch(*of_batch, offset=extra.get("offset_val"), client=extra.get("client_val"))
 
         def sum_run(numbers, solution):
             _, problem = self.federation.bind(numbers)
-            return self.federation.evaluation.split_sums(problem, Vector(solution), x, y, extra)
+            sums = self.federation.evaluation.split_sums(problem, Vector(solution), x, y, extra)
+            return sums, sum_shares(problem.row_shares(Vector(solution), batch))
 
         return vmap_runs(sum_run, (0, 0), numbers, solution)

@@ -1,0 +1,208 @@
+"""The rule that few rows of a site must not outweigh all others: a server that cheats, and studies that do not."""
+
+from dataclasses import dataclass
+from functools import partial
+from uuid import uuid4
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+
+from fcorun.engine.remote.row_shares import effective_numbers, sum_shares
+from fcorun.errors import UserError
+from fcorun.experiment.prepare import prepare
+from fcorun.inference.model_rows import ModelRows
+from fcorun.inference.partial_likelihood import expected_events
+from fcorun.objectives.cox import Cox
+from fcorun.objectives.logistic import Logistic
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.row_folds import draw_row_folds
+from fcorun.sites.site import Site
+from fcorun.sites.study import mask_sites, run_plan
+from fcorun.sites.table_options import SiteOptions
+
+NAMES = ("a", "b", "c")
+N = 60
+OUTLIER = 17  # the row of a, in whose column z no other row has such a number
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    """Write the tables of three sites, and make their folder the current one."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        frame = pd.DataFrame(rng.normal(size=(N, 3)), columns=["x", "z", "u"])
+        frame["cost"] = (frame["x"] + 0.1 * rng.normal(size=N)).round(4)
+        frame["ill"] = (np.arange(N) % 12 == 0).astype(int)  # five rows
+        if name == "a":
+            frame.loc[OUTLIER, "z"] = 500.0
+        frame.to_csv(f"{name}.csv", index=False)
+
+
+def plan_of(*overrides, target="cost", select=None, bounds=None) -> Plan:
+    task = (
+        ("data.task=binary", "data.positive='1'", "data.ignore=[cost]") if target == "ill" else ("data.ignore=[ill]",)
+    )
+    options = ("data=sites", f"data.target={target}", *task, "data.validation=0", "rounds=2", "precision=float64")
+    return Plan.from_experiment(prepare(composed("algo=fedavg", *options, *overrides)), bounds, select)
+
+
+def sites_of(plan) -> dict[str, Site]:
+    return {name: Site(plan, SiteOptions(f"{name}.csv"), Policy()) for name in NAMES}
+
+
+@dataclass
+class Cheating(InProcessConnections):
+    """Connections of a server that sends another model in one kind of message, whose arrays have an axis of runs.
+
+    Attributes:
+        message: the name of the message.
+        weights, bias: the model, which replaces all arrays of its shapes, gradients as well.
+    """
+
+    message: str = "round"
+    weights: tuple[float, ...] = (0.0, 0.0, 0.0)
+    bias: float = 0.0
+
+    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
+        arrays = dict(arrays or {})
+        if message_name == self.message:
+            for name, values in arrays.items():
+                if name != "scale":
+                    arrays[name] = np.zeros_like(values) + (self.bias if values.ndim == 1 else np.array(self.weights))
+        return super().ask(message_name, arrays, about, of, away)
+
+
+ALONG_Z = {"weights": (0.0, 1e6, 0.0)}  # of the columns x, z and u
+
+
+def run(plan, message, model, sites=None):
+    run_plan(plan, Cheating(sites or sites_of(plan), message=message, **model), f"out-{uuid4()}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("message", ["round", "evaluate", "residuals", "conjugates"])
+def test_no_sum_leaves_at_a_model_where_one_row_outweighs_all_others(message):
+    plan = plan_of("gap=true", "reg.strength=0.1")
+    with fails("site 'a'", "outweigh all others", "policy.min_cell asks for 3", "plan a larger strength"):
+        run(plan, message, ALONG_Z)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["feddualavg", "newton", "fedprox", "scaffold", "fedmid", "fedsplit"])
+def test_algorithms_whose_clients_receive_a_model_or_a_dual_point_refuse_alike(algo):
+    with fails("site 'a'", "outweigh all others in 'round'"):
+        run(plan_of(f"algo={algo}"), "round", ALONG_Z)
+
+
+@pytest.mark.slow
+def test_a_small_batch_of_one_event_is_refused_and_all_rows_are_not():
+    far = {"bias": -30.0}  # every event counts 1, and every other row 0
+    run(plan_of(target="ill"), "round", far)
+    with fails("outweigh all others in 'round'", "batch_size=null"):
+        run(plan_of("batch_size=10", "local_steps=1", target="ill"), "round", far)
+
+
+@pytest.mark.slow
+def test_the_rows_that_a_fold_leaves_out_are_looked_at_too():
+    plan = plan_of("algo=newton", select=SelectOptions(points=3, folds=3, range=[0.01, 0.1]))
+    rows = pd.read_csv("a.csv")
+    rows["z"] /= 1e6
+    fold = draw_row_folds(plan, sites_of(plan)["a"].table)
+    for k in range(3):  # two rows of each fold, and so four of the other folds, outweigh all others along z
+        rows.loc[np.flatnonzero(fold == k)[:2], "z"] = [1.0, -1.0]
+    rows.to_csv("a.csv", index=False)
+    with fails("site 'a'", "few rows that a fold leaves out of this site outweigh all others"):
+        run(plan, "round", ALONG_Z)
+
+
+@pytest.mark.slow
+def test_the_server_reads_one_sentence_whatever_a_masked_site_refuses():
+    sentences = []
+    for model in (ALONG_Z, {"bias": 1e9}):  # few rows, and numbers beyond the bound
+        plan = plan_of(bounds={})
+        sites = mask_sites(sites_of(plan))
+        with pytest.raises(UserError):
+            run(plan, "round", model, sites)
+        sentences.append(sites["a"]._refusal)
+    assert sentences[0] == sentences[1]
+    assert "few rows outweigh all others" in sentences[0]
+
+
+def test_the_effective_number_is_that_of_equal_shares():
+    shares = jnp.stack([jnp.ones(8), jnp.array([1.0, 0, 0, 0, 0, 0, 0, 0])])
+    np.testing.assert_allclose(effective_numbers(sum_shares(shares)[None]), [8, 1])
+    halves = np.stack([sum_shares(shares[:, :4]), sum_shares(shares[:, 4:])])
+    np.testing.assert_allclose(effective_numbers(halves), [8, 1])
+    np.testing.assert_allclose(effective_numbers(halves, np.array([1.0, 3.0]))[0], 16**2 / (4 + 4 * 9))
+    huge = jnp.array([[1e30, 1e30], [1e-30, 1e-30]], jnp.float32)
+    np.testing.assert_allclose(effective_numbers(sum_shares(huge)[None]), [2, 2], rtol=1e-6)
+
+
+def test_sums_in_which_no_row_counts_pass_and_infinite_shares_do_not():
+    nan, inf = float("nan"), float("inf")
+    sums = sum_shares(jnp.array([[0.0, 0.0], [0.0, 0.0]]))
+    assert np.isposinf(effective_numbers(sums[None])).all()
+    sums = sum_shares(jnp.array([[nan, 1.0], [inf, 1.0]]))
+    assert effective_numbers(sums[None]).tolist() == [inf, 0.0]
+
+
+def test_shares_of_several_classes_are_the_distances_of_probabilities_from_classes():
+    rng = np.random.default_rng(1)
+    prediction, y, weight = rng.normal(size=(6, 3)), np.array([0, 1, 2, 0, 1, 2]), rng.random(6)
+    probability = np.exp(prediction) / np.exp(prediction).sum(axis=1, keepdims=True)
+    with jax.enable_x64(True):
+        slope, curvature = Logistic().row_shares(jnp.asarray(prediction), jnp.asarray(y), jnp.asarray(weight))
+    np.testing.assert_allclose(slope, weight * np.abs(probability - np.eye(3)[y]).sum(axis=1))
+    np.testing.assert_allclose(curvature, weight * (probability * (1 - probability)).sum(axis=1))
+
+
+def test_shares_of_times_to_events_are_expected_events():
+    rng = np.random.default_rng(2)
+    x, theta, client = rng.normal(size=(12, 2)), np.array([0.5, -1.0]), np.arange(12) // 6
+    y = rng.permutation(np.arange(1.0, 13)) * rng.choice([-1, 1], 12)
+    rows = ModelRows(x, y, np.full(12, 1 / 12), np.zeros(12), client)
+    hazard = expected_events(theta, rows)
+    with jax.enable_x64(True):
+        arrays = map(jnp.asarray, (x @ theta, y, rows.weight, client))
+        slope, curvature = Cox().row_shares(*arrays)
+    np.testing.assert_allclose(curvature, hazard, atol=1e-12)
+    np.testing.assert_allclose(slope, np.abs(hazard - np.where(y > 0, 1 / 12, 0)), atol=1e-12)
+
+
+def refusals(task: str, n_rows: int, n_studies: int, draw_events=None) -> int:
+    """Return in how many simulated studies few of n rows outweigh the others at the best model of these rows."""
+    rng, count = np.random.default_rng(3), 0
+    for _ in range(n_studies):
+        x = np.column_stack([rng.normal(size=(n_rows, 3)), np.ones(n_rows)])
+        y = x[:, 0] + rng.normal(size=n_rows)
+        w = np.linalg.lstsq(x, y, rcond=None)[0]
+        shares = np.abs(x @ w - y)
+        if task == "binary":
+            y = (x[:, 0] + rng.logistic(size=n_rows) > 0).astype(float) if draw_events is None else draw_events(rng)
+            w = np.zeros(4)
+            for _ in range(300):  # a ridge of 0.05 a row
+                p = 1 / (1 + np.exp(-x @ w))
+                w -= (x.T @ (p - y) / n_rows + 0.05 * w * [1, 1, 1, 0]) / 1.0
+            shares = np.abs(1 / (1 + np.exp(-x @ w)) - y)
+        count += shares.sum() ** 2 < Policy().min_cell * (shares**2).sum()
+    return count
+
+
+def events(n_rows, n_events, rng):
+    return rng.permutation((np.arange(n_rows) < n_events).astype(float))
+
+
+@pytest.mark.slow
+def test_no_ordinary_study_of_a_dozen_rows_is_refused():
+    assert refusals("regression", 12, 1000) == 0
+    for n_events in (3, 4, 6):  # a class of fewer rows is refused by another rule
+        assert refusals("binary", 12, 300, partial(events, 12, n_events)) == 0
+    assert refusals("binary", 100, 100, partial(events, 100, 3)) == 0
