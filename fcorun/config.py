@@ -57,6 +57,7 @@ Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 PathOption = Annotated[str, "outside identity"]  # data are identified by their content, not by their location
 LaterIndex = Annotated[int, "non-negative", "default outside identity"]
+SplitSeed = Annotated[int | None, "non-negative", "default outside identity"]  # of a data set: see Dataset
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds", "simulated_seconds"]  # the horizontal axis of curves
 FigureStyle = Literal["paper", "slides"]  # the size of pictures and of their texts
 _THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|[1-9](\.\d+)?e-0*[1-9]\d*)"

@@ -31,6 +31,7 @@ class ArrayOptions(TypedDict, total=False):
     scaling: str
     positive: str | bool | None
     seed: int
+    split_seed: int | None
 
 
 class FrameOptions(ArrayOptions, total=False):
@@ -92,7 +93,7 @@ def from_arrays(
             (N,). By default a fifth of each client's rows are validation rows.
         n_clients: the number of clients that the rows are divided into, by ``partition``; only without ``clients``.
         name: the name of the data, in messages and folders.
-        options: further options of a table: partition, alpha, standardize, positive, seed.
+        options: further options of a table: partition, alpha, standardize, positive, seed, split_seed.
 
     Raises UserError for arrays whose shapes do not fit each other, names that are missing or given twice, and unknown
     options.
@@ -152,7 +153,7 @@ def from_frame(
         task: as for ``from_arrays``.
         name: the name of the data, in messages and folders.
         options: further options of a table: weight, offset, event, group, split, fold (names of columns), validation,
-            test, standardize, missing, only, ignore, keep, labels, positive, seed, ...
+            test, standardize, missing, only, ignore, keep, labels, positive, seed, split_seed, ...
 
     Raises UserError for a frame without these columns, missing names of clients, and unknown options.
     """

@@ -274,12 +274,15 @@ class Dataset(PluginBase, ABC):
         is_generated: whether ``load`` draws random numbers and does nothing else, so that it may run in the background.
         dependence_warning: a warning for splits that hold out some of a client's rows and train on others, or "".
         source: the origin of the data, in the form that fcorun.sources.catalogue defines; not inherited.
+        split_seed: the seed of random splits of the rows; a data set may make it an option, a field of the type
+            ``fcorun.config.SplitSeed``. None: ``seed`` of the run draws the folds of a selection.
     """
 
     source: ClassVar[str]
     units: ClassVar[bool] = True
     is_generated: ClassVar[bool] = False
     dependence_warning: ClassVar[str] = ""
+    split_seed: int | None = None
 
     @property
     def has_explicit_task(self) -> bool:
@@ -293,6 +296,10 @@ class Dataset(PluginBase, ABC):
     def with_record_encoding(self, record: str) -> "Dataset":
         """Return the same data set, encoded as in the record of the run that this run starts from."""
         return self
+
+    def fold_seed(self, seed: int) -> int:
+        """Return the seed of the folds of a selection, in a run with ``seed``."""
+        return seed if self.split_seed is None else self.split_seed
 
     @abstractmethod
     def load(self) -> FederatedData:

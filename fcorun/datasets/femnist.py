@@ -41,12 +41,14 @@ class Femnist(Dataset):
         root: the folder of the files, to which missing files are downloaded.
         only_digits: 10 classes, the digits among LEAF's images; else 62 classes.
         fraction_clients: the fraction of writers to load, the first ones by name; at least one writer.
+        split_seed: the seed of folds of a selection. None: ``seed`` of the run draws them.
     """
 
     source = "handwriting of @cohen2017 by writer, from TensorFlow Federated or LEAF, @caldas2018"
     root: config.PathOption = "data"
     only_digits: bool = True
     fraction_clients: config.Fraction = 0.1
+    split_seed: config.SplitSeed = None
 
     def __post_init__(self):
         if not 0 < self.fraction_clients <= 1:

@@ -48,6 +48,7 @@ class Haxby(Dataset):
         fold: "subject" makes the training rows of each subject a fold of ``fcorun select``, which holds out whole
             subjects. None: folds are drawn.
         group: "subject" keeps the rows of a subject together, in folds and halves that are drawn.
+        split_seed: the seed of folds that are drawn. None: ``seed`` of the run draws them.
     """
 
     source = "@haxby2001, from PyMVPA by way of nilearn"
@@ -62,6 +63,7 @@ class Haxby(Dataset):
     test_runs: Annotated[list[int] | None, "default outside identity"] = None
     fold: Annotated[Literal["subject"] | None, "default outside identity"] = None
     group: Annotated[Literal["subject"] | None, "default outside identity"] = None
+    split_seed: config.SplitSeed = None
 
     def __post_init__(self):
         if not self.subjects:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fcorun.config import Index, PathOption
+from fcorun.config import Index, PathOption, SplitSeed
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.images import (
     RUN_DEPENDENCE,
@@ -52,7 +52,7 @@ class Nifti(Dataset):
         mask: an image that is not 0 where voxels are features. None: made by nilearn of all images that are listed,
             by ``mask_strategy``, with the voxels that are in the masks of at least half of the files.
         resample: whether images on another grid than the mask, or without one than the first image, are brought to it.
-        task, validation, scaling, seed, positive: as of data=table.
+        task, validation, scaling, seed, split_seed, positive: as of data=table.
         group, group_across, split, fold: as of data=table, of the images of one patient for example.
         standardize: "per_run" brings each voxel to mean 0 and sample deviation 1 over the images of a run that are
             listed, as nilearn does it (zscore_sample); the others are as of data=table. None: per_run with a ``run``,
@@ -82,6 +82,7 @@ class Nifti(Dataset):
     group_across: Annotated[Literal["refuse", "keep"], "default outside identity"] = "refuse"
     split: Annotated[str | None, "default outside identity"] = None
     fold: Annotated[str | None, "default outside identity"] = None
+    split_seed: SplitSeed = None
 
     def __post_init__(self):
         if self.standardize == "per_run" and self.run is None:
@@ -166,6 +167,7 @@ class Nifti(Dataset):
             standardize=standardize,
             scaling=self.scaling,
             seed=self.seed,
+            split_seed=self.split_seed,
             positive=self.positive,
             group=self.group,
             group_across=self.group_across,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from fcorun.config import Count, Index, Positive
+from fcorun.config import Count, Index, Positive, SplitSeed
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError
@@ -36,6 +36,8 @@ class Sites(Dataset):
         away_seconds: how long a site is waited for before it is skipped.
         least_sites: the least number of answers with which a round, or an evaluation, goes on without the others.
         client: the column of clients' names, unless a site names another. Without one, a file is one client.
+        split_seed: the seed of the held-out rows and of the folds. None: ``seed`` of these options. The seed of the run
+            draws neither: the answers for two splits of the same rows would differ by few rows.
         load_from_sites: asks connected sites for what the server knows of their rows; None: no site is connected.
         digest: stands for the rows of the connected sites in the identity of a run.
     """
@@ -67,6 +69,7 @@ class Sites(Dataset):
     fold: str | None = None
     event: Annotated[str | None, "default outside identity"] = None
     fold_names: Annotated[list[str] | None, "default outside identity"] = None
+    split_seed: SplitSeed = None
     load_from_sites: Annotated[Any, "outside identity", "in memory"] = None
     digest: Annotated[Any, "outside identity", "in memory"] = None
 
@@ -92,6 +95,15 @@ class Sites(Dataset):
         """The rule by which sites without an answer are left out; None: all sites are waited for."""
         return AwayRule(self.away_seconds, self.least_sites) if self.away == "skip" else None
 
+    @property
+    def hold_out_seed(self) -> int:
+        """The seed of the held-out rows."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    def fold_seed(self, seed: int) -> int:
+        """Return the seed of the folds, which is not that of the run: see ``split_seed``."""
+        return self.hold_out_seed
+
     def _check_classes(self, classes: list[str]) -> None:
         listed = f"data.classes=[{','.join(classes)}]"
         if self.task not in ("binary", "multiclass"):
@@ -114,7 +126,7 @@ class Sites(Dataset):
         shared = {
             option.name: getattr(self, option.name) for option in fields(self) if option.name not in _NOT_OF_TABLE
         }
-        return Table(**shared | {"path": path, "client": client})
+        return Table(**shared | {"path": path, "client": client, "split_seed": self.hold_out_seed})
 
     def load(self) -> FederatedData:
         """Return what the server knows of the rows of connected sites."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fcorun.config import Count, Index, LaterIndex, NonNegative
+from fcorun.config import Count, Index, LaterIndex, NonNegative, SplitSeed
 from fcorun.datasets.base import Dataset, Features, FederatedData
 from fcorun.errors import UserError
 from fcorun.rows.generated_rows import GeneratedRows, materialize_clients
@@ -30,6 +30,7 @@ class EqualSizeClients(Dataset):
         validation_samples: validation rows of each client; 0 for none.
         test_samples: test rows of each client, scored once, at the end of a run; 0 for none.
         seed: the seed of the data; training rows do not depend on the numbers of other rows.
+        split_seed: the seed of folds of a selection. None: ``seed`` of the run draws them.
         feature_count_keys: the options whose product is the number of features.
         itemsize: the bytes of a number of x.
     """
@@ -43,6 +44,7 @@ class EqualSizeClients(Dataset):
     validation_samples: Index = 0
     test_samples: LaterIndex = 0
     seed: Index = 0
+    split_seed: SplitSeed = None
 
     def load(self) -> FederatedData:
         return self.load_shard(0, 1)

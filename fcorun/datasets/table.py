@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fcorun.config import AUTO, Count, Index, PathOption, Positive
+from fcorun.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
 from fcorun.datasets.base import Dataset, Features, FederatedData, shard_for_host
 from fcorun.errors import UserError, abbreviate, warn_similar_names
 from fcorun.rows.disk_matrix import DiskMatrix
@@ -82,7 +82,8 @@ class Table(Dataset):
             none. A fraction ``validation`` does not change the rows of the test.
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data standardized "pooled", whose mean and deviation are applied.
-        seed: the seed of the partition and of the held-out rows.
+        seed: the seed of the partition, and without ``split_seed`` of the held-out rows.
+        split_seed: the seed of the held-out rows, and of the folds of a selection.
         missing: the treatment of gaps in the features, see ``fcorun.tables.encoding.fit_encoding``.
         ignore: columns that are no features.
         only: the columns that are features, to the exclusion of all others. None: all columns.
@@ -135,6 +136,7 @@ class Table(Dataset):
     keep: ColumnNames = None
     event: ColumnName = None
     labels: PathOption | None = None
+    split_seed: SplitSeed = None
 
     def __post_init__(self):
         if self.labels is not None:
@@ -167,6 +169,11 @@ class Table(Dataset):
     def target_task(self) -> str:
         """The kind of targets: "survival" for a table with a column of events, else ``task``."""
         return self.task if self.event is None else "survival"
+
+    @property
+    def hold_out_seed(self) -> int:
+        """The seed of the held-out rows."""
+        return self.seed if self.split_seed is None else self.split_seed
 
     @property
     def roles(self) -> ColumnRoles:
@@ -348,7 +355,9 @@ class Table(Dataset):
         hold_out = HoldOut(self.validation, self.test)
         if rows.client is not None:
             hold_out.check_clients(client_names)
-        validation, test = hold_out.draw_masks(rows, client_names, client_index, path=self.path, seed=self.seed)
+        validation, test = hold_out.draw_masks(
+            rows, client_names, client_index, path=self.path, seed=self.hold_out_seed
+        )
         hold_out.check_test_rows(int(test.sum()), rows.group is not None)
         held_out = validation | test
         check_groups_and_folds(rows, self.roles, validation, test, self.path)
@@ -373,7 +382,7 @@ class Table(Dataset):
         if lost:
             sentences.append(
                 f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so that it takes no "
-                "part in training: another data.seed draws others"
+                "part in training: another data.split_seed draws others"
             )
         return sentences
 

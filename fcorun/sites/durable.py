@@ -186,7 +186,7 @@ class DurableSite:
                              )  # fmt: skip
         if self._last is not None and self._last.name != LAST_REQUEST:
             problem = (f"this site has answered request {self._last.envelope.number} of a run that has not ended, and "
-                       "the server begins a new run: make a changed plan (another seed), or ")  # fmt: skip
+                       "the server begins a new run: make a changed plan (another seed, same split), or ")  # fmt: skip
             raise OwnerError(f"{problem}remove {self.folder} to give that run up",
                              f"{problem}its owner gives that run up")  # fmt: skip
         if self.max_runs is not None and self._runs >= self.max_runs:

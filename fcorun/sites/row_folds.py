@@ -16,8 +16,9 @@ _WITH_CLASSES = ("binary", "multiclass")  # tasks
 def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
     """Return the fold, from 0, that holds out each row of the table, (N,); ``NOT_HELD_OUT`` of other rows.
 
-    The folds are those of ``fcorun select`` on pooled rows, which follow from the seed and the rows of each client
-    alone. Returns None without a selection, and where folds hold out whole clients, which depend on all sites.
+    The folds are those of ``fcorun select`` on pooled rows, which follow from the seed of the folds and the rows of
+    each client alone. Returns None without a selection, and where folds hold out whole clients, which depend on all
+    sites.
 
     Raises UserError for fewer rows than folds, and OwnTableError for a marked fold that the plan does not list.
     """
@@ -46,7 +47,8 @@ def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
         classes=tuple(labels),
         clients=tuple(table.clients[m] for m in trained),
     )
-    folds[training] = assign_folds(data, plan.select.n_folds, plan.select.by, plan.experiment.settings.seed)
+    seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
+    folds[training] = assign_folds(data, plan.select.n_folds, plan.select.by, seed)
     return folds
 
 

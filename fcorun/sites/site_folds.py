@@ -55,12 +55,13 @@ class SiteFolds:
 
         Raises UserError for few rows of a fold.
         """
-        selection, seed = plan.select, plan.experiment.settings.seed
+        selection = plan.select
         assert selection is not None
         assert data.train.client is not None
         row_folds = draw_row_folds(plan, table)
         if row_folds is None:
             check_groups_within_clients(site_data)
+            seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
             fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
         else:
             fold = row_folds[site_data.train.row]

@@ -317,7 +317,7 @@ def _divide(
         return [name for name in option if name in names] if isinstance(option, list) else option
 
     hold_out = HoldOut(at_this_site(options.validation), at_this_site(options.test))
-    validation, test = hold_out.draw_masks(rows, names, index, path=path, seed=options.seed)
+    validation, test = hold_out.draw_masks(rows, names, index, path=path, seed=options.hold_out_seed)
     check_groups_and_folds(rows, roles, validation, test, path)
     training = ~(validation | test)
     return ClientRows(names, index, training), (training, validation, test)

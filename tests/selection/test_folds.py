@@ -1,6 +1,7 @@
 """Rows of folds and halves, and their descriptions."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from helpers import composed, fails
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import PredefinedSplit
 
+from fcorun.config import build_plugin, identity_fields
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.selection.cross_validation.options import SelectOptions
@@ -59,6 +61,36 @@ def test_folds_and_halves_are_balanced():
         assert not (first & second).any()
         for start, stop in zip(data.train.offsets[:-1], data.train.offsets[1:], strict=True):
             assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
+
+
+def planned_folds(*overrides: str, **options) -> list[list[int]]:
+    """Return the rows that each subset of a selection holds out."""
+    planned = plan_selection(config("algo=fedmid", *overrides), SelectOptions(folds=3, points=2, **options), "out")
+    return [np.flatnonzero(masks.validation).tolist() for masks in planned.study.subsets.values()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"outer_folds": 2}, {"by": "clients"}])
+def test_split_seed_draws_the_folds_in_place_of_the_seed(options):
+    drawn = planned_folds("seed=7", **options)
+    by_split_seed = [planned_folds(f"seed={seed}", "data.split_seed=7", **options) for seed in (0, 1)]
+    assert by_split_seed == [drawn, drawn]
+    assert planned_folds("seed=7", "data.split_seed=8", **options) != drawn
+    assert planned_folds("seed=8", **options) != drawn
+
+
+@pytest.mark.slow
+def test_without_split_seed_the_seed_draws_the_folds():
+    data = load_data(prepare(config("algo=fedmid")))
+    fold = assign_folds(data, 3, "rows", 7)
+    assert planned_folds("seed=7")[1:] == [np.flatnonzero(fold == k).tolist() for k in range(3)]
+
+
+@pytest.mark.parametrize("name", ["lasso", "lowrank", "least_squares", "logistic_synthetic", "heterogeneous", "haxby"])
+def test_each_data_set_whose_rows_are_folded_has_a_split_seed(name):
+    dataset = build_plugin("data", composed(f"data={name}", "data.split_seed=7")["data"])
+    assert (dataset.fold_seed(1), replace(dataset, split_seed=None).fold_seed(1)) == (7, 1)
+    assert "split_seed" not in identity_fields(replace(dataset, split_seed=None))
 
 
 @pytest.mark.slow

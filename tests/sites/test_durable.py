@@ -87,7 +87,9 @@ def test_a_refused_request_leaves_the_state_as_it_was(site):
 
 def test_a_new_run_begins_after_the_end_of_the_last_one_or_without_its_state(site):
     site.answer(request(0))
-    with fails("a run that has not ended", "make a changed plan (another seed)", f"remove {site.folder} to give"):
+    with fails(
+        "a run that has not ended", "make a changed plan (another seed, same split)", f"remove {site.folder} to give"
+    ):
         site.answer(request(0, run="b"))
     with pytest.raises(UserError, match="a run that this site has not begun"):
         site.answer(request(3, run="b"))

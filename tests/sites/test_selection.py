@@ -86,6 +86,8 @@ def select_pooled(*overrides, options=OPTIONS, metric=None):
         (("algo=gram",), replace(OPTIONS, by="clients"), None),
         (("algo=gram", *NUMBERS, "data.weight=bmi"), OPTIONS, None),
         (("algo=gram", *NUMBERS), replace(OPTIONS, by="clients"), None),
+        (("algo=gram", *NUMBERS, "seed=3", "data.split_seed=2"), OPTIONS, None),
+        (("algo=gram", *NUMBERS, "seed=3", "data.split_seed=2"), replace(OPTIONS, by="clients"), None),
         (("algo=gram", "data.missing=mean", "data.weight=bmi"), OPTIONS, None),
         (("algo=newton", "data.missing=indicator"), OPTIONS, None),
         (("algo=gram", *MARKED), replace(OPTIONS, folds=None, rule="one_se"), None),
@@ -134,7 +136,7 @@ def check_predictions(pooled: pd.DataFrame):
 
 @pytest.mark.slow
 def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
-    plan = selection_of("algo=newton", bounds={})
+    plan = selection_of("algo=newton", "seed=3", bounds={})  # which draws the folds at neither
     lines = []
     record, comparison = try_selection(plan, sites_of(plan), "trial", log=lines.append)
     assert comparison.same_choice
@@ -169,6 +171,28 @@ def test_what_sites_cannot_select_is_no_plan(overrides, options, bounds, words):
     algo = () if "objective=mlp" in overrides else ("algo=newton",)
     with fails(words):
         selection_of(*algo, *overrides, options=options, bounds=bounds)
+
+
+def drawn_folds(*overrides, options=OPTIONS) -> list[int]:
+    """Return the fold of each training row of two sites."""
+    plan = selection_of("algo=gram", *NUMBERS, *overrides, options=options)
+    sites = {name: sites_of(plan, Policy(by_site="allow"))[name] for name in TWO}
+    connections = InProcessConnections(sites)
+    Server(plan, connections).load()
+    connections.ask("folds")
+    return np.concatenate([site.folds.fold for site in sites.values()]).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["rows", "clients"])
+def test_another_seed_draws_no_new_folds_of_rows_at_sites(by):
+    options = replace(OPTIONS, by=by)
+    folds = drawn_folds(options=options)
+    others = [drawn_folds(f"data.split_seed={k}", options=options) for k in range(4)]
+    assert folds == others[0] == drawn_folds("seed=5", options=options)
+    assert others[1] == drawn_folds("seed=5", "data.split_seed=1", options=options)
+    assert others[3] == drawn_folds("seed=5", "data.seed=3", options=options)
+    assert any(other != folds for other in others)
 
 
 def fold_of_site(marks):

@@ -77,6 +77,7 @@ def test_sites_have_the_data_of_the_pooled_table(missing, standardize):
         {"task": "binary", "target": "ill", "classes": ["no", "yes"], "test": ["chur"]},
         {"task": "multiclass", "target": "ward", "only": ["age", "dose"], "classes": None},
         {"weight": "days", "offset": "log_days", "test": 0.25, "seed": 3},
+        {"test": 0.25, "seed": 3, "split_seed": 5},
         {"validation": ["chur"]},
         {"only": ["sex"]},
         {"only": None, "ignore": ["ill", "days", "elsewhere"], "weight": "log_days"},
@@ -90,6 +91,18 @@ def test_targets_weights_and_held_out_rows_are_those_of_the_pooled_table(more):
     if "elsewhere" in (options.ignore or ()):  # a pooled table must have the columns to ignore
         options = options_of(standardize="pooled", **more | {"ignore": ["ill", "days"]})
     assert_same_data(route, options)
+
+
+@pytest.mark.parametrize(("split_seed", "drawn_by"), [(None, 3), (5, 5)])
+def test_a_site_holds_out_the_rows_of_a_table_with_the_seed_of_the_split(split_seed, drawn_by):
+    frame = frames()["bern"].assign(site="bern")
+    (site,) = save({"bern": frame}).values()
+    at_site = read_site_table(options_of(client="site", test=0.25, seed=3, split_seed=split_seed), site, TablePolicy())
+    pooled = build(
+        Table, {"path": "bern.csv", "target": "cost", "client": "site", "test": 0.25, "seed": drawn_by}, "data"
+    )
+    for mask, rows in zip(at_site.masks, pooled.load().splits.values(), strict=True):
+        assert np.flatnonzero(mask).tolist() == not_none(rows.row).tolist()
 
 
 def test_labels_of_a_site_that_are_no_64_bit_integers_stay_different():

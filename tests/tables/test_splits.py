@@ -14,7 +14,7 @@ from fcorun.datasets.logistic_synthetic import LogisticSynthetic
 from fcorun.datasets.lowrank import LowRank
 from fcorun.datasets.table import Table
 from fcorun.rows.rows import Rows
-from fcorun.tables.splits import split_masks
+from fcorun.tables.splits import hold_out, split_masks
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SITE = np.repeat(["a", "b", "c"], [20, 31, 9])
@@ -66,6 +66,26 @@ def test_without_a_test_split_data_and_identity_name_none():
     assert "test" not in identity_fields(table())  # at its default, the option leaves identities as they are
     assert identity_fields(table(test=0.1))["test"] == 0.1
     assert table().fingerprint() == table(test=None).fingerprint() != table(test=0.1).fingerprint()
+
+
+def held_out_rows(**options) -> list[float]:
+    return targets_by_split(table(**options).load())["validation"]
+
+
+def test_split_seed_draws_the_held_out_rows_in_place_of_the_seed_of_the_data():
+    names, client_index = np.unique(SITE, return_inverse=True)
+    drawn = np.flatnonzero(hold_out(client_index, names.tolist(), 0.2, split="validation", seed=3)).tolist()
+    assert held_out_rows(seed=3) == held_out_rows(seed=3, split_seed=None) == drawn
+    assert held_out_rows(seed=8, split_seed=3) == held_out_rows(seed=9, split_seed=3) == drawn
+    assert held_out_rows(seed=3, split_seed=4) != drawn
+    assert "split_seed" not in identity_fields(table())
+    assert table().fingerprint() == table(split_seed=None).fingerprint() != table(split_seed=0).fingerprint()
+
+
+@pytest.mark.parametrize(("value", "words"), [(-1, "must be non-negative"), (0.5, "must be a whole number")])
+def test_a_split_seed_is_a_whole_number_and_not_negative(value, words):
+    with fails(f"data.split_seed={value} {words}"):
+        table(split_seed=value)
 
 
 def test_scaling_is_by_the_training_rows_alone():

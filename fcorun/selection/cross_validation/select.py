@@ -205,14 +205,15 @@ def plan_selection(
     path = replace(paths or fix_strength(weighted), adaptive=adaptive).relax(options.shares)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
-    fold = assign_folds(data, n_folds, options.by, experiment.settings.seed)
+    fold_seed = experiment.data.fold_seed(experiment.settings.seed)
+    fold = assign_folds(data, n_folds, options.by, fold_seed)
     folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
     subsets, row_arrays = dict(folds), [fold]
     nested_folds = None
     if options.outer_folds is not None:
-        weigh_rows, seed = options.fold_weights == "rows", experiment.settings.seed
+        weigh_rows = options.fold_weights == "rows"
         nested_folds = draw_nested_folds(
-            data, options.outer_folds, n_folds, by=options.by, weigh_rows=weigh_rows, seed=seed
+            data, options.outer_folds, n_folds, by=options.by, weigh_rows=weigh_rows, seed=fold_seed
         )
         subsets |= nested_folds.subsets
         row_arrays += [nested_folds.fold, nested_folds.inner_fold]
