@@ -18,7 +18,7 @@ from fcorun.metrics import (
 )
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
-from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, column_values
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, column_values
 
 _KINDS = ("final", "best", "tail")
 
@@ -150,7 +150,7 @@ def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
     above = runs.column("above").copy()
     last = runs.column("final_objective")
     eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
-    seeds = [key for key in SEED_KEYS[1:] if key in runs.frame]
+    seeds = [key for key in DATA_SEED_KEYS if key in runs.frame]
     for _, group in runs.frame.groupby([*runs.problem_keys("objective"), *seeds], dropna=False):
         rows = group.index.to_numpy()
         known = [optima[row] for row in rows if not np.isnan(optima[row])]

@@ -67,8 +67,7 @@ def stability_warnings(records: Sequence[Record], over: Sequence[str]) -> list[s
     """Return warnings about how often a coefficient was chosen, a sentence each."""
     runs = build_table(records)
     varied = [key for key in SEED_KEYS if key in runs.varied_keys]
-    data_vary = "data.seed" in varied or any(key.startswith("data.") for key in over)
-    if len(records) <= 1 or "seed" not in varied or data_vary:
+    if len(records) <= 1 or varied != ["seed"] or any(key.startswith("data.") for key in over):
         return []
     if not any(runs.frame["drawn"].fillna(True)):
         return ["the seed changes nothing in these runs: they are equal, and tell nothing about stability"]

@@ -18,7 +18,8 @@ from fcorun.metrics import (
 )
 from fcorun.reports.seed_bands import ROUNDING_TOLERANCE, SEED_KINDS, seed_band, seeds_agree
 
-SEED_KEYS = ("seed", "data.seed")
+DATA_SEED_KEYS = ("data.split_seed", "data.seed")  # with another value a run has other rows
+SEED_KEYS = ("seed", *DATA_SEED_KEYS)
 OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # sections whose values define the objective
 REGULARIZED_METRICS = ("objective", *GAP_METRICS)  # depend on psi: two strengths do not share them
 # A pandas.DataFrame. By the type hints of pandas, a column may be a frame or a single value, too.
@@ -75,8 +76,9 @@ class RunTable:
 
     @property
     def seed_kind(self) -> str:
-        """The kind of seeds that a band is over: seeds of data if the data vary, else seeds of cohorts."""
-        return SEED_KINDS["data.seed" if "data.seed" in self.varied_keys else "seed"]
+        """The kind of seeds that a band is over: seeds of data or of splits if these vary, else seeds of cohorts."""
+        varied = [key for key in SEED_KEYS if key in self.varied_keys]
+        return SEED_KINDS[varied[-1] if varied else "seed"]
 
     def objective_keys(self) -> list[str]:
         """Return the varied keys that define the objective: between two of their values objectives do not compare."""
@@ -84,7 +86,7 @@ class RunTable:
 
     @property
     def data_keys(self) -> list[str]:
-        """The keys that tell data apart: the name of the data set, and varied keys of ``data`` except its seed."""
+        """The keys that tell data apart: the name of the data set, and varied keys of ``data`` except its seeds."""
         return ["data", *(key for key in self.varied_keys if key.startswith("data.") and key not in SEED_KEYS)]
 
     def problem_keys(self, metric: str) -> list[str]:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 MIN_SEEDS_FOR_QUANTILES = 10  # from so many seeds on, the band leaves out a tenth at each end
-SEED_KINDS = {"seed": "seeds of cohorts", "data.seed": "seeds of data"}  # the random part that each key of a seed draws
+# the random part that each key of a seed draws
+SEED_KINDS = {"seed": "seeds of cohorts", "data.split_seed": "seeds of splits", "data.seed": "seeds of data"}
 ROUNDING_TOLERANCE = 1e-6  # relative; values that differ by less are equal
 
 

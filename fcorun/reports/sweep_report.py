@@ -17,7 +17,7 @@ from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.grid_edges import find_grid_edges
 from fcorun.reports.pictures.sweep_pictures import begin_sweep_pictures
-from fcorun.reports.run_table import SEED_KEYS, RunTable
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
 from fcorun.system.files import write_atomically
 from fcorun.system.helper_process import HelperProcess
@@ -288,7 +288,7 @@ def _warn_short_runs(runs: RunTable) -> list[str]:
 
 def _warn_seeds_without_effect(runs: RunTable) -> list[str]:
     """Return a line on algorithms that ran with several seeds although the seed changes nothing."""
-    if "seed" not in runs.varied_keys or "data.seed" in runs.varied_keys:  # with data.seed, the data change
+    if "seed" not in runs.varied_keys or any(key in runs.varied_keys for key in DATA_SEED_KEYS):
         return []
     seeds = runs.frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
     algos = [str(algo) for algo, count in seeds.items() if count > 1]

@@ -211,11 +211,16 @@ def test_the_best_point_of_each_algorithm(metric):
     assert best["seeds"].tolist() == [3, 3]
 
 
-def test_data_seeds_are_seeds():
+@pytest.mark.parametrize(("key", "kind"), [("seed", "data"), ("split_seed", "splits")])
+def test_seeds_of_data_and_of_splits_are_seeds(key, kind):
     for seed in range(3):
-        fake_record(f"r{seed}", fake_config(data__seed=seed), fake_rows(1 + seed))
-    best = build_table(load_records(".")).best_points("objective")
-    assert best["seeds"].tolist() == [3]
+        config = fake_config(seed=seed)
+        config["data"][key] = seed
+        fake_record(f"r{seed}", config, fake_rows(1 + seed))
+    runs = build_table(load_records("."))
+    assert runs.best_points("objective")["seeds"].tolist() == [3]
+    assert runs.seed_kind == f"seeds of {kind}"
+    assert runs.data_keys == ["data"]
 
 
 def test_a_point_that_diverged_with_a_seed_is_not_best():

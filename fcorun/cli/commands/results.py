@@ -16,7 +16,7 @@ from fcorun.records.sweep_settings import load_settings
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.latex import format_best_latex
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
-from fcorun.reports.run_table import RunTable, column_values
+from fcorun.reports.run_table import DATA_SEED_KEYS, RunTable, column_values
 from fcorun.reports.sweep_report import (
     best_marks_caption,
     best_point_notes,
@@ -68,8 +68,8 @@ def run(argv: Sequence[str]) -> int:
     if arguments.paired:
         _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
         reads_files = any({"data.path", "data.root"} & set(record.flat_config) for record in records)
-        if "data.seed" in runs.frame and reads_files:
-            out.print("data.seed divides the same rows again: such repetitions are not independent, and p is too small")
+        for key in [key for key in DATA_SEED_KEYS if reads_files and key in runs.frame]:
+            out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small")
     if arguments.out is not None:
         write_atomically(arguments.out, _WRITERS[arguments.out.suffix](runs, metric))
         if arguments.out.suffix == ".tex":
