@@ -192,11 +192,14 @@ def result_folder(folder: Path, plan: Plan) -> Path:
     return folder / "results" / plan.digest[:16]
 
 
-def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0) -> DurableSite:
-    """Return the site of ``open_site`` with its state in the folder. Raises UserError for a state of other rows."""
+def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name: str | None = None) -> DurableSite:
+    """Return the site of ``open_site``, which answers as ``name``, with its state in the folder.
+
+    Raises UserError for a state of other rows, or of another name.
+    """
     site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
     state = state_folder(folder, plan)
-    return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds)
+    return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
 
 
 def state_folder(folder: Path, plan: Plan) -> Path:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from fcorun.errors import UserError, escape_controls
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.connections import AnsweringSite
-from fcorun.sites.messages import Envelope, Message, OwnerError, SiteRefusal
+from fcorun.sites.messages import Envelope, ForeignAnswer, Message, OwnerError, SiteRefusal
 from fcorun.system.files import check_interrupted
 
 _REFUSAL = "refusal"
-_MAX_SENTENCE = 500
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MAX_SENTENCE, _MAX_NAME = 500, 100
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +42,14 @@ def answer_bytes(site: AnsweringSite, name: str, content: bytes, log: AuditLog |
     return (answer if log is None else _logged(answer, log)).to_bytes()
 
 
+def sign_answer(answer: Message, request: Message, name: str) -> Message:
+    """Return an answer as it leaves the site ``name``: with the envelope of its request, and the name of the site.
+
+    A stored answer keeps the name under which it was stored.
+    """
+    return replace(answer, envelope=request.envelope, site=answer.site or name)
+
+
 def _logged(answer: Message, log: AuditLog) -> Message:
     """Return an answer after a line in the log on it; without the line, a refusal."""
     try:
@@ -49,7 +57,7 @@ def _logged(answer: Message, log: AuditLog) -> Message:
     except OSError as error:
         _log.error("%s cannot be written: %s", log.path, error)
         sentence = f"the site cannot write its log ({error.strerror}): its owner makes room, or mends the folder"
-        return Message(_REFUSAL, {"sentence": sentence}, envelope=answer.envelope)
+        return Message(_REFUSAL, {"sentence": sentence}, envelope=answer.envelope, site=answer.site)
     return answer
 
 
@@ -60,7 +68,7 @@ def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message
         envelope = request.envelope
         if envelope is None or name not in envelope.of:
             raise UserError("the server's request is not addressed to this site")
-        answer = replace(site.answer(request), envelope=envelope)
+        answer = sign_answer(site.answer(request), request, name)
         answer.to_bytes()  # raises an error for what is no message
         return answer
     except OwnerError as error:
@@ -71,24 +79,38 @@ def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message
     except Exception as error:
         _log.exception("The site could not answer.")
         sentence = f"the site failed ({type(error).__name__}): its log says why"
-    return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope)
+    return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope, site=name)
 
 
-def refusal_bytes(error: UserError, log: AuditLog) -> bytes:
-    """Return the refusal of all requests by a site that cannot be opened, after a line in the log."""
-    refusal = Message(_REFUSAL, {"sentence": error.public if isinstance(error, OwnerError) else str(error)})
+def refusal_bytes(error: UserError, name: str, log: AuditLog) -> bytes:
+    """Return the refusal of all requests by the site ``name``, which cannot be opened, after a line in the log."""
+    sentence = error.public if isinstance(error, OwnerError) else str(error)
+    refusal = Message(_REFUSAL, {"sentence": sentence}, site=name)
     return _logged(refusal, log).to_bytes()
 
 
 def read_answer(content: bytes, name: str, request: Message) -> Message:
-    """Return a site's answer to a request. Raises SiteRefusal for a refusal, UserError for anything but an answer."""
+    """Return the answer of the site ``name`` to a request, without its envelope and the name of the site.
+
+    Raises ForeignAnswer for a message of another site, SiteRefusal for a refusal, and UserError for anything else.
+    """
     answer = Message.from_bytes(content, f"site '{name}'")
+    check_sender(answer, name)
     if answer.name == _REFUSAL:
         raise SiteRefusal(f"site '{name}': {_sentence_of(answer)}")
     if (answer.name, answer.envelope) != (request.name, request.envelope):
         raise UserError(f"site '{name}' answered another request than '{request.name}': see that each site has its own "
                         "folder, and that all belong to the same run")  # fmt: skip
-    return replace(answer, envelope=None)
+    return replace(answer, envelope=None, site=None)
+
+
+def check_sender(answer: Message, name: str) -> None:
+    """Raise ForeignAnswer unless the site ``name`` has sent an answer or a refusal."""
+    if answer.site != name:
+        sender = "no site" if answer.site is None else f"site '{escape_controls(answer.site)[:_MAX_NAME]}'"
+        raise ForeignAnswer(f"site '{name}' was asked, and the answer names {sender} as its sender: see that each site "
+                            "has its own name and its own folder, remove that answer from a shared folder, and give "
+                            "the same command again")  # fmt: skip
 
 
 def read_refusal(content: bytes) -> str | None:

@@ -59,6 +59,8 @@ class DurableSite:
         rows: a text that stands for the rows from which the site answers. A state of other rows is refused.
         max_runs: the largest number of runs that the site begins; None: any number.
         lock_seconds: the longest wait for the end of another process that answers from the folder.
+        name: the name of the site in its answers, which does not change while the folder stays; None: what sends the
+            answers names the site.
     """
 
     site: StatefulSite
@@ -66,6 +68,7 @@ class DurableSite:
     rows: str = ""
     max_runs: int | None = None
     lock_seconds: float = 0.0
+    name: str | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -79,6 +82,7 @@ class DurableSite:
         try:
             self._last = _LastAnswer.read(self.folder / _FILE)
             self._check_rows()
+            self._check_name()
             self._reload()
         except BaseException:
             self.close()
@@ -118,13 +122,13 @@ class DurableSite:
         return answer
 
     def _compute(self, request: Message) -> Message:
-        """Return the site's answer with the envelope of the request, made into bytes.
+        """Return the site's answer with the envelope of the request and the name of the site, made into bytes.
 
         Each exception counts as a refusal, even one that is no UserError, such as a MemoryError. The count is on the
         disk before the refusal leaves.
         """
         try:
-            answer = replace(self.site.answer(request), envelope=request.envelope)
+            answer = replace(self.site.answer(request), envelope=request.envelope, site=self.name)
             answer.to_bytes()  # refuses a message that is too large
             return answer
         except Exception:
@@ -163,6 +167,17 @@ class DurableSite:
             problem = "this site has answered a run from other data or other options than its owner accepts now"
             raise OwnerError(f"{problem}: accept those again, or remove {self.folder} to give that run up",
                              f"{problem}: its owner accepts those again, or gives that run up")  # fmt: skip
+
+    def _check_name(self) -> None:
+        """Raise UserError if the site has answered under another name, which the server may ask, too."""
+        if self._last is None:
+            return
+        last_name = Message.from_bytes(self._last.answer, "this site").site
+        if last_name != self.name:
+            problem = f"this site has answered as '{last_name}', and is started as '{self.name}'"
+            raise OwnerError(f"{problem}: give --name {last_name}, or remove {self.folder} to give that run up",
+                             f"{problem}: its owner starts it under its first name, or gives that run up"
+                             )  # fmt: skip
 
     def _begins(self, envelope: Envelope) -> bool:
         return self._last is None or self._last.envelope.run != envelope.run

@@ -33,7 +33,7 @@ from fcorun.sites.delivery import (
     refusal_bytes,
 )
 from fcorun.sites.durable import is_in_use
-from fcorun.sites.messages import LAST_REQUEST, Message, SiteLost, SiteRefusal
+from fcorun.sites.messages import LAST_REQUEST, ForeignAnswer, Message, SiteLost, SiteRefusal
 from fcorun.system.files import read_regular_file, write_atomically
 
 MAX_MESSAGE_BYTES = 2**30
@@ -157,6 +157,8 @@ class FolderConnections:
                     self._missed.pop(site, None)
                 except FileNotFoundError:
                     problems.pop(site, None)
+                except ForeignAnswer:  # waiting mends nothing: where an answer lies, the site writes none
+                    raise
                 except SiteRefusal:
                     if time.monotonic() - started >= mend_seconds or not self._may_be_mended(site, request.name):
                         raise
@@ -309,7 +311,7 @@ def refuse_all(folder: Path, name: str, error: UserError, state: Path, log: Audi
     """
     check_site_names([name])
     if not is_in_use(state):
-        write_atomically(folder / f"{name}{_REFUSAL}", refusal_bytes(error, log), durable=True)
+        write_atomically(folder / f"{name}{_REFUSAL}", refusal_bytes(error, name, log), durable=True)
 
 
 def read_stop(folder: Path) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.errors import UserError
 from fcorun.rows.away_sites import AwayRule
 from fcorun.sites.connections import AnsweringSite
-from fcorun.sites.delivery import number_request
+from fcorun.sites.delivery import check_sender, number_request, sign_answer
 from fcorun.sites.messages import Message, SiteLost, SiteRefusal
 
 
@@ -48,15 +48,16 @@ class InProcessConnections:
         answers, lost = {}, None
         for site in asked:
             try:
-                answer = self.site_by_name[site].answer(request)
+                answer = sign_answer(self.site_by_name[site].answer(request), request, site)
             except SiteLost as error:
                 lost = error
                 continue
             except UserError as error:
                 raise SiteRefusal(f"site '{site}': {error}") from error
-            answers[site] = answer.deliver(f"site '{site}'")
-            n_bytes = replace(answer, envelope=request.envelope).n_bytes
-            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + n_bytes
+            arrived = answer.deliver(f"site '{site}'")
+            check_sender(arrived, site)
+            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + answer.n_bytes
+            answers[site] = replace(arrived, envelope=None, site=None)
         if lost is not None and not (away and away.suffices(len(answers), len(asked))):
             raise lost
         self.next_number += 1

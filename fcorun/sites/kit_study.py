@@ -39,7 +39,7 @@ class StudySite(CollabSite):
         folder = site_folder(root)
         Acceptance.read(folder, digest_of_text(self.plan, _PLAN_SOURCE))  # before the plan's classes are imported
         set_up_jax()
-        return open_durable_site(folder, Plan.from_text(self.plan, _PLAN_SOURCE), lock_seconds=60)
+        return open_durable_site(folder, Plan.from_text(self.plan, _PLAN_SOURCE), lock_seconds=60, name=name)
 
     def open_log(self, name: str, root: Path) -> AuditLog:
         """Return the log of the site, which also has the refusal of a text that is no plan."""

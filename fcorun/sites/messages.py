@@ -62,6 +62,10 @@ class SiteRefusal(UserError):
     """A site's refusal to answer: a sentence that names the site."""
 
 
+class ForeignAnswer(UserError):
+    """An answer that is another site's than the one that was asked: a sentence that names both."""
+
+
 class SiteLost(UserError):
     """A site without an answer within the time limit: a sentence that names the site, and how to go on."""
 
@@ -103,12 +107,15 @@ class Message:
         about: small values by name, fit for JSON.
         arrays: arrays of numbers by name.
         envelope: the place in a run; None before a message is addressed, and in an answer that has been read.
+        site: the name of the site that sends an answer or a refusal; None in a request, and in an answer before it
+            leaves and after it has been read.
     """
 
     name: str
     about: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     envelope: Envelope | None = None
+    site: str | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -127,7 +134,7 @@ class Message:
     @cached_property
     def _header(self) -> bytes:
         envelope = None if self.envelope is None else self.envelope.to_json()
-        values = {"name": self.name, "about": self.about, "envelope": envelope}
+        values = {"name": self.name, "about": self.about, "envelope": envelope, "site": self.site}
         header = _ENCODER.encode(values).encode()
         if len(header) > _MAX_HEADER:
             raise UserError(f"the names and small values of the message '{self.name}' take {len(header):,} bytes, more "
@@ -164,10 +171,12 @@ class Message:
         if len(header) > _MAX_HEADER:
             raise ValueError(f"its header has {len(header):,} bytes, more than {_MAX_HEADER:,}")
         values = _DECODER.decode(header.decode())
-        has_keys = isinstance(values, dict) and set(values) == {"name", "about", "envelope"}
+        has_keys = isinstance(values, dict) and set(values) == {"name", "about", "envelope", "site"}
         if not has_keys or not isinstance(values["about"], dict):
-            raise ValueError("its header is not a mapping of 'name', 'about' (a mapping) and 'envelope'")
+            raise ValueError("its header is not a mapping of 'name', 'about' (a mapping), 'envelope' and 'site'")
         envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
+        if not isinstance(values["site"], str | None):
+            raise ValueError("its header names no site")
         if values["name"] not in MESSAGES:
             raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
         if len(arrays) > _MAX_ARRAYS:
@@ -175,7 +184,7 @@ class Message:
         for name, array in arrays.items():
             if array.dtype.kind not in _KINDS:
                 raise ValueError(f"its array '{name[:50]}' holds no numbers")
-        return cls(values["name"], values["about"], arrays, envelope)
+        return cls(values["name"], values["about"], arrays, envelope, values["site"])
 
 
 def _refuse_number(text: str) -> None:

@@ -241,7 +241,9 @@ def late_answer(path, message):
     """Write an answer that would change all later numbers, if the server read it."""
     request = Message.from_bytes(path.read_bytes(), "a test")
     arrays = {name: np.full_like(array, 7) for name, array in message.arrays.items()}
-    path.with_name(path.name.replace("request", "b.answer")).write_bytes(replace(request, arrays=arrays).to_bytes())
+    path.with_name(path.name.replace("request", "b.answer")).write_bytes(
+        replace(request, arrays=arrays, site="b").to_bytes()
+    )
 
 
 @pytest.mark.slow
@@ -317,21 +319,26 @@ def test_too_few_answers_are_waited_for_and_end_with_the_names(tmp_path):
 
 
 @pytest.mark.slow
+def echo_request(path, sites):
+    """Write the request of a file as the answer of sites."""
+    request = Message.from_bytes(path.read_bytes(), "the server")
+    for site in sites:
+        content = replace(request, site=site).to_bytes()
+        path.with_name(path.name.replace("request", f"{site}.answer")).write_bytes(content)
+
+
 def test_a_site_that_stays_away_is_not_waited_for_again_until_it_shows_life(tmp_path):
     shared = tmp_path / "shared"
 
     def answer(waiting):
-        request = max(shared.glob("*.request.npz"))
-        for site in "ac":
-            request.with_name(request.name.replace("request", f"{site}.answer")).write_bytes(request.read_bytes())
+        echo_request(max(shared.glob("*.request.npz")), "ac")
 
     connections = FolderConnections(shared, NAMES, "a", 60, answer)
     assert set(connections.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))) == {"a", "c"}
     started = time.monotonic()
     assert set(connections.ask("round", about={"round": 1}, away=AwayRule(30.0, 2))) == {"a", "c"}
     assert time.monotonic() - started < 15
-    first = shared / "0000-round.request.npz"
-    (shared / "0000-round.b.answer.npz").write_bytes(first.read_bytes())
+    echo_request(shared / "0000-round.request.npz", "b")
     started = time.monotonic()
     assert set(connections.ask("round", about={"round": 2}, away=AwayRule(0.2, 2))) == {"a", "c"}
     assert time.monotonic() - started >= 0.2
@@ -347,9 +354,7 @@ def test_a_site_that_has_come_back_is_waited_for_again(tmp_path):
     answering = ["a", "c"]
 
     def answer(waiting):
-        request = max(shared.glob("*.request.npz"))
-        for site in answering:
-            request.with_name(request.name.replace("request", f"{site}.answer")).write_bytes(request.read_bytes())
+        echo_request(max(shared.glob("*.request.npz")), answering)
 
     connections = FolderConnections(shared, NAMES, "a", 60, answer)
     assert set(connections.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))) == {"a", "c"}

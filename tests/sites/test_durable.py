@@ -1,5 +1,7 @@
 """A site that outlasts a kill gives the stored answer again, and no other answer for the same request."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 from helpers import fails
@@ -9,6 +11,7 @@ from fcorun.errors import UserError, WriteError
 from fcorun.sites import durable
 from fcorun.sites.delivery import answer_bytes, number_request, read_refusal
 from fcorun.sites.durable import DurableSite, is_in_use
+from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
 from fcorun.sites.table_options import OwnTableError
 
@@ -104,6 +107,28 @@ def test_a_new_run_begins_after_the_end_of_the_last_one_or_without_its_state(sit
 def test_a_request_without_a_number_is_refused(site):
     with pytest.raises(UserError, match="no number"):
         site.answer(Message("round"))
+
+
+def test_a_stored_answer_names_its_site_and_the_site_keeps_its_name(site):
+    site.close()
+    with closing(DurableSite(ToySite(toy_rows(0)), site.folder, name="north")) as first:
+        sent = answer_bytes(first, "north", request(0).to_bytes())
+        assert first.answer(request(0)).site == "north"
+    with closing(DurableSite(ToySite(toy_rows(0)), site.folder, name="north")) as again:
+        assert answer_bytes(again, "north", request(0).to_bytes()) == sent
+        assert computed(again) == 0
+    with fails("this site has answered as 'north', and is started as 'east'", "--name north"):
+        DurableSite(ToySite(toy_rows(0)), site.folder, name="east")
+
+
+def test_a_site_that_answers_under_another_name_is_refused_in_one_process_too(tmp_path):
+    with closing(DurableSite(ToySite(toy_rows(0)), tmp_path, name="north")) as site:
+        connections = InProcessConnections({"our west": ToySite(toy_rows(1))})
+        assert set(connections.ask("describe", of=["our west"])) == {"our west"}
+        connections = InProcessConnections({"east": site})
+        with fails("site 'east' was asked, and the answer names site 'north' as its sender"):
+            connections.ask("describe")
+    assert not connections.bytes_sent
 
 
 def test_one_process_answers_from_a_folder(site):

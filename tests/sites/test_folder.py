@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import fails
 from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.errors import UserError
@@ -212,6 +213,24 @@ def test_a_site_that_cannot_be_opened_refuses_all_requests_until_a_process_answe
 
     assert set(connect(tmp_path, mend).ask("describe", of=["north"])) == {"north"}
     assert not (shared / "north.refusal.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["describe", "load"])
+def test_an_answer_or_a_refusal_of_another_site_is_not_accepted(tmp_path, name):
+    sites, shared = SiteFolders(tmp_path), tmp_path / "shared"
+
+    def copy_answer(missing):
+        sites.answer(["east"])
+        for path in shared.glob("*.east.*.npz"):
+            path.rename(path.with_name(path.name.replace("east", "north")))
+
+    connections = connect(tmp_path, copy_answer)
+    with fails("site 'north' was asked, and the answer names site 'east' as its sender", "own name"):
+        connections.ask(name, of=["east", "north"])
+    for path in shared.glob("*.north.*.npz"):
+        path.unlink()
+    if name == "describe":
+        assert set(connect(tmp_path, sites.answer).ask(name, of=["east", "north"])) == {"east", "north"}
 
 
 def test_an_error_at_a_site_tells_the_server_its_kind_alone(tmp_path):

@@ -16,7 +16,7 @@ REQUEST = number_request(
     Message("round", {"round": 3, "strengths": [0.1, 0.5]}, {"model": np.arange(5.0), "mask": np.array([True, False])}),
     run="a", number=7, of=["north", "east"],
 )  # fmt: skip
-ANSWER = Message("round", {}, {"sums": np.ones((2, 3), np.float32), "rows": np.array(40)}, REQUEST.envelope)
+ANSWER = Message("round", {}, {"sums": np.ones((2, 3), np.float32), "rows": np.array(40)}, REQUEST.envelope, "north")
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:
@@ -75,6 +75,7 @@ def test_a_thousand_damaged_messages_are_messages_or_are_refused(message, damage
 def test_a_message_arrives_as_it_was_sent(message):
     read = Message.from_bytes(message.to_bytes(), "the server")
     assert (read.name, read.about, read.envelope) == (message.name, message.about, message.envelope)
+    assert read.site == message.site
     assert {name: array.tolist() for name, array in read.arrays.items()} == {
         name: array.tolist() for name, array in message.arrays.items()
     }
@@ -125,16 +126,19 @@ def archive_with_header(text: str) -> bytes:
     "header",
     [
         '{"name": "round", "about": {}}',
-        '{"name": "round", "about": [], "envelope": null}',
-        '{"name": "other", "about": {}, "envelope": null}',
-        '{"name": ["round"], "about": {}, "envelope": null}',
-        '{"name": "round", "about": {"a": NaN}, "envelope": null}',
-        '{"name": "round", "about": {"a": 1e999}, "envelope": null}',
-        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": -1, "of": []}}',
-        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": true, "of": []}}',
-        '{"name": "round", "about": {}, "envelope": {"run": 1, "number": 1, "of": []}}',
-        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": 1, "of": [2]}}',
-        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": 1, "of": [], "more": 0}}',
+        '{"name": "round", "about": {}, "envelope": null}',
+        '{"name": "round", "about": {}, "envelope": null, "site": 5}',
+        '{"name": "round", "about": {}, "envelope": null, "site": ["north"]}',
+        '{"name": "round", "about": [], "envelope": null, "site": null}',
+        '{"name": "other", "about": {}, "envelope": null, "site": null}',
+        '{"name": ["round"], "about": {}, "envelope": null, "site": null}',
+        '{"name": "round", "about": {"a": NaN}, "envelope": null, "site": null}',
+        '{"name": "round", "about": {"a": 1e999}, "envelope": null, "site": null}',
+        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": -1, "of": []}, "site": null}',
+        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": true, "of": []}, "site": null}',
+        '{"name": "round", "about": {}, "envelope": {"run": 1, "number": 1, "of": []}, "site": null}',
+        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": 1, "of": [2]}, "site": null}',
+        '{"name": "round", "about": {}, "envelope": {"run": "a", "number": 1, "of": [], "more": 0}, "site": null}',
         "[" * 100_000,
         "5",
         '["name", "about", "envelope"]',

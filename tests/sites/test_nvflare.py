@@ -191,6 +191,14 @@ def test_a_refusal_names_the_site_and_only_the_server_is_answered(module, collab
         collab.objects["site-1"].answer(b"")
 
 
+def test_an_answer_of_another_site_is_not_accepted(module, collab):
+    collab.get_clients = lambda names: (
+        lambda timeout: SimpleNamespace(answer=lambda request: [("site-2", collab.answer(["site-1"], request)[0][1])])
+    )
+    with pytest.raises(UserError, match="'site-2' was asked, and the answer names site 'site-1' as its sender"):
+        module.CollabConnections("a", 10.0).ask("describe", of=["site-1", "site-2"])
+
+
 def test_a_refusal_ends_the_job_and_once_it_is_mended_the_next_job_goes_on(module, collab, toys, tmp_path, monkeypatch):
     class Server(module.CollabServer):
         def compute(self, connections, folder):

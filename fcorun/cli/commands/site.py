@@ -167,7 +167,7 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
     name = arguments.name or at.resolve().name
     log, stop = open_log(at, plan.digest), read_stop(folder)
     try:
-        site = open_durable_site(at, plan)
+        site = open_durable_site(at, plan, name=name)
     except UserError as error:
         refuse_all(folder, name, error, state_folder(at, plan), log)
         raise
