@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -333,6 +334,8 @@ def _check_scalar(value: Any, hint: Any, key: str) -> Any:
     if hint is Any:
         return value
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise UserError(f"{key}={str(value)[:20]}... is larger than any floating-point number: give a smaller one")
     if is_number and hint is float:
         if not math.isfinite(value):
             raise UserError(f"{key}={value} must be a finite number")

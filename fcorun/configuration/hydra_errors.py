@@ -11,8 +11,9 @@ from yaml import MarkedYAMLError, YAMLError
 from fcorun.config import SECTIONS
 from fcorun.configuration.key_docs import read_choice
 from fcorun.configuration.override_text import quote_for_shell
-from fcorun.configuration.search_path import describe_yaml_error, find_choices
+from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError, suggest_name
+from fcorun.records.formats import describe_yaml_error
 from fcorun.trust import locate_user_class
 
 # the error about an experiment whose keys Hydra has put below "experiment"

@@ -13,6 +13,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from fcorun.errors import UserError
+from fcorun.records.formats import describe_yaml_error
 from fcorun.trust import find_plugin_packages
 
 # A context, not an argument: Hydra makes the plug-in that adds the folder to its search path, and passes it nothing.
@@ -115,13 +116,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no mapping of keys to values: write a line KEY: VALUE for each key")
     return values
-
-
-def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:
-    """Return one sentence for an error of YAML: the file (``name``, or that of the error), the line and the problem."""
-    mark = error.problem_mark or error.context_mark
-    location = f"{name or (mark.name if mark else 'YAML')}" + (f", line {mark.line + 1}" if mark else "")
-    return f"{location}: {error.problem or error.context}"
 
 
 def user_class_paths() -> set[str]:

@@ -26,6 +26,7 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # the size of the largest file of each kind that is read, in bytes
 _MAX_TEXT, _MAX_YAML, _MAX_ARRAYS, _MAX_MASK = 2**30, 2**24, 2**34, 2**29
 _MAX_DEPTH = 30  # of nested mappings and lists in YAML
+_MAX_SHOWN = 100  # characters of a value in a sentence
 _MAX_NUMBER = 3000  # characters of a number in YAML: its value has fewer than the 4,300 digits that Python writes
 # the errors that reading a missing or damaged file of named arrays raises
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
@@ -101,9 +102,11 @@ class _Loader(_LOADER):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         values = super().construct_mapping(node, deep)
-        if len(values) < len(node.value):
-            names = [key.value for key, _ in node.value]
-            raise yaml.YAMLError(f"the key '{max(names, key=names.count)}' is given twice")
+        keys = [key.value for key, _ in node.value]
+        for number, (key, _) in enumerate(node.value):
+            if key.value in keys[:number]:
+                problem = f"the key '{str(key.value)[:_MAX_SHOWN]}' is given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
         return values
 
     def construct_scalar(self, node: Any) -> Any:
@@ -111,6 +114,25 @@ class _Loader(_LOADER):
         if node.tag.endswith((":int", ":float")) and len(text) > _MAX_NUMBER:
             raise ValueError(f"a number has more than {_MAX_NUMBER:,} characters")
         return text
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Return the value of a node. Raises yaml.MarkedYAMLError for a scalar that is not of its tag, or not plain."""
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError) as error:  # from a bad number, boolean or date
+            problem = f"a value is not of its tag ({str(error)[:_MAX_SHOWN]})"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+        if isinstance(node, yaml.ScalarNode) and not _is_plain(value):
+            problem = f"'{str(node.value)[:_MAX_SHOWN]}' is no text, number, true, false or null"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return value
+
+
+def _refuse_tag(loader: Any, node: Any) -> None:
+    raise yaml.MarkedYAMLError(problem=f"the tag {node.tag[:_MAX_SHOWN]} is not read", problem_mark=node.start_mark)
+
+
+_Loader.add_constructor(None, _refuse_tag)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -122,27 +144,49 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
-    """Return the content of a YAML file as ``read_yaml`` does. Raises yaml.YAMLError, whose text names the ``path``.
+    """Return the content of a YAML file as ``read_yaml`` does.
 
+    Raises yaml.YAMLError, whose text is one line: the ``path``, the number of the line if it is known, and the problem.
     An alias is refused because it may stand for exponentially many values, deep nesting because libyaml overflows its
     stack, and a key given twice because YAML keeps its last value.
     """
+    if len(content) > _MAX_YAML:
+        raise yaml.YAMLError(f"{path} has more than the {_MAX_YAML:,} characters that are read")
+    try:
+        _check_nesting(content)
+        config = yaml.load(content, _Loader)
+    except yaml.MarkedYAMLError as error:
+        raise yaml.YAMLError(describe_yaml_error(error, path)) from error
+    except yaml.reader.ReaderError as error:
+        text = content.encode() if isinstance(content, str) else content
+        line = text.count(b"\n", 0, error.position) + 1
+        raise yaml.YAMLError(f"{path}, line {line}: the text is not UTF-8, or has a control character") from error
+    if config is not None and not isinstance(config, dict):
+        raise yaml.YAMLError(f"{path} holds no mapping of keys to values")
+    if not _is_plain(config):
+        raise yaml.YAMLError(f"{path} holds something else than texts, numbers, lists and mappings with keys of text")
+    return config or {}
+
+
+def _check_nesting(content: bytes | str) -> None:
+    """Raise yaml.MarkedYAMLError for an alias, and for deep nesting."""
     depth = 0
     for event in yaml.parse(content, _LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"{path} has an alias, *{event.anchor}, which no configuration of a record has")
+        problem = ""
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise yaml.YAMLError(f"{path} has more than {_MAX_DEPTH} mappings or lists within each other")
-    try:
-        config = yaml.load(content, _Loader)
-    except yaml.YAMLError as error:
-        raise yaml.YAMLError(f"{path}: {error}") from error
-    except (ValueError, LookupError, AttributeError, OverflowError) as error:  # from a bad number, boolean or date
-        raise yaml.YAMLError(f"{path} has a value that is not of its tag: {error}") from error
-    if config is not None and not (isinstance(config, dict) and _is_plain(config)):
-        raise yaml.YAMLError(f"{path} holds something else than texts, numbers, lists and mappings")
-    return config or {}
+        if isinstance(event, yaml.AliasEvent):
+            problem = f"the alias *{event.anchor[:_MAX_SHOWN]} stands for another value"
+        elif depth > _MAX_DEPTH:
+            problem = f"more than {_MAX_DEPTH} mappings or lists are within each other"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:
+    """Return one sentence for an error of YAML: the file (``name``, or that of the error), the line and the problem."""
+    mark = error.problem_mark or error.context_mark
+    location = f"{name or (mark.name if mark else 'YAML')}" + (f", line {mark.line + 1}" if mark else "")
+    return f"{location}: {error.problem or error.context}"
 
 
 def _is_plain(value: Any) -> bool:

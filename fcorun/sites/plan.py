@@ -188,8 +188,12 @@ class Plan:
         """Read a plan. Raises UserError for a file that cannot be read, and as ``from_text``."""
         try:
             text = read_text(Path(path))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}): fcorun plan ... --out {path} makes a plan") from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"{path} cannot be read ({reason}): fcorun plan ... --out {path} makes a plan") from error
+        except ValueError as error:
+            raise UserError(f"{path} is no plan of fcorun, since it is no text in UTF-8: fcorun plan ... --out FILE "
+                            "makes one") from error  # fmt: skip
         return cls.from_text(text, str(path))
 
     @classmethod
@@ -215,6 +219,7 @@ class Plan:
             infer = build(PlannedIntervals, infer, _INFER)
         plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select, infer)
         check_classes(plan.config, where)
+        _check_digest(content, _hash({name: content[name] for name in content if name != "digest"}), where)
         check_experiment(plan.experiment)
         if plan.select is not None:
             plan.select.check(plan.experiment, plan.secure is not None)
@@ -226,9 +231,7 @@ class Plan:
             check_secure(plan.experiment)
             listed = choose_bounds((quantity.message for quantity in plan.quantities), plan.secure)
             plan = replace(plan, secure=listed)  # with all that a plan masks, or the digest is another
-        if content["digest"] != plan.digest or content["quantities"] != plan._content()["quantities"]:
-            raise UserError(f"{where} was changed after it was made: its digest is {plan.digest[:16]}.. and it says "
-                            f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
+        _check_digest(content, plan.digest, where)
         return plan
 
 
@@ -247,13 +250,21 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         content = parse_yaml(text, where)
     except YAMLError as error:
-        raise UserError(f"{where} is no plan of fcorun ({error}): fcorun plan ... --out FILE makes one") from error
+        raise UserError(f"{where} is no plan of fcorun ({error}): have it sent again, or fcorun plan ... --out FILE "
+                        "makes one") from error  # fmt: skip
     if content.get("format", FORMAT) != FORMAT:
         raise UserError(f"{where} was made by another version of fcorun, in format {str(content['format'])[:20]}, and "
                         f"this one reads format {FORMAT}: all sites and the server need the same version")  # fmt: skip
     if set(content) - {_INFER} != _KEYS or not isinstance(content["experiment"], dict):
         raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
     return content
+
+
+def _check_digest(content: dict[str, Any], digest: str, where: str) -> None:
+    """Raise UserError, which begins with ``where``, unless the content of a plan says this digest."""
+    if content["digest"] != digest:
+        raise UserError(f"{where} was changed after it was made: its digest is {digest[:16]}.. and it says "
+                        f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
 
 
 def _hash(content: dict[str, Any]) -> str:

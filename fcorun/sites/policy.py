@@ -53,11 +53,13 @@ class Policy:
             return cls()
         try:
             values = read_yaml(Path(path))
-        except (OSError, YAMLError) as error:
-            raise UserError(
-                f"policy={path} cannot be read ({error}): give a YAML file of the rules to change"
-            ) from error
-        return build(cls, values or {}, "policy")
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"policy={path} cannot be read ({reason}): give a YAML file of the rules to change"
+                            ) from error  # fmt: skip
+        except YAMLError as error:
+            raise UserError(f"policy={error}: give a line KEY: VALUE for each rule to change") from error
+        return build(cls, values, "policy")
 
     def check_plan(self, plan: Plan) -> None:
         """Raise UserError for a plan that the policy forbids, ObstaclesError where it forbids several things."""

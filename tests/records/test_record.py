@@ -270,8 +270,8 @@ def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
 
 @pytest.mark.parametrize("value", ["!!int ''", "!!float ''", "!!bool x", "!!timestamp x", f"1{':00' * 200}.5"])
 def test_yaml_whose_value_is_not_of_its_tag_is_refused(value):
-    with pytest.raises(formats.yaml.YAMLError, match=r"config\.yaml has a value that is not of its tag"):
-        formats.parse_yaml(f"a: {value}", "config.yaml")
+    with pytest.raises(formats.yaml.YAMLError, match=r"config\.yaml, line 2: a value is not of its tag"):
+        formats.parse_yaml(f"b: 1\na: {value}", "config.yaml")
 
 
 def test_archives_that_hold_no_arrays_are_refused():

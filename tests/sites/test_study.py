@@ -103,9 +103,60 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
     path.write_text(plan.to_text().replace(f"fcorun: {plan.fcorun}", "fcorun: 0.0.1"))
     with fails("was made by fcorun 0.0.1"):
         Plan.read(path)
-    path.write_text("just text")
-    with fails("is no plan of fcorun"):
+    path.write_text(plan.to_text().replace("rounds: 4\n", "rounds: {a: 5}\n"))
+    with fails("study.yaml", "was changed after it was made"):  # before anything is built
         Plan.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"just text", "holds no mapping of keys to values"),
+        (b"format: 2\n\tfcorun: 0.1.0", "line 2: found a tab character"),
+        (b"format: 2\nfcorun: a: b", "line 2: mapping values are not allowed"),
+        (b"format: 2\nfcorun: !!python/name:os.system", "line 2: the tag"),
+        (b"format: &a 2\nfcorun: *a", "line 2: the alias *a"),
+        (b"format: 2\nfcorun: 2024-01-01", "line 2: '2024-01-01' is no text, number"),
+        (b"format: 2\nfcorun: \x07", "line 2: the text is not UTF-8, or has a control character"),
+        (b"\xff\xfe\x00\x80", "no text in UTF-8"),
+        (b"#" * (2**24 + 1), "more than the 16,777,216 characters"),
+    ],
+)
+def test_what_is_no_plan_is_one_sentence(tmp_path, content, words):
+    path = tmp_path / "study.yaml"
+    path.write_bytes(content)
+    with fails("study.yaml is no plan of fcorun", words, "fcorun plan ... --out FILE makes one"):
+        Plan.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"- min_rows", "rules.yaml holds no mapping of keys to values: give a line KEY: VALUE for each rule"),
+        (b"min_rows: 3\n\tmin_cell: 4", "rules.yaml, line 2: found a tab character"),
+        (b"min_rows: 3\nmin_rows: 4", "rules.yaml, line 2: the key 'min_rows' is given twice"),
+        (b"min_rows: &a 3\nmin_cell: *a", "rules.yaml, line 2: the alias *a"),
+        (b"\nmin_rows: !own 3", "rules.yaml, line 2: the tag !own is not read"),
+        (b"columns: !!binary aGVsbG8=", "rules.yaml, line 1: 'aGVsbG8=' is no text, number, true, false or null"),
+        (b"min_rows: 3\n\x00", "rules.yaml, line 2: the text is not UTF-8"),
+        (b"#" * (2**24 + 1), "more than the 16,777,216 that are read"),
+        (b"min_row: 3", "did you mean 'min_rows'?"),
+        (b"min_rows: many", "policy.min_rows=many must be a whole number"),
+        (b"min_rows: " + b"9" * 2000, "is larger than any floating-point number"),
+        (b"columns: age", "policy.columns=age must be a list: give policy.columns=[age]"),
+        (b"alone: no", "policy.alone=False is not a choice: (valid: allow, refuse)"),
+    ],
+)
+def test_what_is_no_policy_is_one_sentence(tmp_path, content, words):
+    path = tmp_path / "rules.yaml"
+    path.write_bytes(content)
+    with fails("policy", words):
+        Policy.read(path)
+
+
+def test_a_policy_that_is_missing_is_one_sentence(tmp_path):
+    with fails("rules.yaml cannot be read (No such file or directory): give a YAML file of the rules to change"):
+        Policy.read(tmp_path / "rules.yaml")
 
 
 @pytest.mark.parametrize(
