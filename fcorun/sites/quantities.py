@@ -62,6 +62,8 @@ def list_quantities(experiment: PreparedExperiment, masked: bool) -> list[Quanti
         )
     if experiment.needs_curvature_bounds or settings.reference:
         content = "bounds on the curvature of the losses of the site's clients together, rounded to two digits"
+        if settings.batch_size is not None:
+            content += "; those of minibatches tell the length of the longest row"
         purpose = "reference=true"
         if experiment.needs_curvature_bounds:
             purpose = f"fields of algo={experiment.names['algo']} that are auto"

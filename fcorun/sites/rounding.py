@@ -35,11 +35,16 @@ def round_down(value: float, digits: int = _DIGITS) -> float:
 
 
 def bound_curvature(experiment: PreparedExperiment, site_data: FederatedData) -> Message:
-    """Bound the curvature of the losses of a site's clients, rounded outwards, in an answer: see ``read_bounds``."""
+    """Bound the curvature of the losses of a site's clients, rounded outwards, in an answer: see ``read_bounds``.
+
+    The bounds of minibatches are those of single rows, and tell the length of the longest row. So without minibatches,
+    those of the clients stand in their place.
+    """
     if not len(site_data.train):
         return Message("curvature", arrays={"bounds": np.array([np.inf, 0.0, np.inf, 0.0, 0.0])})
     bounds = []
-    for full_batch in (False, True):
+    has_minibatches = experiment.settings.batch_size is not None
+    for full_batch in (not has_minibatches, True):
         least, most = curvature_bounds(experiment.objective, site_data, full_batch)
         bounds += [round_down(least), round_up(most)]
     weighting = experiment.settings.client_weighting

@@ -1,10 +1,13 @@
 """The sizes in a plan are those of the arrays that sites send."""
 
+import numpy as np
 import pytest
 from three_sites import plan_of, sites_of, write_tables
 
+from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
 from fcorun.sites.quantities import describe_fills
+from fcorun.sites.server import Server
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +31,24 @@ def test_a_description_sends_what_the_plan_says(missing, numbers, sizes):
     assert (of_fills.numbers, of_fills.content) == describe_fills(missing)
     answer = sites_of(plan)["a"].answer(Message("describe", {"plan": plan.digest}))
     assert {name: answer.arrays[name].size for name in sizes} == sizes  # of one client and two columns
+
+
+@pytest.mark.parametrize("batch_size", ["null", "20"])
+def test_a_bound_on_the_longest_row_leaves_with_minibatches_alone_and_the_plan_says_so(batch_size):
+    plan = plan_of("algo=feddualavg", f"batch_size={batch_size}")
+    sites = sites_of(plan)
+    Server(plan, InProcessConnections(sites)).load()
+    rows = sites["a"].own_data.train
+    curvature_of_longest = 2 * (np.linalg.norm(rows.x, axis=1).max() ** 2 + 1)  # with the intercept
+    bounds = sites["a"].answer(Message("curvature")).arrays["bounds"]
+    (curvature,) = [quantity for quantity in plan.quantities if quantity.message == "curvature"]
+    if batch_size == "null":
+        assert bounds[:2].tolist() == bounds[2:4].tolist()
+        assert bounds.max() < curvature_of_longest / 2
+        assert "row" not in curvature.content
+    else:
+        assert bounds[1] == pytest.approx(curvature_of_longest, rel=0.1)
+        assert "those of minibatches tell the length of the longest row" in curvature.content
 
 
 def test_sums_of_features_are_sent_twice():
