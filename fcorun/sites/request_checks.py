@@ -22,6 +22,7 @@ from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_
 from fcorun.models.site_calibration import MAX_REQUESTS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.selection.path import find_path_parameter
+from fcorun.sites.fold_encoding import FILLS, INFORMATIVE
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS
@@ -150,6 +151,36 @@ def check_keys(request: Message) -> None:
     """Raise ValueError for a request with small values that no server of a plan sends."""
     if not set(request.about) <= _KEYS.get(request.name, set()):
         raise ValueError("values of another request")
+
+
+def check_one_agreement(request: Message, earlier: Mapping[str, Message]) -> None:
+    """Raise UserError for a request with another encoding than the earlier ones of the run, which are given by name.
+
+    The difference of two sums over the same rows with different fills would tell the number of gaps.
+    """
+    if request.name in ("sums", "load"):
+        names, read = ("sums", "load"), _read_agreement
+    elif request.name in ("fold_sums", "subset"):
+        names, read = ("fold_sums",), _read_fold
+    else:
+        return
+    for message in (earlier[name] for name in names if name in earlier):
+        is_of_same_rows = request.about.get("subset") == message.about.get("subset")
+        if is_of_same_rows and read(request) != read(message):
+            raise UserError(f"the server sent another encoding of the columns with '{request.name}' than with "
+                            f"'{message.name}' before, and the difference of the answers would tell of gaps: begin the "
+                            "run anew")  # fmt: skip
+
+
+def _read_agreement(request: Message) -> list[Any]:
+    """Return the agreement of a request, without its scaling and without its warnings, which come later."""
+    arrays = [request.arrays[name].tolist() for name in ("rows", "weights")]
+    return [request.about[key] for key in sorted(AGREEMENT_KEYS - {"warnings", "site_warnings"})] + arrays
+
+
+def _read_fold(request: Message) -> list[Any]:
+    """Return the fills and the features of a fold in a request; [] where nothing is learnt in folds."""
+    return [request.arrays[name].tolist() for name in (FILLS, INFORMATIVE) if name in request.arrays]
 
 
 def _limits_of_residuals(models: int) -> dict[str, int]:

@@ -35,6 +35,7 @@ from fcorun.sites.request_checks import (
     check_last_model,
     check_model,
     check_numbers,
+    check_one_agreement,
 )
 from fcorun.sites.requested_scores import score_sums_of, threshold_of
 from fcorun.sites.results import check_result, name_client_column, read_result, write_result
@@ -51,7 +52,8 @@ from fcorun.system.machine import use_precision
 from fcorun.tables.column_statistics import sum_in_order
 
 _COUNTS = "counts"  # of requests
-_KEPT_REQUESTS = ("load", "subset", "start", "evaluate", "scores", "residuals")  # the last ones, which later ones need
+# the last ones, which later ones need
+_KEPT_REQUESTS = ("sums", "load", "fold_sums", "subset", "start", "evaluate", "scores", "residuals")
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
 _FIRST_START = "first start"  # the request that began the first runs, whose values those of a selection repeat
 _CLIENTS = "clients/"  # begins the names of the states of clients
@@ -138,6 +140,7 @@ class Site:
         with use_precision(self.plan.experiment.settings.precision):
             try:
                 check_keys(request)
+                check_one_agreement(request, self._requests)
                 answer = answers[request.name](request)
             except OwnTableError as error:  # the whole sentence is for the owner
                 raise UserError(error.public) from error

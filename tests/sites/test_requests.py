@@ -17,6 +17,7 @@ from fcorun.sites.planned_intervals import PlannedIntervals
 from fcorun.sites.policy import Policy
 from fcorun.sites.request_checks import RequestCounts
 from fcorun.sites.rounding import round_down, round_up
+from fcorun.sites.server import Server
 from fcorun.sites.study import run_plan, try_plan
 from fcorun.sites.table_options import OwnTableError
 
@@ -141,6 +142,43 @@ def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
         with fails("'scores' does not fit the plan"):
             site._counts.counts.clear()
             site.answer(Message("scores", {}, model | forged))
+
+
+def with_another_fill(request):
+    """Return a request whose encoding fills gaps of the first column by another number."""
+    encoding = json.loads(json.dumps(request.about["encoding"]))
+    encoding["columns"][0]["fill"] += 0.5
+    return replace(request, about=request.about | {"encoding": encoding})
+
+
+@pytest.mark.slow
+def test_all_requests_of_a_run_have_one_encoding_also_after_a_restart():
+    """The difference of two sums with different fills is the number of gaps, times the difference of the fills."""
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        rows.assign(age=rows["age"].mask(np.arange(len(rows)) % 3 == 0)).to_csv(f"{name}.csv", index=False)
+    plan = plan_of("data.missing=mean", "data.validation=0")
+    connections = RecordingConnections(sites_of(plan))
+    Server(plan, connections).load()
+    sums, squares, load = connections.requests[-3:]
+    assert [request.name for request in (sums, squares, load)] == ["sums", "sums", "load"]
+
+    def site_after(*requests):
+        site = sites_of(plan)["a"]
+        for request in requests:
+            site.answer(request)
+        restarted = sites_of(plan)["a"]
+        restarted.load_state(site.save_state())
+        return site, restarted
+
+    for answered, forged in (([sums], squares), ([sums, squares], load), ([load], sums)):
+        for site in site_after(*answered):
+            with fails(f"another encoding of the columns with '{forged.name}'", "begin the run anew"):
+                site.answer(with_another_fill(forged))
+    for site in site_after(sums, squares):
+        site.answer(load)
+    site.load_state({})
+    site.answer(with_another_fill(sums))  # of another run
 
 
 @pytest.mark.slow

@@ -235,6 +235,23 @@ def test_a_site_refuses_fills_that_mark_rows_or_are_none():
             connections.ask("fold_sums", fits | {"fills": np.array(fills)}, {"subset": "fold1"})
 
 
+@pytest.mark.slow
+def test_all_requests_of_a_fold_have_the_same_fills():
+    make_gaps()
+    plan = selection_of("algo=gram", "data.missing=mean", "reg.strength=0.1")
+    site = sites_of(plan, Policy(alone="allow", min_rows=2, min_cell=1))["a"]
+    connections = InProcessConnections({"a": site})
+    Server(plan, connections).load()
+    connections.ask("folds")
+    fits = {"fills": np.array([50.0, 25.0, 0.0]), "informative": np.ones(5, bool)}
+    connections.ask("fold_sums", fits, {"subset": "fold1"})
+    site.load_state(site.save_state())
+    forged = fits | {"fills": np.array([50.5, 25.0, 0.0])}
+    for name in ("fold_sums", "subset"):
+        with fails(f"another encoding of the columns with '{name}' than with 'fold_sums'"):
+            connections.ask(name, forged, {"subset": "fold1"})
+
+
 def test_a_metric_that_sites_cannot_measure_is_no_plan():
     with fails("metric=auc is not a choice"):
         selection_of("algo=newton", *BINARY, metric="auc")
