@@ -136,21 +136,31 @@ class Acceptance:
 
 
 def accept(
-    folder: Path, plan: Plan, options: SiteOptions, policy: Policy, fingerprints: Mapping[str, str] | None = None
+    folder: Path,
+    plan: Plan,
+    options: SiteOptions,
+    policy: Policy,
+    fingerprints: Mapping[str, str] | None = None,
+    shown_data: str | None = None,
 ) -> Path:
     """Note in the site's folder that its owner accepts a plan for these rows; return the file of the note.
 
     The note has the digest of the file of the rows, and holds for that content of the file alone.
 
     For secure sums, draws the site's key unless the folder has one, and notes the fingerprints of the keys of others.
+    Raises UserError unless the file has the digest ``shown_data`` of the rows that the owner has seen; None: any.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if plan.secure is not None:
         site_fingerprint(folder)
     file = Path(options.path).expanduser().resolve()
+    data = _digest_of_file(file)
+    if shown_data not in (None, data):
+        raise UserError(f"data.path={options.path} has changed while it was read, and nothing is accepted: give the "
+                        "same command again once nothing writes to the file")  # fmt: skip
     note = {
         "digest": plan.digest,
-        "data": _digest_of_file(file),
+        "data": data,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": {**asdict(options), "path": str(file)},
         "policy": asdict(policy),
@@ -160,6 +170,14 @@ def accept(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(note, indent=2) + "\n")
     return path
+
+
+def digest_of_rows(options: SiteOptions) -> str:
+    """Return the digest of the file of the rows; "" for a file that cannot be read, whose reading says why."""
+    try:
+        return _digest_of_file(Path(options.path).expanduser())
+    except UserError:
+        return ""
 
 
 def site_fingerprint(folder: Path) -> str:

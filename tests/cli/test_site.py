@@ -1,10 +1,13 @@
 """fcorun plan and fcorun site, as owners of sites type them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from fcorun.sites.plan import Plan
 
 PLAN = ("algo=newton", "data=sites", "data.target=cost", "rounds=2", "eval_every=2", "--out", "study.yaml")
 
@@ -31,6 +34,34 @@ def make_kit(folder, settings: str):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content), encoding="utf-8")
     return folder
+
+
+def test_accept_prints_the_plan_before_the_acceptance_is_noted(fcorun):
+    code, out, err = fcorun("site", "accept", "study.yaml", "--at", "at", "data.path=a.csv")
+    assert (code, err) == (0, "")
+    plan, text = Plan.read("study.yaml"), " ".join(out.split())
+    lines = [" ".join(line.split()) for line in plan.describe()]
+    assert [line for line in lines if line not in text] == []
+    assert text.index(lines[0]) < text.index("rows of each client") < text.index(f"accepted: {plan.digest}")
+
+
+def test_accept_refuses_a_file_that_changes_after_it_was_read(fcorun, monkeypatch):
+    def describe_and_change(site):
+        with open("a.csv", "a") as file:
+            file.write("\n")
+        return []
+
+    monkeypatch.setattr("fcorun.sites.acceptance.describe_site", describe_and_change)
+    code, _, err = fcorun("site", "accept", "study.yaml", "--at", "at", "data.path=a.csv")
+    assert code == 2
+    assert "data.path=a.csv has changed while it was read, and nothing is accepted" in " ".join(err.split())
+    assert not list(Path("at").glob("accepted/*"))
+
+
+def test_accept_names_a_file_that_is_missing(fcorun):
+    code, _, err = fcorun("site", "accept", "study.yaml", "--at", "at", "data.path=gone.csv")
+    assert code == 2
+    assert "gone.csv" in err
 
 
 def test_check_prints_what_the_site_has_and_how_to_accept(fcorun, tmp_path):

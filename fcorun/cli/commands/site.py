@@ -82,7 +82,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     A kit then takes the jobs that run plans, and no others that bring code. The kit of a server has no rows: nothing is
     noted there.
     """
-    from fcorun.sites.acceptance import accept, describe_site, site_fingerprint, site_folder
+    from fcorun.sites.acceptance import accept, describe_site, digest_of_rows, site_fingerprint, site_folder
     from fcorun.sites.kits import restrict_kit
 
     if arguments.kit is not None and arguments.at is not None:
@@ -99,15 +99,16 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     others = _read_fingerprints(fingerprints)
     if others and plan.secure is None:
         raise UserError("fingerprints are for secure sums, and the plan has none: leave them out")
+    data = digest_of_rows(options)  # before the rows are read
     site = _open_sites(plan, {"": (options, policy)}, console)[""]
-    for line in describe_site(site):
+    for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
     if arguments.kit is None:
         folder = _required(arguments, "at")
     else:
         restrict_kit(arguments.kit, [_SITE_CLASS])
         folder = site_folder(arguments.kit)
-    path = accept(folder, plan, options, policy, others)
+    path = accept(folder, plan, options, policy, others, shown_data=data)
     console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
     if arguments.kit is not None:
         console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew"))
