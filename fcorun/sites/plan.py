@@ -27,7 +27,7 @@ from fcorun.sites.quantities import Quantity, list_quantities
 from fcorun.sites.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
 from fcorun.system.machine import fcorun_version
 
-FORMAT = 1
+FORMAT = 2  # raise it with every change of messages, which a test finds
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}
 _INFER = "infer"  # the key of the intervals, in plans that have them
 _HEADER = """\
@@ -252,7 +252,7 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     except YAMLError as error:
         raise UserError(f"{where} is no plan of fcorun ({error}): have it sent again, or fcorun plan ... --out FILE "
                         "makes one") from error  # fmt: skip
-    if content.get("format", FORMAT) != FORMAT:
+    if "format" in content and content["format"] != FORMAT:
         raise UserError(f"{where} was made by another version of fcorun, in format {str(content['format'])[:20]}, and "
                         f"this one reads format {FORMAT}: all sites and the server need the same version")  # fmt: skip
     if set(content) - {_INFER} != _KEYS or not isinstance(content["experiment"], dict):

@@ -91,8 +91,10 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
     path.write_text(plan.to_text())
     assert Plan.read(path).digest == plan.digest
     path.write_text(plan.to_text().replace("rounds: 4\n", "rounds: 5\n"))
-    with fails("made by another version of fcorun", "format 2"):
-        Plan.from_text(plan_of().to_text().replace("format: 1", "format: 2"), "study.yaml")
+    with fails("made by another version of fcorun, in format 1, and this one reads format 2", "need the same version"):
+        Plan.from_text(plan.to_text().replace("format: 2", "format: 1"), "study.yaml")
+    with fails("study.yaml is no plan of fcorun"):
+        Plan.from_text(plan.to_text().replace("format: 2\n", ""), "study.yaml")
     with fails("clients_at_once=8", "leave it out"):
         plan_of("clients_at_once=8")
     with fails("study.yaml", "was changed after it was made"):
