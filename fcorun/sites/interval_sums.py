@@ -25,6 +25,7 @@ from fcorun.objectives.cox import Cox
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.poisson import Poisson
 from fcorun.problem.solver import gather_site_rows
+from fcorun.sites.effective_rows import effective_number
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.table_rows import SiteTable
@@ -157,11 +158,8 @@ class IntervalSums:
         return {"meat": meat, "count": np.asarray(sums.count)}
 
     def _has_few_rows(self, *shares: np.ndarray) -> bool:
-        """Return whether fewer rows than ``min_cell`` make up a sum, whose rows have these shares.
-
-        The number of rows is that of shares of equal size with the same sum and the same sum of squares.
-        """
-        return any(0 < share.sum() ** 2 < self.min_cell * (share**2).sum() for share in map(np.abs, shares))
+        """Return whether fewer rows than ``min_cell`` make up a sum, whose rows have these shares."""
+        return any(0 < effective_number(np.abs(share)) < self.min_cell for share in shares)
 
     def count_values(self) -> Arrays:
         """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
