@@ -19,9 +19,10 @@ from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_table import read_planned_table
 from fcorun.sites.policy import Policy
+from fcorun.sites.rare_values import number_values
 from fcorun.sites.site import Site
 from fcorun.sites.table_options import SiteOptions
-from fcorun.sites.table_rows import SiteTable
+from fcorun.sites.table_rows import NO_VALUES, SiteTable
 from fcorun.system.files import write_atomically
 from fcorun.tables.cells import coerce_numbers
 from fcorun.tables.data_warnings import warn_suspicious_columns
@@ -30,6 +31,7 @@ from fcorun.tables.splits import SPLITS
 if TYPE_CHECKING:
     from fcorun.sites.masking import MaskedSite
 
+_FEW_VALUES = 10  # a column with more numbers than these has no rare value that is a class of rows
 _ACCEPTED, _LOG = "accepted", "sent.jsonl"
 
 
@@ -44,18 +46,31 @@ def describe_site(site: Site) -> list[str]:
     lines = ["columns:"]
     for name, kind in table.kinds.items():
         if kind != "levels":
-            lines.append(f"  {name:24} {kind}")
+            lines.append(f"  {name:24} {kind}{_describe_rare_value(table, name)}")
             continue
         rare = table.rare_levels(name)
         counts = table.level_counts[name]
         levels = [f"{level} ({count})" for level, count in sorted(counts.items()) if level not in rare]
         if rare:
             levels.append(f"other ({sum(counts[level] for level in rare)} rows of {len(rare)} rare levels)")
-        lines.append(f"  {name:24} {', '.join(levels)}")
+        lines.append(f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}")
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
     return lines + [f"warning: {warning}" for warning in (*list_warnings(table), *_warn_spellings(table))]
+
+
+def _describe_rare_value(table: SiteTable, name: str) -> str:
+    """Return in how many training rows a column has its rarest value, where it has few values."""
+    kind = table.kinds[name]
+    if name in table.rarer_counts:
+        text = f"; the rarer of its two values in {table.rarer_counts[name]} training rows of the file"
+        return f"{text}: taken as constant" if name in table.constant else text
+    number = number_values(table.columns[name], kind)[table.masks[0]] if kind != NO_VALUES else np.empty(0, int)
+    counts = np.unique(number[number >= 0], return_counts=True)[1]
+    if not 2 <= len(counts) <= _FEW_VALUES:
+        return ""
+    return f"; the rarest of its {len(counts)} values in {counts.min()} training rows"
 
 
 def list_warnings(table: SiteTable) -> list[str]:

@@ -1,16 +1,18 @@
 """The table of a site, read as the plan and the policy of its owner say."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.event_counts import check_events
+from fcorun.sites.fold_rules import check_folds
 from fcorun.sites.interval_sums import check_groups
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
-from fcorun.sites.site_folds import check_fold_sizes
+from fcorun.sites.row_folds import draw_row_folds
 from fcorun.sites.table_description import describe_table
 from fcorun.sites.table_options import SiteOptions, TablePolicy, for_owner_alone
 from fcorun.sites.table_rows import SiteTable, read_site_table
@@ -25,10 +27,11 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         if table.rows.y.dtype.kind == "f":  # numbers; labels are checked once the sites have agreed on classes
             check_targets_of_site(plan.experiment, table.rows.y)
 
-    def check_sizes_of_folds(table: SiteTable) -> None:
-        check_fold_sizes(plan, policy, table.clients, table.n_rows[:, 0].tolist())
+    def check_drawn_folds(table: SiteTable) -> None:
+        if table.fold is not None:
+            check_folds(plan, table, table.fold)
 
-    checks: list[Callable[[SiteTable], object]] = [describe_table, check_targets, check_sizes_of_folds]
+    checks: list[Callable[[SiteTable], object]] = [describe_table, check_targets, check_drawn_folds]
     if plan.shared_options.event is not None:
         checks.append(check_events)
     if plan.experiment.algo.has_personal_models:
@@ -36,7 +39,14 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
     if plan.infer is not None and plan.infer.cluster == "group":
         checks.append(check_groups)
     rules = TablePolicy(policy.min_rows, policy.min_cell, columns)
-    return read_site_table(plan.shared_options, options, rules, checks)
+    return read_site_table(
+        plan.shared_options,
+        options,
+        rules,
+        checks,
+        draw_folds=partial(draw_row_folds, plan),
+        holds_clients_out=plan.select is not None and plan.select.by == "clients",
+    )
 
 
 def check_targets_of_site(experiment: PreparedExperiment, y: np.ndarray) -> None:

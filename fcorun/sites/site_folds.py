@@ -1,6 +1,5 @@
 """The folds of a selection at a site: drawn from its own rows, checked by its policy, and taken one by one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,16 +11,16 @@ from fcorun.errors import UserError
 from fcorun.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.selection.cross_validation.options import ALL_ROWS
 from fcorun.selection.folds import assign_clients_to_folds, check_groups_within_clients
-from fcorun.sites.fold_cells import check_fold_cells
+from fcorun.sites.fold_cells import check_filled_levels
 from fcorun.sites.fold_counts import FoldCounts, place_rows
 from fcorun.sites.fold_encoding import FoldCells
+from fcorun.sites.fold_rules import check_folds
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_selection import REFIT
 from fcorun.sites.policy import Policy
-from fcorun.sites.row_folds import draw_row_folds
+from fcorun.sites.row_folds import NOT_HELD_OUT
 from fcorun.sites.table_agreement import Agreement
-from fcorun.sites.table_options import OwnTableError
 from fcorun.sites.table_rows import SiteTable
 from fcorun.tables.column_statistics import sum_in_order
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
@@ -58,13 +57,17 @@ class SiteFolds:
         selection = plan.select
         assert selection is not None
         assert data.train.client is not None
-        row_folds = draw_row_folds(plan, table)
+        # What the table alone decides was checked when it was read (``planned_table``). Three things need all sites:
+        # which clients a fold holds out, the level that fills gaps, and the number of features.
+        row_folds = table.fold
         if row_folds is None:
             check_groups_within_clients(site_data)
             seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
             fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
-        else:
-            fold = row_folds[site_data.train.row]
+            row_folds = np.full(len(table.rows.y), NOT_HELD_OUT)
+            row_folds[site_data.train.row] = fold
+            check_folds(plan, table, row_folds)
+        fold = row_folds[site_data.train.row]
         folds = cls(
             plan,
             policy,
@@ -73,10 +76,10 @@ class SiteFolds:
             fold,
             cells=FoldCells.read(table, Agreement.from_message(load), site_data, fold),
         )
-        folds._check()
+        folds._check_hessians()
         if len(site_data.train):
             assert site_data.features.encoding is not None
-            check_fold_cells(table, site_data.features.encoding, site_data.train, fold, selection.n_folds)
+            check_filled_levels(table, site_data.features.encoding, row_folds, selection.n_folds)
         return folds
 
     @property
@@ -93,57 +96,14 @@ class SiteFolds:
     def _class_counts(self) -> np.ndarray:
         """The number of rows of each class that each fold holds out, (K, C); for survival the events, (K, 1)."""
         if self.site_data.task == "survival":
-            return self._event_counts.sum(axis=0)[:, None]
+            return np.bincount(self.fold[self.site_data.train.y > 0], minlength=self._n_folds)[:, None]
         counts = np.zeros((self._n_folds, len(self.site_data.classes)), int)
         if self.site_data.classes:
             np.add.at(counts, (self.fold, self.site_data.train.y), 1)
         return counts
 
-    @cached_property
-    def _event_counts(self) -> np.ndarray:
-        """The number of events of each client that each fold holds out, (M, K)."""
-        counts, is_event = np.zeros((len(self.site_data.clients), self._n_folds), int), self.site_data.train.y > 0
-        np.add.at(counts, (self.site_data.train.client[is_event], self.fold[is_event]), 1)  # type: ignore[index]
-        return counts
-
-    def _check_events(self) -> None:
-        """Raise UserError for a client with few events in a fold, or in all others. A client without events passes."""
-        counts, least = self._event_counts, self.policy.min_cell
-        for cells in (counts, counts.sum(axis=1, keepdims=True) - counts):
-            few = np.argwhere((cells > 0) & (cells < least))
-            if len(few):
-                name = self.site_data.clients[few[0][0]]
-                raise UserError(f"client '{name}' has fewer than {least} events in a fold, or in all others, the least "
-                                "that policy.min_cell of this site allows: plan fewer folds, or leave the client out"
-                                )  # fmt: skip
-
-    def _check(self) -> None:
-        """Raise UserError where a fold, or the rows that it leaves, are fewer than the policy allows.
-
-        The rows of a fold are the difference of two subsets that are summed, so that all rules hold for them too.
-        """
-        assert self.plan.select is not None
-        min_rows, min_cell = self.policy.min_rows, self.policy.min_cell
-        if self.plan.select.by == "rows":
-            for name, held_out, rest in zip(
-                self.site_data.clients, self.counts.held_out, self.counts.train, strict=True
-            ):
-                if min(held_out.min(), rest.min()) < min_rows:
-                    fewer = "mark more of its rows" if self.plan.shared_options.fold else "plan fewer folds"
-                    raise UserError(f"client '{name}' has fewer than {min_rows} training rows in a fold, or in all "
-                                    f"others, the least that policy.min_rows of this site allows: {fewer}, or leave "
-                                    "the client out")  # fmt: skip
-        if self.site_data.task == "survival":
-            self._check_events()
-        counts = self._class_counts if self.site_data.classes else np.empty((0, 0), int)
-        for cells in (counts, counts.sum(axis=0) - counts):
-            few = np.argwhere((cells > 0) & (cells < min_cell))
-            if len(few):
-                target = self.plan.shared_options.target
-                sentence = (f"a class of '{target}' has fewer than {min_cell} training rows in a fold, or in all "
-                            "others, the least that policy.min_cell of this site allows: plan fewer folds"
-                            )  # fmt: skip
-                raise OwnTableError(f"{sentence} (class '{self.site_data.classes[few[0][1]]}')", sentence)
+    def _check_hessians(self) -> None:
+        """Raise UserError where a fold, or all others, have too few rows for a Hessian of the agreed features."""
         features = self.site_data.train.x.shape[1]
         for n_rows in (*self.counts.held_out.sum(axis=0).tolist(), *self.counts.train.sum(axis=0).tolist()):
             if n_rows:
@@ -239,17 +199,3 @@ def _check_vector(values: np.ndarray, length: int) -> None:
     """Raise ValueError unless the values are finite float64 numbers of this shape, (length,)."""
     if values.shape != (length,) or values.dtype != np.float64 or not np.isfinite(values).all():
         raise ValueError("numbers of other features")
-
-
-def check_fold_sizes(plan: Plan, policy: Policy, names: Sequence[str], rows: Sequence[int]) -> None:
-    """Raise UserError for a client whose number of training rows, in ``rows``, is too small for the folds of a plan.
-
-    Called before a site connects to anybody; ``SiteFolds`` counts the rows of each fold.
-    """
-    if plan.select is None or plan.select.by == "clients":
-        return
-    for name, n_rows in zip(names, rows, strict=True):
-        if 0 < n_rows < policy.min_rows * plan.select.n_folds:
-            raise UserError(f"client '{name}' has {n_rows} training rows, of which {plan.select.n_folds} folds would "
-                            f"hold out fewer than {policy.min_rows}, the least that policy.min_rows of this site "
-                            "allows: plan fewer folds, or leave the client out")  # fmt: skip

@@ -30,6 +30,7 @@ class Description:
             weights, (M, 3).
         kinds, dtypes: the kind and the dtype of each of the k columns, by name in the order of the file.
         has_gaps: whether training rows of the site have gaps in a column, (k,).
+        is_constant: whether a column has one value in them, (k,), be it that rows of a rare value take the other one.
         levels: the levels of columns of levels that are not rare (``SiteTable.rare_levels``).
         level_counts: the training rows of each level, and as the last one those of all rare levels, by column.
         labels: the labels of the training rows; empty for a regression.
@@ -46,6 +47,7 @@ class Description:
     kinds: dict[str, str]
     dtypes: dict[str, str]
     has_gaps: np.ndarray
+    is_constant: np.ndarray
     levels: dict[str, list[str]]
     level_counts: dict[str, np.ndarray]
     labels: list[Any]
@@ -74,6 +76,7 @@ class Description:
             "rows": self.n_rows.astype(np.int64),
             "weights": self.weights.astype(np.float64),
             "gaps": self.has_gaps,
+            "constant": self.is_constant,
             "levels": np.concatenate([np.empty(0), *counts]).astype(np.int64),
             "labels": self.label_counts.astype(np.int64),
             "sums": self.sums.astype(np.float64),
@@ -103,6 +106,7 @@ class Description:
             "rows": (len(clients), len(SPLITS)),
             "weights": (len(clients), len(SPLITS)),
             "gaps": (len(kinds),),
+            "constant": (len(kinds),),
             "levels": (int(ends[-1]) if len(ends) else 0,),
             "labels": (len(about["labels"]),),
         })  # fmt: skip
@@ -122,6 +126,7 @@ class Description:
             kinds=kinds,
             dtypes=dtypes,
             has_gaps=arrays["gaps"],
+            is_constant=arrays["constant"],
             levels=levels,
             level_counts=dict(zip(levels, counts, strict=True)),
             labels=list(about["labels"]),
@@ -169,6 +174,7 @@ def describe_table(table: SiteTable) -> Message:
         kinds=table.kinds,
         dtypes=table.dtypes,
         has_gaps=np.array([table.gap_counts[name][:, 0].any() for name in table.kinds], bool),
+        is_constant=_find_constant_columns(table, values[training], numbers),
         levels=levels,
         level_counts=level_counts,
         labels=labels,
@@ -179,6 +185,15 @@ def describe_table(table: SiteTable) -> Message:
         histograms=_histograms(table, values[training], numbers),
     )
     return description.to_message()
+
+
+def _find_constant_columns(table: SiteTable, values: np.ndarray, numbers: list[str]) -> np.ndarray:
+    """Return whether each column has one value in the training rows, (k,), whose numbers are ``values``, (n, k')."""
+    constant = {name: len(counts) == 1 for name, counts in table.level_counts.items()}
+    for j, name in enumerate(numbers):
+        present = values[~np.isnan(values[:, j]), j]
+        constant[name] = bool(len(present)) and present.min() == present.max()
+    return np.array([constant.get(name, False) for name in table.kinds], bool)
 
 
 def _fill_sums(table: SiteTable, values: np.ndarray, numbers: list[str]) -> tuple[np.ndarray, np.ndarray]:

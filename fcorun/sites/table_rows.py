@@ -1,8 +1,8 @@
 """The rows of a site's table, read, checked and divided as the shared options and the owner's policy say."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from fcorun.datasets.sites import Sites
 from fcorun.errors import UserError, abbreviate, suggest_name
+from fcorun.sites.effective_rows import effective_number
 from fcorun.sites.obstacles import Obstacles
+from fcorun.sites.rare_values import SummedRows, hide_rare_values
 from fcorun.sites.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.tables.cells import coerce_numbers, find_complete_columns, is_missing, to_level_names, whole_as_integers
 from fcorun.tables.column_kinds import check_level_count, infer_kind
@@ -50,12 +52,17 @@ class SiteTable:
     Attributes:
         options: the options that all sites share.
         policy: the rules of the owner.
-        rows: the rows of the file, with the shared names of columns, and with warnings for the owner; ``y`` has numbers
-            or labels.
+        rows: the rows of the file, with the shared names of columns, without rare values of columns of two values
+            (``hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
         kinds: the kind of each column that becomes features: "number", "levels" or "empty".
         client_rows: the rows of each client.
         masks: the masks of the training, validation and test rows, each (N,).
         weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
+        keep: the columns that predictions repeat.
+        fold: the fold, from 0, that holds out each training row in a selection, (N,), below 0 of other rows; None:
+            there are none, or they depend on all sites.
+        rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
+        constant: the columns that a rare value made constant.
     """
 
     options: Sites
@@ -66,6 +73,9 @@ class SiteTable:
     masks: tuple[np.ndarray, np.ndarray, np.ndarray]
     weight_and_offset: dict[str, np.ndarray]
     keep: tuple[str, ...] = ()
+    fold: np.ndarray | None = None
+    rarer_counts: Mapping[str, int] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
 
     @property
     def clients(self) -> list[str]:
@@ -152,11 +162,34 @@ class SiteTable:
         counts = [np.bincount(index[mask & selected], minlength=len(self.clients)) for mask in self.masks]
         return np.stack(counts, axis=1)
 
+    def effective_rows(self, selected: np.ndarray) -> float:
+        """Return the effective number of the rows in the mask ``selected`` by their weights.
+
+        Rows all of which have weight 0 are in no sum but those without weights, where each of them counts.
+        """
+        weight = self.weight_and_offset.get("weight")
+        if weight is None or not weight[selected].any():
+            return float(selected.sum())
+        return effective_number(weight[selected])
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """Return the classes of the rows, or numbers of two values, (N,); None of other targets."""
+        if self.options.task in ("binary", "multiclass"):
+            return self.rows.y
+        is_pair = 2 in (len(np.unique(self.rows.y)), len(np.unique(self.rows.y[self.masks[0]])))
+        return self.rows.y if self.options.task == "regression" and is_pair else None
+
 
 def read_site_table(
-    options: Sites, site: SiteOptions, policy: TablePolicy, checks: Sequence[Callable[[SiteTable], object]] = ()
+    options: Sites,
+    site: SiteOptions,
+    policy: TablePolicy,
+    checks: Sequence[Callable[[SiteTable], object]] = (),
+    draw_folds: Callable[[SiteTable], np.ndarray | None] | None = None,
+    holds_clients_out: bool = False,
 ) -> SiteTable:
-    """Read the table of a site.
+    """Read the table of a site. ``draw_folds`` draws the folds of a selection, unless these hold whole clients out.
 
     Raises OwnTableError for a file that does not fit the shared options, UserError where the policy forbids to answer,
     and ObstaclesError for several such obstacles. Each of ``checks`` raises UserError for a further one.
@@ -189,12 +222,7 @@ def read_site_table(
     with obstacles.noting():
         rows = replace(rows, y=_read_targets(rows.y, options, site.path))
     has_targets = len(obstacles.errors) == n_before
-    complete = find_complete_columns(rows.frame)
-    kinds = {str(name): "number" if name in complete else NO_VALUES for name in rows.frame}
-    for name in [name for name in rows.frame if name not in complete]:
-        if not is_missing(rows.frame[name]).all():
-            with obstacles.noting(), for_owner_alone(_UNREADABLE):
-                kinds[str(name)] = infer_kind(rows.frame[name], f"data.path={site.path}", rows.client)
+    kinds = _infer_kinds(rows, site, obstacles)
     client_rows = masks = None
     with obstacles.noting(), for_owner_alone(_UNREADABLE):
         client_rows, masks = _divide(rows, options, roles, site.path)
@@ -211,6 +239,10 @@ def read_site_table(
         weight_and_offset=weight_and_offset,
         keep=tuple(site.keep or ()),
     )
+    if has_targets and draw_folds is not None:
+        with obstacles.noting():
+            site_table = replace(site_table, fold=draw_folds(site_table))
+    site_table = _hide_rare_values(site_table, holds_clients_out)
     obstacles.add(_find_gaps(site_table))
     obstacles.add(_find_bad_levels(site_table))
     if has_targets:
@@ -221,6 +253,31 @@ def read_site_table(
             check(site_table)
     obstacles.raise_any()
     return site_table
+
+
+def _infer_kinds(rows: ParsedRows, site: SiteOptions, obstacles: Obstacles) -> dict[str, str]:
+    """Return the kind of each column. Adds an obstacle for each column of no kind."""
+    complete = find_complete_columns(rows.frame)
+    kinds = {str(name): "number" if name in complete else NO_VALUES for name in rows.frame}
+    for name in [name for name in rows.frame if name not in complete]:
+        if not is_missing(rows.frame[name]).all():
+            with obstacles.noting(), for_owner_alone(_UNREADABLE):
+                kinds[str(name)] = infer_kind(rows.frame[name], f"data.path={site.path}", rows.client)
+    return kinds
+
+
+def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
+    """Return the table without rare values of columns of two values.
+
+    Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that few rows of
+    a client have is rare, too.
+    """
+    options, index = table.options, table.client_rows.client_index
+    sums_by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
+    client = index if sums_by_client else np.zeros_like(index)
+    rows = SummedRows(table.masks, client, table.fold, table.weight_and_offset.get("weight"))
+    frame, rarer_counts, constant = hide_rare_values(table.rows.frame, table.kinds, rows, table.policy.min_cell)
+    return replace(table, rows=replace(table.rows, frame=frame), rarer_counts=rarer_counts, constant=constant)
 
 
 def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, list[str]]:
@@ -367,25 +424,21 @@ def _find_bad_levels(table: SiteTable) -> Iterator[UserError]:
 
 
 def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
-    """Yield an error for a class with few rows, but some, of a split, of a fold, or of the other folds."""
-    if table.options.task in _WITHOUT_CLASSES:
+    """Yield an error for a class, or a value of a target of two values, with few rows, but some, of a split."""
+    if table.labels is None:
         return
-    training, minimum = table.masks[0], table.policy.min_cell
-    sets = [(f"{rows} rows", mask) for rows, mask in zip(_ROWS, table.masks, strict=True)]
-    if table.rows.fold is not None:
-        for fold in np.unique(table.rows.fold[training]).tolist():
-            in_fold = table.rows.fold == fold
-            sets.append(("training rows of a fold", training & in_fold))
-            sets.append(("training rows of all folds but one", training & ~in_fold))
-    for rows, mask in sets:
-        labels, counts = np.unique(table.rows.y[mask], return_counts=True)
+    minimum, target = table.policy.min_cell, table.options.target
+    kind = "class" if table.options.task != "regression" else "value"
+    for rows, mask in zip(_ROWS, table.masks, strict=True):
+        labels, counts = np.unique(table.labels[mask], return_counts=True)
         for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
             if count < minimum:
-                few = (f"has fewer than {minimum} {rows}, the least that policy.min_cell of this site allows: leave "
-                       "the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the file "
-                       "of policy=FILE")  # fmt: skip
-                yield OwnTableError(f"the class '{label}' of '{table.options.target}' {few}",
-                                    f"a class of '{table.options.target}' {few}")  # fmt: skip
+                few = (f"has fewer than {minimum} {rows} rows, the least that policy.min_cell of this site allows: "
+                       "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the "
+                       "file of policy=FILE")  # fmt: skip
+                two = "" if kind == "class" else ", which has two,"
+                yield OwnTableError(f"the {kind} '{label}' of '{target}'{two} {few}",
+                                    f"a {kind} of '{target}'{two} {few}")  # fmt: skip
 
 
 def _find_small_clients(table: SiteTable) -> Iterator[UserError]:
@@ -393,10 +446,20 @@ def _find_small_clients(table: SiteTable) -> Iterator[UserError]:
 
     All rows of a client are in one of the three sets, so that the complement of each set is allowed too.
     """
-    minimum = table.policy.min_rows
-    for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
-        for rows, count in zip(_ROWS, counts, strict=True):
-            if 0 < count < minimum:
-                yield UserError(f"client '{name}' has fewer than {minimum} {rows} rows, the least that policy.min_rows "
-                                "of this site allows: give other data.validation and data.test, or leave the client "
-                                "out")  # fmt: skip
+    index = table.client_rows.client_index
+    for m, split in zip(*np.nonzero(table.n_rows), strict=True):
+        in_set = table.masks[split] & (index == m)
+        if table.effective_rows(in_set) < table.policy.min_rows:
+            cure = "give other data.validation and data.test"
+            yield make_few_rows_error(table, m, in_set, f"{_ROWS[split]} rows", cure)
+
+
+def make_few_rows_error(table: SiteTable, m: int, rows: np.ndarray, name: str, cure: str) -> UserError:
+    """Return the error for rows of a client, in a mask, that are effectively fewer than the policy allows."""
+    minimum, weight = table.policy.min_rows, table.options.weight
+    few = f"fewer than {minimum} {name}"
+    if rows.sum() >= minimum:
+        few = f"{name} that data.weight={weight} weighs like fewer than {minimum} rows of equal weight"
+        cure = f"plan without data.weight, {cure}"
+    return UserError(f"client '{table.clients[m]}' has {few}, the least that policy.min_rows of this site allows: "
+                     f"{cure}, or leave the client out")  # fmt: skip

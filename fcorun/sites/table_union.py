@@ -184,6 +184,7 @@ def _make_encoding(
     if with_rare:
         warnings.append(f"levels that few training rows of a site have are coded as '{OTHER}' there, where pooled rows "
                         f"keep them: {abbreviate(with_rare)}")  # fmt: skip
+    warnings += _warn_constant_columns(sites, [column.name for column in columns])
     if single_level:
         warnings.append(f"text columns with one level in the training rows make no feature: {abbreviate(single_level)}")
     if options.missing == "median":
@@ -192,6 +193,22 @@ def _make_encoding(
     encoding = Encoding(tuple(columns))
     check_feature_names(encoding, _WHERE)
     return encoding, warnings
+
+
+def _warn_constant_columns(sites: Descriptions, names: Sequence[str]) -> list[str]:
+    """Return a warning about columns that make features and have one value at a site, or two of which one is rare."""
+    constant = []
+    for name in names:
+        of_sites = []
+        for site, description in sites.items():
+            if name in description.kinds and description.is_constant[list(description.kinds).index(name)]:
+                of_sites.append(f"'{site}'")
+        if of_sites:
+            constant.append(f"'{name}' at {abbreviate(of_sites)}")
+    if not constant:
+        return []
+    return ["columns are taken as constant at a site whose training rows have one value there, or another one in few "
+            f"rows, which pooled rows would keep: {abbreviate(constant)}"]  # fmt: skip
 
 
 def _add_level_counts(sites: Descriptions, name: str) -> tuple[Counter[str], list[str]]:

@@ -1,5 +1,8 @@
 """Times to events over sites: runs and scores equal those of the pooled rows, and hazards stay at the sites."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +18,7 @@ from fcorun.objectives import Cox
 from fcorun.records.record import Record
 from fcorun.rows.rows import Rows
 from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.sites.fold_rules import check_folds
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
@@ -23,7 +27,7 @@ from fcorun.sites.selection_trial import try_selection
 from fcorun.sites.site import Site
 from fcorun.sites.site_folds import SiteFolds
 from fcorun.sites.study import mask_sites, run_plan, try_plan
-from fcorun.sites.table_options import SiteOptions
+from fcorun.sites.table_options import SiteOptions, TablePolicy
 
 NAMES = ("a", "b", "c")
 COX = ("data=sites", "data.target=time", "data.event=died", "objective=cox", "data.standardize=pooled")
@@ -104,18 +108,23 @@ def test_a_selection_is_that_of_the_pooled_rows(tmp_path):
     assert max(comparison.curve, comparison.coefficients) < 1e-10
 
 
-@pytest.mark.parametrize(("events", "is_refused"), [(20, False), (3, True), (0, False)])
+@pytest.mark.parametrize(("events", "is_refused"), [(20, False), (3, True)])
 def test_few_events_of_a_client_in_a_fold_are_refused(events, is_refused):
     plan = selection_of()
+    rows = pd.read_csv("a.csv")
+    rows.assign(died=(np.arange(60) < events).astype(int)).to_csv("a.csv", index=False)
+    table = Site(plan, SiteOptions("a.csv"), Policy(min_rows=1, min_cell=1)).table
+    fold = np.where(table.masks[0], np.arange(60) % 2, -1)
+    with fails("client 'a0' has fewer than 3 events in a fold, or in all others") if is_refused else nullcontext():
+        check_folds(plan, replace(table, policy=TablePolicy()), fold)
+
+
+@pytest.mark.parametrize("events", [20, 0])
+def test_folds_tell_whether_they_have_events(events):
     y = np.where(np.arange(60) < events, 1.0, -1.0) * np.arange(1, 61)
     data = from_sizes(y)
-    folds = SiteFolds(plan, Policy(alone="allow"), data, data, np.arange(60) % 2)
-    if is_refused:
-        with fails("client 'a'", "fewer than 3 events in a fold"):
-            folds._check()
-    else:
-        folds._check()
-        assert folds.describe().arrays["classes"].tolist() == [[events > 0], [events > 0]]
+    folds = SiteFolds(selection_of(), Policy(alone="allow"), data, data, np.arange(60) % 2)
+    assert folds.describe().arrays["classes"].tolist() == [[events > 0], [events > 0]]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Selections over sites in this process: the numbers of fcorun select, refusals, a kill in the middle."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,12 +15,11 @@ from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.models.predictions import predictions_csv
 from fcorun.records.formats import read_json
-from fcorun.rows.rows import Rows
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.selection.cross_validation.select import plan_selection
 from fcorun.selection.path_fit import PathFit
 from fcorun.sites.durable import DurableSite
-from fcorun.sites.fold_cells import check_fold_cells
+from fcorun.sites.fold_cells import check_filled_levels
 from fcorun.sites.folder import FolderConnections, FolderSite
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
@@ -28,6 +28,7 @@ from fcorun.sites.policy import Policy
 from fcorun.sites.selection_trial import try_selection
 from fcorun.sites.server import Server
 from fcorun.sites.study import run_plan
+from fcorun.sites.table_options import OwnTableError
 from fcorun.tables.encoding import Column, Encoding
 
 TWO = NAMES[:2]
@@ -280,22 +281,21 @@ def test_a_policy_refuses_folds_that_its_owner_does_not_allow():
     plan = selection_of("algo=newton")
     with fails("has 30 rounds", "allows 29"):
         sites_of(plan, Policy(max_rounds=29))
-    with fails("client 'a' has 48 training rows", "policy.min_rows"):
+    with fails("client 'a' has fewer than 12 training rows in a fold", "policy.min_rows"):
         sites_of(selection_of("algo=newton", options=replace(OPTIONS, folds=5)), Policy(min_rows=12))["a"].read_table()
     by_clients = selection_of("algo=newton", options=replace(OPTIONS, folds=3, by="clients"))
     with fails("by_site: allow"):
         sites_of(by_clients)
     wide = selection_of("algo=newton", options=replace(OPTIONS, folds=4))
     with fails("site 'a'", "policy.alone=allow"):  # 12 rows a fold, and 5 features
-        run_plan(wide, InProcessConnections(sites_of(wide)), "wide")
+        run_plan(wide, InProcessConnections(sites_of(wide, Policy(min_cell=1))), "wide")
     rare = pd.read_csv("b.csv")
     rare["high"] = ["yes"] * 5 + ["no"] * 65
     rare.to_csv("b.csv", index=False)
     binary = selection_of("algo=newton", "data.validation=0", *BINARY)
-    with pytest.raises(
-        UserError, match=r"site 'b': a class of 'high' has fewer than 3 training rows in a fold, [^']*$"
-    ):
-        run_plan(binary, InProcessConnections(sites_of(binary, Policy(alone="allow"))), "rare")
+    with pytest.raises(OwnTableError, match=r"fewer than 3 training rows in a fold.*class 'yes'") as refusal:
+        sites_of(binary, Policy(alone="allow"))["b"].read_table()
+    assert "'yes'" not in refusal.value.public
 
 
 class Requests(InProcessConnections):
@@ -474,20 +474,34 @@ def test_a_fold_has_no_cell_of_a_column_with_few_rows(tmp_path):
     words = r"site 'a': column 'marker' has values in fewer than 10 training rows of a client in fold 1, [^()]*$"
     with pytest.raises(UserError, match=words):
         run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), tmp_path / "marker")
+    with fails("in fewer than 10 training rows of a client in fold 1", "(rows with a value)"):
+        sites_of(plan)["a"].read_table()
     for name in NAMES:
         rows = pd.read_csv(f"{name}.csv").drop(columns="marker")
         rows.loc[:4, "ward"] = "attic"
         rows.to_csv(f"{name}.csv", index=False)
     words = (
-        r"site 'a': column 'ward' has a level in fewer than 3 training rows of a client (in|outside) fold \d, [^()]*$"
+        r"site 'a': column 'ward' has a level in fewer than 3 training rows of a client in fold \d, or in all [^()]*$"
     )
     with pytest.raises(UserError, match=words):
         run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), tmp_path / "ward")
-    site = sites_of(plan, Policy(alone="allow"))["a"]
     with fails("fold", "(level 'attic')"):
-        encoding = Encoding((Column("ward", "levels", ("attic", "x", "y", "z")),))
-        rows = Rows(np.zeros((60, 1)), np.zeros(60), np.zeros(60, int), row=np.arange(60))
-        check_fold_cells(site.table, encoding, rows, np.arange(60) % 3, 3)
+        sites_of(plan)["a"].read_table()
+
+
+@pytest.mark.parametrize("gaps", [0, 1])
+def test_the_level_that_fills_gaps_is_in_no_or_many_rows_of_a_fold(gaps):
+    rows = pd.read_csv("a.csv")
+    ward = np.where(np.arange(60) % 3, "x", "y").astype(object)
+    ward[3 : 3 + 3 * gaps : 3] = None
+    ward[48:] = None
+    rows.assign(ward=ward).to_csv("a.csv", index=False)
+    plan = selection_of("algo=gram", "data.missing=mean", "data.validation=0")
+    table = sites_of(plan)["a"].table
+    fold = np.arange(60) % 3  # no x in fold 1
+    encoding = Encoding((Column("ward", "levels", ("x", "y"), fill="x"),))
+    with fails("column 'ward' has a level in fewer than 3", "(level 'x')") if gaps else nullcontext():
+        check_filled_levels(table, encoding, np.where(np.arange(60) < 48, fold, 1), 3)
 
 
 def test_few_gaps_of_a_fold_count_as_the_level_that_fills_them():

@@ -1,0 +1,340 @@
+"""The rules on a site's own table: at check, at accept and in a run, no sum is that of few rows."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from site_tables import travel
+from three_sites import plan_of, sites_of, write_tables
+
+from fcorun.errors import UserError
+from fcorun.experiment.prepare import prepare
+from fcorun.selection.cross_validation.options import SelectOptions
+from fcorun.sites.acceptance import describe_site, open_checked_site
+from fcorun.sites.effective_rows import effective_number
+from fcorun.sites.in_process import InProcessConnections
+from fcorun.sites.messages import Message
+from fcorun.sites.plan import Plan
+from fcorun.sites.policy import Policy
+from fcorun.sites.server import Server
+from fcorun.sites.site import Site
+from fcorun.sites.table_options import OwnTableError, SiteOptions
+from fcorun.sites.table_union import agree
+from fcorun.tables.cells import is_missing
+
+ALL_ROWS = ("data.validation=0",)
+MEDICAL = Path("/work/shared/data/medical")
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_tables()
+
+
+def change(site="a", **columns) -> None:
+    """Give the table of a site these columns."""
+    rows = pd.read_csv(f"{site}.csv")
+    rows.assign(**columns).to_csv(f"{site}.csv", index=False)
+
+
+def change_all(**columns) -> None:
+    """Give the tables of all sites columns that repeat these cells."""
+    for site, n in zip("abc", (60, 70, 80), strict=True):
+        change(site, **{name: np.resize(cells, n) for name, cells in columns.items()})
+
+
+def check(plan: Plan, policy: Policy | None = None, site="a", **options) -> Site:
+    """Return a site as fcorun site check and accept open it."""
+    return open_checked_site(plan, SiteOptions(f"{site}.csv", **options), policy or Policy(alone="allow"))
+
+
+def selection_of(*overrides, folds=2, **options) -> Plan:
+    plan = plan_of("algo=gram", *ALL_ROWS, *overrides)
+    return Plan.from_experiment(plan.experiment, options=SelectOptions(folds=folds, points=2, **options))
+
+
+def first(n_first: int, n: int = 60, values=(1, 0)) -> list:
+    """Return the cells of a column whose first rows have the first value."""
+    return [values[0]] * n_first + [values[1]] * (n - n_first)
+
+
+# -- the effective number of rows
+
+
+@pytest.mark.parametrize(
+    ("sizes", "number"),
+    [([], 0.0), ([0, 0], 0.0), ([0.1] * 10, 10.0), ([1e-200, 0, 0], 1.0), ([2, 1, 1], 16 / 6), ([1e200, 1e200], 2.0)],
+)
+def test_the_effective_number_is_that_of_terms_of_equal_size(sizes, number):
+    assert effective_number(np.array(sizes, float)) == pytest.approx(number, rel=1e-15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("weights", "is_refused"),
+    [
+        (first(1), True),
+        (first(9), True),
+        (first(10), False),
+        (first(1, values=(1000.0, 1.0)), True),
+        (np.exp(np.random.default_rng(0).normal(scale=0.5, size=60)), False),  # of a survey
+        (np.exp(np.random.default_rng(0).normal(scale=2.5, size=60)), True),
+    ],
+)
+def test_weights_of_few_rows_are_refused_at_check_and_in_a_run(weights, is_refused):
+    change_all(w=[1.0])
+    change(w=weights)
+    plan = plan_of("algo=gram", "data.weight=w", *ALL_ROWS)
+    words = ("client 'a' has training rows that data.weight=w weighs like fewer than 10", "plan without data.weight")
+    with fails(*words) if is_refused else nullcontext():
+        check(plan)
+    with fails("site 'a'", *words) if is_refused else nullcontext():
+        Server(plan, InProcessConnections(sites_of(plan, Policy(alone="allow")))).load()
+    check(plan_of("algo=gram", "data.ignore=[w]", *ALL_ROWS))  # the cure
+
+
+def test_weights_of_few_rows_of_a_fold_or_of_held_out_rows_are_refused():
+    change(w=first(20), part=first(30, values=("x", "y")))
+    marked = ("data.weight=w", "data.fold=part", "data.fold_names=[x,y]")
+    plan = selection_of(*marked)  # fold y has no weight, and fold x all
+    check(plan)
+    change(w=first(32))  # two rows of fold y
+    with fails("client 'a' has training rows in a fold, or in all others that data.weight=w weighs like fewer than 10"):
+        check(plan)
+    change(split=first(30, values=("validation", "train")), w=first(5))
+    with fails("client 'a' has validation rows that data.weight=w weighs like fewer than 10 rows of equal weight"):
+        check(plan_of("algo=gram", "data.weight=w", "data.split=split", "data.ignore=[part]"), Policy(min_rows=10))
+
+
+@pytest.mark.parametrize(("n_held_out", "is_refused"), [(20, False), (8, True)])
+def test_held_out_rows_without_weight_count_as_rows(n_held_out, is_refused):
+    change(w=first(n_held_out, values=(0, 1)), split=first(n_held_out, values=("validation", "train")))
+    with fails("client 'a' has fewer than 10 validation rows") if is_refused else nullcontext():
+        check(plan_of("algo=gram", "data.weight=w", "data.split=split"))
+
+
+# -- folds
+
+
+def test_small_folds_are_refused_before_anything_is_sent():
+    check(selection_of("data.ignore=[ward]", folds=5))
+    with fails("client 'a' has fewer than 10 training rows in a fold, or in all others", "plan fewer folds"):
+        check(selection_of("data.ignore=[ward]", folds=7))
+    change(part=first(55, values=("x", "y")))
+    with fails("client 'a' has fewer than 10 training rows in a fold", "mark more of its rows"):
+        check(selection_of("data.fold=part", "data.fold_names=[x,y]", "data.ignore=[ward]"))
+
+
+def test_rare_classes_and_levels_of_folds_are_refused_before_anything_is_sent():
+    change(ill=first(5, values=("yes", "no")))
+    binary = (
+        "data.target=ill",
+        "data.task=binary",
+        "data.positive=yes",
+        "objective=logistic",
+        "data.ignore=[cost,ward]",
+    )
+    plan = plan_of("algo=newton", *ALL_ROWS, *binary)
+    selection = Plan.from_experiment(plan.experiment, options=SelectOptions(folds=2, points=2))
+    check(plan)
+    with pytest.raises(OwnTableError, match=r"class 'yes'") as refusal:
+        check(selection)
+    assert refusal.value.public.startswith(
+        "a class of 'ill' has fewer than 3 training rows in a fold, or in all others"
+    )
+    change(ward=[*["attic"] * 4, *["x", "y"] * 28])
+    with fails("column 'ward' has a level in fewer than 3 training rows of a client in fold", "(level 'attic')"):
+        check(selection_of("data.ignore=[ill]"))
+
+
+# -- columns of two values
+
+
+def cells(kind: str, n_rare: int, n: int = 60) -> list:
+    """Return the cells of a column of two values, whose first rows have the rarer one."""
+    values = {
+        "int": (1, 0),
+        "float": (0.5, 2.5),
+        "bool": (True, False),
+        "text": ("m", "f"),
+        "text of bool": ("yes", "no"),
+    }
+    return first(n_rare, n, values[kind])
+
+
+def answers_of(plan: Plan, site="a") -> list[bytes]:
+    """Return the description, the sums and the first answer of a fit of a site, as they leave, beside the others."""
+    sites = sites_of(plan, Policy(alone="allow"))
+    sent: list[bytes] = []
+
+    class Recording(InProcessConnections):
+        def ask(self, name, *arguments, **options):
+            answers = super().ask(name, *arguments, **options)
+            if site in answers:
+                sent.append(answers[site].to_bytes())
+            return answers
+
+    connections = Recording(sites)
+    server = Server(plan, connections)
+    server.load()
+    if plan.select is not None:
+        connections.ask("folds")
+    sent.append(np.ascontiguousarray(sites[site].own_data.train.x).tobytes())
+    return sent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int", "float", "bool", "text"])
+@pytest.mark.parametrize("n_rare", [1, 2])
+def test_a_rare_value_of_a_column_of_two_never_leaves(kind, n_rare):
+    change_all(x=cells(kind, 1, 2))
+    plan = plan_of("algo=gram", "data.ignore=[ward]", *ALL_ROWS)
+    change(x=cells(kind, n_rare))
+    rare = answers_of(plan)
+    change(x=cells(kind, n_rare)[::-1])
+    assert answers_of(plan) == rare
+    change(x=cells(kind, 0))
+    constant = answers_of(plan)
+    if kind != "float":  # a file of whole numbers alone is read as such
+        assert rare == constant
+    change(x=cells(kind, 3))
+    assert answers_of(plan) != constant
+    agreement = agree(
+        plan.shared_options, {name: travel(site.answer(describe(plan))) for name, site in sites_of(plan).items()}
+    )
+    assert not any("constant" in text for text in agreement.warnings)
+    change(x=cells(kind, 2))
+    agreement = agree(
+        plan.shared_options, {name: travel(site.answer(describe(plan))) for name, site in sites_of(plan).items()}
+    )
+    (warning,) = (text for text in agreement.warnings if "constant" in text)
+    assert warning.endswith("'x' at 'a'")
+
+
+def describe(plan: Plan) -> Message:
+    return Message("describe", {"plan": plan.digest})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int", "bool", "text"])
+def test_a_value_that_is_rare_in_a_fold_makes_the_column_constant(kind):
+    change_all(x=cells(kind, 1, 2), part=["p", "q"])
+    part = first(30, values=("p", "q"))
+    change(x=[*cells(kind, 10, 30), *cells(kind, 2, 30)], part=part)  # 12 rows, two of them in fold q
+    marked = ("data.fold=part", "data.fold_names=[p,q]", "data.ignore=[ward]")
+    plan = selection_of(*marked)
+    table = check(plan).table
+    assert table.constant == {"x"}
+    assert table.columns["x"].nunique() == 1
+    rare = answers_of(plan)
+    change(x=[*cells(kind, 10, 30), *cells(kind, 0, 30)])  # none in fold q, and 10 in p: nothing is rare
+    assert not check(plan).table.constant
+    change(x=cells(kind, 0))
+    assert answers_of(plan) == rare
+    change(x=[*cells(kind, 10, 30), *cells(kind, 3, 30)])
+    assert not check(plan).table.constant
+
+
+@pytest.mark.parametrize(("more", "is_constant"), [(("data.standardize=none",), False), ((), True)])
+def test_a_value_that_is_rare_at_a_client_counts_where_sums_of_clients_leave(more, is_constant):
+    change(x=[*first(10, 30), *first(1, 30)], ward=first(30, values=("north", "south")))
+    table = check(plan_of("algo=gram", "data.client=ward", *ALL_ROWS, *more)).table
+    assert (table.constant == {"x"}) is is_constant
+
+
+@pytest.mark.parametrize("kind", ["int", "bool", "text"])
+def test_few_held_out_rows_of_a_value_take_the_other_one(kind):
+    split = first(20, values=("validation", "train"))
+    change(x=[*cells(kind, 2, 20), *cells(kind, 20, 40)], split=split)
+    plan = plan_of("algo=gram", "data.split=split", "data.ignore=[ward]")
+    table = check(plan).table
+    assert not table.constant
+    assert table.columns["x"][:20].nunique() == 1
+    assert table.columns["x"][20:].nunique() == 2
+    change(x=[*cells(kind, 2, 20), *cells(kind, 0, 40)])  # no training row has it
+    assert check(plan).table.columns["x"].nunique() == 1
+    change(x=[*cells(kind, 3, 20), *cells(kind, 0, 40)])
+    assert check(plan).table.columns["x"].nunique() == 2
+    change(x=[*cells(kind, 10, 20), *cells(kind, 1, 40)])  # rare in training rows: constant in all
+    assert check(plan).table.columns["x"].nunique() == 1
+
+
+def test_gaps_stay_gaps_and_predictions_repeat_the_cells_of_the_file():
+    x = pd.Series(first(1)).astype(float)
+    x[20:40] = np.nan
+    change(x=x, number=np.arange(60))
+    table = check(plan_of("algo=gram", "data.missing=mean", *ALL_ROWS), keep=["number"]).table
+    assert table.constant == {"x"}
+    assert is_missing(table.columns["x"]).sum() == 20
+    assert table.rows.repeated_columns is not None
+    assert table.rows.repeated_columns[:, 0].tolist() == list(map(str, range(60)))
+
+
+def test_rows_of_weight_0_do_not_hide_that_a_value_is_rare():
+    change(x=first(20), w=[*[0] * 18, *[1] * 42])
+    assert check(plan_of("algo=gram", "data.weight=w", *ALL_ROWS)).table.constant == {"x"}
+
+
+def test_the_rarer_value_of_a_target_of_two_numbers_is_no_rarer_than_a_class():
+    change(cost=first(2))
+    with pytest.raises(OwnTableError) as refusal:
+        check(plan_of("algo=gram", *ALL_ROWS))
+    assert refusal.value.public.startswith("a value of 'cost', which has two, has fewer than 3 training rows")
+    change(cost=first(5))
+    check(plan_of("algo=gram", *ALL_ROWS))
+    change(part=[*["x"] * 4, *["y"] * 30, *["x"] * 26])
+    with fails("a value of 'cost' has fewer than 3 training rows in a fold, or in all others"):
+        check(selection_of("data.fold=part", "data.fold_names=[x,y]", "data.ignore=[ward]"))
+
+
+def test_check_prints_how_many_rows_have_the_rarer_value():
+    change(x=first(2), z=first(7), stage=np.resize([1, 2, 3, 3], 60))
+    lines = {line.split()[0]: line for line in describe_site(check(plan_of("algo=gram", *ALL_ROWS)))[1:]}
+    assert lines["x"].endswith("number; the rarer of its two values in 2 training rows of the file: taken as constant")
+    assert lines["z"].endswith("number; the rarer of its two values in 7 training rows of the file")
+    assert lines["stage"].endswith("number; the rarest of its 3 values in 15 training rows")
+    assert lines["age"].endswith("number")
+    assert "the rarest of its 3 values in" in lines["ward"]
+
+
+# -- real tables
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "overrides"),
+    [
+        (
+            "birthwt.csv",
+            ("data.target=bwt", "data.ignore=[low]", "data.client=race", "algo=newton", "data.validation=0"),
+        ),
+        ("birthwt.csv", ("data.target=bwt", "data.ignore=[low]", "algo=newton")),
+        ("boys_c.csv", ("data.target=bmi", "data.client=reg", "algo=newton", "data.missing=mean")),
+        ("breast.csv", ("data.target=time", "data.event=rfs", "objective=cox", "data.client=centre", "algo=newton")),
+        (
+            "housing.csv",
+            (
+                "data.target=Sat",
+                "data.task=multiclass",
+                "data.weight=Freq",
+                "objective=softmax",
+                "algo=fedavg",
+                "data.validation=0",
+            ),
+        ),
+    ],
+)
+def test_real_tables_pass(file, overrides):
+    if not (MEDICAL / file).is_file():
+        pytest.skip(f"{MEDICAL / file} is absent: the rules are not tried on this table")
+    plan = Plan.from_experiment(
+        prepare(composed("data=sites", "rounds=2", "eval_every=2", "reg.strength=0.01", *overrides))
+    )
+    try:
+        open_checked_site(plan, SiteOptions(str(MEDICAL / file)), Policy())
+    except UserError as error:
+        pytest.fail(str(error))
