@@ -38,7 +38,7 @@ def tables(tmp_path, monkeypatch):
 ALGORITHMS = [
     DITTO,
     pytest.param(("algo=pfedme",), marks=pytest.mark.slow),
-    pytest.param(("algo=pfedmac", "batch_size=16"), marks=pytest.mark.slow),
+    pytest.param(("algo=pfedmac", "batch_size=32"), marks=pytest.mark.slow),
     pytest.param(("algo=pfedmac_s", "algo.lam=0.3", "reg=l1", "reg.strength=0.1"), marks=pytest.mark.slow),
     pytest.param(("algo=apfl", "algo.client_lr=0.1", "clients_per_round=2"), marks=pytest.mark.slow),
     ("algo=mixture", "algo.lam=1.0"),

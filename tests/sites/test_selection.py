@@ -83,7 +83,7 @@ def select_pooled(*overrides, options=OPTIONS, metric=None):
     ("overrides", "options", "metric"),
     [
         (("algo=newton", *BINARY), replace(OPTIONS, rule="one_se"), "accuracy"),
-        (("algo=feddualavg", "algo.client_lr=0.1", "algo.server_lr=1", "batch_size=16", *BINARY), OPTIONS, None),
+        (("algo=feddualavg", "algo.client_lr=0.1", "algo.server_lr=1", "batch_size=28", *BINARY), OPTIONS, None),
         (("algo=gram",), replace(OPTIONS, by="clients"), None),
         (("algo=gram", *NUMBERS, "data.weight=bmi"), OPTIONS, None),
         (("algo=gram", *NUMBERS), replace(OPTIONS, by="clients"), None),

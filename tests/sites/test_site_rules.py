@@ -14,6 +14,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.selection.cross_validation.options import SelectOptions
 from fcorun.sites.acceptance import describe_site, open_checked_site
+from fcorun.sites.batch_sizes import has_short_batch
 from fcorun.sites.effective_rows import effective_number
 from fcorun.sites.in_process import InProcessConnections
 from fcorun.sites.messages import Message
@@ -299,6 +300,44 @@ def test_check_prints_how_many_rows_have_the_rarer_value():
     assert lines["stage"].endswith("number; the rarest of its 3 values in 15 training rows")
     assert lines["age"].endswith("number")
     assert "the rarest of its 3 values in" in lines["ward"]
+
+
+# -- minibatches
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "batch_size", "local_steps", "is_short"),
+    [
+        (61, 20, None, True),
+        (60, 20, None, False),
+        (60, 59, None, True),
+        (60, 50, None, False),
+        (60, 60, None, False),
+        (60, 99, None, False),
+        (61, 20, 1, False),
+        (61, 20, 3, True),  # the row that three batches leave out
+        (60, 59, 1, True),
+    ],
+)
+def test_a_short_batch_is_one_of_few_rows_or_one_that_few_rows_are_left_out_of(
+    n_rows, batch_size, local_steps, is_short
+):
+    assert has_short_batch(n_rows, batch_size, local_steps, 10) is is_short
+
+
+def test_batches_of_few_rows_are_refused_with_a_size_that_fits():
+    minibatches = ("algo=fedmid", "algo.client_lr=0.1", "data.ignore=[ward]")
+    with fails("client 'a' has 60 training rows, of which batches of 59 leave 1", "batch_size=null, or batch_size=60"):
+        check(plan_of(*minibatches, *ALL_ROWS, "batch_size=59"))
+    for cure in ("null", "60"):
+        check(plan_of(*minibatches, *ALL_ROWS, f"batch_size={cure}"))
+    with fails("batches of 9 rows", "policy.min_rows"):
+        check(plan_of(*minibatches, *ALL_ROWS, "batch_size=9"))
+    plan = plan_of(*minibatches, *ALL_ROWS, "batch_size=20", "reg=l1", "reg.strength=0.1")
+    check(plan)
+    selection = Plan.from_experiment(plan.experiment, options=SelectOptions(folds=4, points=2))
+    with fails("client 'a' has 45 training rows outside of fold 1", "batch_size=23"):
+        check(selection)
 
 
 # -- real tables
