@@ -1,6 +1,6 @@
 """The policy of a site: what its owner lets a study compute and receive."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,8 @@ class Policy:
     Attributes:
         min_rows: the least number of rows of each set that an answer sums over, and of a batch.
         min_cell: the least count of a level, of a class, and of a cell of a histogram.
-        alone: whether a Hessian of fewer than three rows for each feature may leave the site.
+        alone: whether a Hessian of fewer than three rows for each feature may leave the site; of each client's rows
+            where clients fit their own losses.
         by_site: whether results of the rows of this site alone may be in the record.
         columns: the columns of the file that may be used; None: all.
         max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
@@ -86,20 +87,24 @@ class Policy:
             yield UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "
                             f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
 
-    def check_rows(self, plan: Plan, rows: int, features: int, where: str = "") -> None:
+    def check_rows(self, plan: Plan, rows_by_client: Sequence[int], features: int, where: str = "") -> None:
         """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may.
 
-        A site without training rows sends none.
+        A site without training rows sends none. Where clients fit their own losses, an upload has a Hessian, or the
+        variances that follow from one, of the rows of each client.
         """
         algo = plan.experiment.algo
         assert isinstance(algo, Algorithm)
-        sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian else ""
+        sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian or algo.traits.local_fits else ""
         if plan.infer is not None and not where:  # of all training rows
             sender = sender or "--infer"
+        rows, owner = sum(rows_by_client), "this site"
+        if algo.traits.local_fits:
+            rows, owner = min((count for count in rows_by_client if count), default=0), "a client of this site"
         if not sender or not rows or self.alone == "allow" or plan.secure is not None:
             return
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:
-            raise UserError(f"{sender} sends a Hessian of {features} features, and this "
-                            f"site has {rows} training rows{where}, fewer than {needed}: its owner may allow it by "
-                            "policy.alone=allow, or the plan sends none")  # fmt: skip
+            raise UserError(f"{sender} sends a Hessian of {features} features, and {owner} has {rows} training "
+                            f"rows{where}, fewer than {needed}: its owner may allow it by policy.alone=allow, or the "
+                            "plan sends none")  # fmt: skip

@@ -105,9 +105,8 @@ class SiteFolds:
     def _check_hessians(self) -> None:
         """Raise UserError where a fold, or all others, have too few rows for a Hessian of the agreed features."""
         features = self.site_data.train.x.shape[1]
-        for n_rows in (*self.counts.held_out.sum(axis=0).tolist(), *self.counts.train.sum(axis=0).tolist()):
-            if n_rows:
-                self.policy.check_rows(self.plan, n_rows, features, " in a fold, or in all others")
+        for rows_by_client in (*self.counts.held_out.T.tolist(), *self.counts.train.T.tolist()):
+            self.policy.check_rows(self.plan, rows_by_client, features, " in a fold, or in all others")
 
     def describe(self) -> Message:
         """Return the counts of the folds as an answer."""

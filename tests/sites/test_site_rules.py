@@ -1,6 +1,7 @@
 """The rules on a site's own table: at check, at accept and in a run, no sum is that of few rows."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -338,6 +339,26 @@ def test_batches_of_few_rows_are_refused_with_a_size_that_fits():
     selection = Plan.from_experiment(plan.experiment, options=SelectOptions(folds=4, points=2))
     with fails("client 'a' has 45 training rows outside of fold 1", "batch_size=23"):
         check(selection)
+
+
+# -- Hessians of single clients
+
+
+def test_hessians_that_clients_fit_alone_count_the_rows_of_each_client():
+    change_all(ward=["x", "y", "z", "v"])
+    change(ward=first(14, values=("x", "y")))
+    clients = ("data.client=ward", *ALL_ROWS, "reg=none")
+    for algo, is_alone in (("newton", False), ("adap", False), ("dlsa", True), ("meta_analysis", True)):
+        policy = Policy()
+        plan = plan_of(f"algo={algo}", *clients, *(() if algo != "adap" else ("reg=l1", "reg.strength=0.1")))
+        policy.check_rows(plan, [46, 15], 5)
+        with (
+            fails(f"algo={algo} sends a Hessian of 5 features, and a client of this site has 14")
+            if is_alone
+            else (nullcontext())
+        ):
+            policy.check_rows(plan, [46, 14, 0], 5)
+        replace(policy, alone="allow").check_rows(plan, [46, 14], 5)
 
 
 # -- real tables
