@@ -168,7 +168,7 @@ def accept(
     folder.mkdir(parents=True, exist_ok=True)
     if plan.secure is not None:
         site_fingerprint(folder)
-    file = Path(options.path).expanduser().resolve()
+    file = Path(options.path).expanduser().absolute()  # a link names the client of its rows
     data = _digest_of_file(file)
     if shown_data not in (None, data):
         raise UserError(f"data.path={options.path} has changed while it was read, and nothing is accepted: give the "
@@ -183,7 +183,7 @@ def accept(
     }
     path = _note_path(folder, plan.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(note, indent=2) + "\n")
+    write_atomically(path, json.dumps(note, indent=2) + "\n", durable=True)
     return path
 
 
