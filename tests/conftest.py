@@ -141,8 +141,9 @@ def folder_of_programs() -> Path:
 
 @pytest.fixture(autouse=True)
 def empty_folder(session_cache, tmp_path, monkeypatch):
-    """Run each test in an empty folder, and keep it away from the user's cache."""
+    """Run each test in an empty folder, and keep it away from the user's cache and ledger of sites."""
     monkeypatch.setenv("FCORUN_CACHE", str(session_cache))
+    monkeypatch.setenv("FCORUN_STATE", str(tmp_path.with_name(f"{tmp_path.name}-state")))
     monkeypatch.setenv("MPLCONFIGDIR", str(session_cache))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(

@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from fcorun.errors import UserError, warn_similar_names
 from fcorun.records.formats import READ_ERRORS, read_json
 from fcorun.sites.audit import AuditLog
 from fcorun.sites.durable import DurableSite
+from fcorun.sites.ledger import Ledger, LedgerEntry
+from fcorun.sites.ledger_rows import divide_rows, identify_reading
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_table import read_planned_table
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _FEW_VALUES = 10  # a column with more numbers than these has no rare value that is a class of rows
 _ACCEPTED, _LOG = "accepted", "sent.jsonl"
+_LEDGER_SECONDS = 60.0  # the longest wait for other sites that enter their plans
 
 
 def site_folder(kit: Path) -> Path:
@@ -118,12 +121,16 @@ class Acceptance:
         options: the owner's options of the table.
         policy: the owner's policy.
         fingerprints: the fingerprints that the owner has entered, by the names of the other sites.
+        day: the day of the acceptance.
+        overlap: whether the owner gives away the rows that earlier plans and this one tell apart.
     """
 
     data: str
     options: SiteOptions
     policy: Policy
     fingerprints: Mapping[str, str]
+    day: str
+    overlap: bool = False
 
     @classmethod
     def read(cls, folder: Path, digest: str) -> "Acceptance":
@@ -133,7 +140,8 @@ class Acceptance:
             if note["digest"] != digest:
                 raise ValueError("another digest")
             options, policy = build(SiteOptions, note["options"], "data"), build(Policy, note["policy"], "policy")
-            return cls(note["data"], options, policy, note["fingerprints"])
+            day, overlap = note["time"][:10], bool(note.get("overlap", False))
+            return cls(note["data"], options, policy, note["fingerprints"], day=day, overlap=overlap)
         except (*READ_ERRORS, TypeError) as error:
             raise UserError(f"the owner of this site has not accepted the plan {digest[:16]}..: fcorun site accept "
                             "does that") from error  # fmt: skip
@@ -157,6 +165,7 @@ def accept(
     policy: Policy,
     fingerprints: Mapping[str, str] | None = None,
     shown_data: str | None = None,
+    overlap: bool = False,
 ) -> Path:
     """Note in the site's folder that its owner accepts a plan for these rows; return the file of the note.
 
@@ -164,6 +173,7 @@ def accept(
 
     For secure sums, draws the site's key unless the folder has one, and notes the fingerprints of the keys of others.
     Raises UserError unless the file has the digest ``shown_data`` of the rows that the owner has seen; None: any.
+    With ``overlap`` the owner gives away the rows that earlier plans and this one tell apart.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if plan.secure is not None:
@@ -178,8 +188,9 @@ def accept(
         "data": data,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": {**asdict(options), "path": str(file)},
-        "policy": asdict(policy),
+        "policy": asdict(replace(policy, ledger=str(policy.ledger_folder))),
         "fingerprints": dict(fingerprints or {}),
+        "overlap": overlap,
     }
     path = _note_path(folder, plan.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -226,13 +237,56 @@ def result_folder(folder: Path, plan: Plan) -> Path:
 
 
 def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name: str | None = None) -> DurableSite:
-    """Return the site of ``open_site``, which answers as ``name``, with its state in the folder.
+    """Return the site of ``open_site``, which answers as ``name``, once the plan is in the owner's ledger.
 
-    Raises UserError for a state of other rows, or of another name.
+    Its state is in the folder. Raises UserError for a state of other rows, or of another name, and for a plan that tells
+    few rows apart from those of earlier plans.
     """
     site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
     state = state_folder(folder, plan)
-    return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
+    durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
+    try:
+        table = (site if isinstance(site, Site) else site.site).table
+        entry, columns = _prepare_entry(plan, table, accepted, folder)
+        ledger = Ledger(accepted.policy.ledger_folder)
+        ledger.enter(entry, columns, accepted.policy.min_rows, max(lock_seconds, _LEDGER_SECONDS))
+    except BaseException:
+        durable.close()
+        raise
+    return durable
+
+
+def find_differences(site: Site, folder: Path | None = None) -> list[str]:
+    """Return a sentence for each few rows that a site's plan and the plans of the owner's ledger tell apart.
+
+    Args:
+        folder: the folder of the site; None: that of the last plan with the same file.
+    """
+    day = datetime.now(UTC).date().isoformat()
+    options = replace(site.options, path=str(Path(site.options.path).expanduser().absolute()))
+    accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
+    entry, columns = _prepare_entry(site.plan, site.table, accepted, folder)
+    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, site.policy.min_rows)
+
+
+def _prepare_entry(
+    plan: Plan, table: SiteTable, accepted: Acceptance, folder: Path | None
+) -> tuple[LedgerEntry, Mapping[str, Any]]:
+    """Return the entry of a plan in the ledger, without tokens, and the columns that the plan reads."""
+    options = accepted.options
+    rows = divide_rows(plan, table, options, accepted.policy.row_id)
+    entry = LedgerEntry(
+        plan=plan.digest,
+        title=f"{plan.shared_options.target} over {Path(options.path).name}",
+        accepted=accepted.day,
+        folder="" if folder is None else str(folder.resolve()),
+        file=options.path,
+        reading=identify_reading(accepted.data, options),
+        sets=rows.sets,
+        labels=rows.labels,
+        overlap=accepted.overlap,
+    )
+    return entry, rows.columns
 
 
 def state_folder(folder: Path, plan: Plan) -> Path:

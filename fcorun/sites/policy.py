@@ -15,6 +15,7 @@ from fcorun.records.formats import read_yaml
 from fcorun.sites.obstacles import Obstacles
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_intervals import MAX_DERIVATIVES
+from fcorun.system.files import state_dir
 
 _ROWS_PER_FEATURE = 3  # with fewer rows a Hessian tells much of single rows
 
@@ -35,6 +36,9 @@ class Policy:
         keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
             entered ("pinned"), or "any" that the server sends.
         log_contents: whether the log of what was sent has the contents, too.
+        ledger: the folder of the ledger of all plans that this owner's sites have answered; None: a folder of the user.
+        row_id: the column of the file that names a row or a patient, by which the ledger knows rows of other versions
+            of the file; None: the ledger knows them by the columns that plans read.
     """
 
     min_rows: Count = 10
@@ -46,6 +50,13 @@ class Policy:
     max_runs: Count = 10
     keys: Literal["pinned", "any"] = "pinned"
     log_contents: bool = False
+    ledger: str | None = None
+    row_id: str | None = None
+
+    @property
+    def ledger_folder(self) -> Path:
+        """The absolute folder of the ledger."""
+        return state_dir("site_ledger") if self.ledger is None else Path(self.ledger).expanduser().absolute()
 
     @classmethod
     def read(cls, path: str | Path | None) -> "Policy":

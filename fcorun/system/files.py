@@ -234,21 +234,29 @@ def _new_temporary_folder(parent: str) -> Path:
     return Path(tempfile.mkdtemp(prefix="fcorun-", dir=parent))
 
 
+def state_dir(name: str) -> Path:
+    """Return the folder ``name`` below $FCORUN_STATE, or below the user's folder of states; it need not exist."""
+    from platformdirs import user_state_dir
+
+    return Path(os.environ.get("FCORUN_STATE") or user_state_dir("fcorun", appauthor=False)) / name
+
+
 # Files that appear whole, and rows of large files.
 
 _RETRIES = 20
 _RETRY_SECONDS = 0.05
 
 
-def write_atomically(path: Path, content: bytes | str, durable: bool = False) -> None:
+def write_atomically(path: Path, content: bytes | str, durable: bool = False, private: bool = False) -> None:
     """Write a file so that readers see its old content or the new one, never a part. Raises WriteError.
 
-    With ``durable`` the file is on the disk when the function returns, and outlasts a power cut.
+    With ``durable`` the file is on the disk when the function returns, and outlasts a power cut. A ``private`` file can
+    be read by its owner alone.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with defer_interruption(), name_file_in_errors(path):
         try:
-            write_new(temporary, content.encode() if isinstance(content, str) else content, durable)
+            write_new(temporary, content.encode() if isinstance(content, str) else content, durable, private)
             replace_file(temporary, path)
             if durable:
                 _sync_folder(path.parent)
@@ -259,9 +267,10 @@ def write_atomically(path: Path, content: bytes | str, durable: bool = False) ->
             raise
 
 
-def write_new(path: Path, content: bytes, durable: bool = False) -> None:
+def write_new(path: Path, content: bytes, durable: bool = False, private: bool = False) -> None:
     """Create a file and write it. Raises FileExistsError for a name that exists; a link is not followed."""
-    with path.open("xb") as file:
+    mode = 0o600 if private else 0o666
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         if durable:
             file.flush()

@@ -17,7 +17,7 @@ from fcorun.config import build
 from fcorun.errors import UserError, escape_controls, suggest_name
 
 _NOTICE_SECONDS, _WAIT_SECONDS = 10.0, 600.0
-_FINGERPRINTS, _OUT = "fingerprints=", "out="
+_FINGERPRINTS, _OUT, _OVERLAP, _POLICY = "fingerprints=", "out=", "overlap=", "policy="
 _SERVER_CLASS, _SITE_CLASS = "fcorun.sites.kit_study.StudyServer", "fcorun.sites.kit_study.StudySite"  # of jobs
 _OPTIONS_HELP = (
     "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] policy=FILE"
@@ -28,15 +28,16 @@ def run(argv: Sequence[str]) -> int:
     """Check, accept, try or run the plan of a study whose rows stay at several sites. ``check`` compares a site's file
     with the plan and the policy, and sends nothing; ``accept`` notes the owner's yes to the digest of the plan;
     ``serve`` answers the server from a shared folder; ``try`` computes the plan with all files on this machine;
-    ``run`` computes it with the sites."""
+    ``run`` computes it with the sites; ``ledger`` lists all plans that the sites of an owner have answered."""
     parser = CommandParser("site", run.__doc__, folders=False)
-    parser.add_argument("step", metavar="STEP", help=", ".join(_STEPS))
-    parser.add_argument("plan", type=Path, metavar="PLAN", help="the plan that fcorun plan has written")
+    parser.add_argument("step", metavar="STEP", help=", ".join(_OPTIONS_OF_STEP))
+    parser.add_argument("plan", nargs="?", metavar="PLAN", help="the plan that fcorun plan has written")
     parser.add_argument(
         "rest",
         nargs="*",
         metavar="KEY=VALUE|FILE",
-        help=f"{_OPTIONS_HELP}; with try: the sites' files; with try and run: out=DIR, the folder of the record",
+        help=f"{_OPTIONS_HELP}; with try: the sites' files; with try and run: out=DIR, the folder of the record; with "
+        "accept: overlap=allow, which gives away the few rows that earlier plans and this one tell apart",
     )
     parser.add_argument("--at", type=Path, metavar="DIR", help="the folder of the site: what was accepted, log, states")
     parser.add_argument(
@@ -49,27 +50,35 @@ def run(argv: Sequence[str]) -> int:
         "--wait", type=float, metavar="SECONDS", help=f"how long to wait for the others: {_WAIT_SECONDS:g}"
     )
     arguments = parser.parse_intermixed_args(argv)
-    if arguments.step not in _STEPS:
-        raise UserError(f"fcorun site {arguments.step}: there is no such step; {suggest_name(arguments.step, _STEPS)}")
+    if arguments.step not in _OPTIONS_OF_STEP:
+        steps = suggest_name(arguments.step, list(_OPTIONS_OF_STEP))
+        raise UserError(f"fcorun site {arguments.step}: there is no such step; {steps}")
     for option in ("at", "kit", "folder", "sites", "name", "wait"):
         if getattr(arguments, option) is not None and option not in _OPTIONS_OF_STEP[arguments.step]:
             raise UserError(f"fcorun site {arguments.step} takes no --{option}: leave it out")
     if arguments.wait is not None and not 0 <= arguments.wait < math.inf:
         raise UserError(f"--wait {arguments.wait:g}: give a number of seconds, 0 or more")
+    if arguments.step == "ledger":
+        return _show_ledger(arguments, make_console())
+    if arguments.plan is None:
+        raise UserError(f"fcorun site {arguments.step} needs a plan: fcorun site {arguments.step} PLAN ...")
     from fcorun.sites.plan import Plan
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
+    arguments.plan = Path(arguments.plan)
     return _STEPS[arguments.step](Plan.read(arguments.plan), arguments, make_console())
 
 
 def _check(plan: Any, arguments: Any, console: Console) -> int:
     """Compare a site's file with the plan and its policy, and print what the site would say; send nothing."""
-    from fcorun.sites.acceptance import describe_site
+    from fcorun.sites.acceptance import describe_site, find_differences
+    from fcorun.sites.ledger import check_differences
 
     site = _open_sites(plan, {"": _read_site_keys(arguments.rest)}, console)[""]
     for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
+    check_differences(find_differences(site))
     console.print(escape("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):"))
     path, keys = shlex.quote(str(arguments.plan)), shlex.join(arguments.rest)
     console.print(escape(f"  fcorun site accept {path} --at DIR {keys}"))
@@ -82,8 +91,16 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     A kit then takes the jobs that run plans, and no others that bring code. The kit of a server has no rows: nothing is
     noted there.
     """
-    from fcorun.sites.acceptance import accept, describe_site, digest_of_rows, site_fingerprint, site_folder
+    from fcorun.sites.acceptance import (
+        accept,
+        describe_site,
+        digest_of_rows,
+        find_differences,
+        site_fingerprint,
+        site_folder,
+    )
     from fcorun.sites.kits import restrict_kit
+    from fcorun.sites.ledger import check_differences
 
     if arguments.kit is not None and arguments.at is not None:
         raise UserError("a kit has the folder of its site: give --kit alone, or --at alone for a shared folder")
@@ -95,7 +112,10 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
         console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the server anew"))
         return 0
     fingerprints = [text for text in arguments.rest if text.startswith(_FINGERPRINTS)]
-    options, policy = _read_site_keys([text for text in arguments.rest if text not in fingerprints])
+    overlaps = [text for text in arguments.rest if text.startswith(_OVERLAP)]
+    if set(overlaps) - {f"{_OVERLAP}allow"}:
+        raise UserError(f"{' '.join(overlaps)}: give overlap=allow, or leave it out")
+    options, policy = _read_site_keys([text for text in arguments.rest if text not in (*fingerprints, *overlaps)])
     others = _read_fingerprints(fingerprints)
     if others and plan.secure is None:
         raise UserError("fingerprints are for secure sums, and the plan has none: leave them out")
@@ -103,12 +123,15 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     site = _open_sites(plan, {"": (options, policy)}, console)[""]
     for line in (*plan.describe(), "", *describe_site(site)):
         console.print(escape(line))
-    if arguments.kit is None:
-        folder = _required(arguments, "at")
-    else:
+    folder = _required(arguments, "at") if arguments.kit is None else site_folder(arguments.kit)
+    differences = find_differences(site, folder)
+    if not overlaps:
+        check_differences(differences)
+    if arguments.kit is not None:
         restrict_kit(arguments.kit, [_SITE_CLASS])
-        folder = site_folder(arguments.kit)
-    path = accept(folder, plan, options, policy, others, shown_data=data)
+    path = accept(folder, plan, options, policy, others, shown_data=data, overlap=bool(overlaps))
+    for sentence in differences:
+        console.print(escape(f"given away by overlap=allow: {sentence}; sums of both plans differ by these rows"))
     console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
     if arguments.kit is not None:
         console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew"))
@@ -215,6 +238,20 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
     return 0
 
 
+def _show_ledger(arguments: Any, console: Console) -> int:
+    """Print all plans that the sites of an owner have answered; ``policy=FILE`` may name another ledger."""
+    from fcorun.sites.ledger import Ledger
+    from fcorun.sites.policy import Policy
+
+    texts = [text for text in (arguments.plan, *arguments.rest) if text is not None]
+    if len(texts) > 1 or not all(text.startswith(_POLICY) for text in texts):
+        raise UserError(f"fcorun site ledger takes no {' '.join(texts)}: it has one key, policy=FILE")
+    policy = Policy.read(texts[0].removeprefix(_POLICY) if texts else None)
+    for line in Ledger(policy.ledger_folder).describe():
+        console.print(escape(line))
+    return 0
+
+
 class _WaitingNotice:
     """Says which sites are waited for, at most every few seconds."""
 
@@ -252,6 +289,7 @@ _OPTIONS_OF_STEP = {
     "try": (),
     "serve": ("at", "folder", "name", "wait"),
     "run": ("kit", "folder", "sites", "wait"),
+    "ledger": (),
 }
 
 
