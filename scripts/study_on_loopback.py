@@ -76,7 +76,7 @@ def run_study(folder: Path, n_sites: int, n: int, d: int, overrides: list[str]) 
     fcorun(folder, "plan", *command, *options, *overrides[len(command) :], "--out", "study.yaml")
     kits = provision(folder)
     fcorun(folder, "site", "accept", "study.yaml", "--kit", str(kits / SERVER))
-    (folder / "policy.yaml").write_text("alone: allow\n", encoding="utf-8")
+    (folder / "policy.yaml").write_text(f"alone: allow\nledger: {folder / 'ledger'}\n", encoding="utf-8")
     for site in sites:
         keys = [f"data.path={folder / site}.csv", f"policy={folder / 'policy.yaml'}"]
         fcorun(folder, "site", "accept", "study.yaml", "--kit", str(kits / site), *keys)
