@@ -26,8 +26,6 @@ from fcorun.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector, w
 
 __all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
 
-# The data of a client in a round: rows, minibatches, random numbers, and the loops over local steps.
-
 PyTree = Any  # an array, or nested tuples and dicts of arrays
 
 
@@ -103,9 +101,8 @@ class LocalData:
         if isinstance(count, int) and count < 0:
             raise UserError(f"data.steps(..., count={count}): give a count of 0 or more")
         if self.full_batch_steps is not None:
-            whole = self.whole
             repeats = self.full_batch_steps if count is None else count
-            return self.repeat(repeats, lambda value: step(value, whole), start)
+            return self.repeat(repeats, lambda value: step(value, self.whole), start)
         if count is not None:
             batches = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
 
@@ -154,9 +151,6 @@ class RecordingLocalData(LocalData):
 def tree_bytes(tree: PyTree) -> int:
     """Return the bytes of all arrays of a pytree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-# Traits of algorithms, which decide with which problems, channels and topologies an algorithm may run.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,9 +228,6 @@ class Traits:
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():
             check_value(getattr(self, name), hint, f"traits.{name}")
-
-
-# Base classes of algorithms: four pure functions that read like the box in the paper, and a few optional ones.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,20 +424,15 @@ class Algorithm(Method, ABC):
         return type(self).personal is not Algorithm.personal
 
     def received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
-        """Return the model at which ``local``, called with these arguments, begins to compute with the client's rows.
+        """Return the model at which ``local`` begins to compute, by default what a client receives.
 
-        A site refuses to compute where few of its rows outweigh all others at this model. By default the model is what
-        the client receives. Raises UserError for an algorithm whose clients receive anything else, such as a dual
-        point, and that does not say by this method which model that is: it cannot run over sites.
+        Sites withhold what few rows make up there. Override it where clients receive a dual point, say.
         """
-        if not isinstance(server, Vector):
-            raise UserError(f"{type(self).__name__} does not say at which model its clients begin (received_model), "
-                            "which rows that stay at their sites need: choose another algorithm")  # fmt: skip
         return server
 
     def first_received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
         """Return the model at which ``first_local`` begins to compute, as ``received_model`` of ``local`` does."""
-        return Algorithm.received_model(self, problem, server, client, data)
+        return server
 
     def after_sending(self, client: PyTree, message: PyTree) -> PyTree:
         """Return a client's state after ``local`` and the uplink; ``message`` is the upload as the server gets it.
@@ -561,8 +547,6 @@ class Baseline(Method, ABC):
     def select_rows(self, offsets) -> slice:
         """Return the rows to solve for, among the rows of all clients: client m has offsets[m]:offsets[m + 1]."""
 
-
-# Base class of algorithms with one rate on the clients and one on the server.
 
 MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the step of gradient descent; our choice
 
