@@ -239,8 +239,8 @@ def result_folder(folder: Path, plan: Plan) -> Path:
 def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name: str | None = None) -> DurableSite:
     """Return the site of ``open_site``, which answers as ``name``, once the plan is in the owner's ledger.
 
-    Its state is in the folder. Raises UserError for a state of other rows, or of another name, and for a plan that tells
-    few rows apart from those of earlier plans.
+    Its state is in the folder. Raises UserError for a state of other rows, or of another name, and for a plan that
+    tells few rows apart from those of earlier plans.
     """
     site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
     state = state_folder(folder, plan)
