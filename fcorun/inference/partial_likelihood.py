@@ -82,16 +82,6 @@ def score_rows(theta: np.ndarray, rows: ModelRows) -> np.ndarray:
     return scores
 
 
-def expected_events(theta: np.ndarray, rows: ModelRows) -> np.ndarray:
-    """Return the weighted number of events that each row is expected to have while it is at risk, (n,)."""
-    expected = np.zeros(len(rows.y))
-    prediction = rows.x @ theta + rows.offset
-    for numbers in _iterate_clients(rows):
-        sets = _find_risk_sets(rows, prediction, numbers)
-        expected[sets.rows] = sets.risk * sets.accumulate(sets.event_weight / sets.total)
-    return expected
-
-
 def _iterate_clients(rows: ModelRows) -> Iterator[np.ndarray]:
     """Yield the numbers of the rows with a weight of each client that has an event."""
     present = np.flatnonzero(rows.weight > 0)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.inference.model_rows import DerivativeSums, ModelRows
-from fcorun.inference.partial_likelihood import expected_events, score_rows, sum_partial_likelihood
+from fcorun.inference.partial_likelihood import score_rows, sum_partial_likelihood
 from fcorun.objectives.base import LinearModel
 from fcorun.objectives.cox import Cox
 
@@ -190,16 +190,17 @@ def score_rows_or_clusters(
     return sums
 
 
-def row_shares(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of each row's features in the gradient, and in the Hessian, each (n,). Call under enable_x64.
+def row_shares(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> np.ndarray:
+    """Return how much each row counts in the gradient, and in the Hessian, (2, n). Call under enable_x64."""
+    prediction = rows.x @ theta + rows.offset
+    return np.asarray(_row_shares(objective, prediction, rows.y, rows.weight, rows.client))
 
-    Of Cox's partial likelihood the Hessian has further terms, which are those of risk sets.
-    """
-    if isinstance(objective, Cox):
-        hazard = expected_events(theta, rows)
-        return hazard - np.where(rows.y > 0, rows.weight, 0.0), hazard
-    _, slope, curvature = _derivatives_in_prediction(objective, theta, rows)
-    return _weigh(rows.weight, slope), _weigh(rows.weight, curvature)
+
+@partial(jax.jit, static_argnames="objective")
+def _row_shares(
+    objective: LinearModel, prediction: jax.Array, y: jax.Array, weight: jax.Array, client: jax.Array | None
+) -> jax.Array:
+    return objective.row_shares(prediction, y, weight, client)
 
 
 def model_based_scores(sums: DerivativeSums, n_rows: int) -> SquaredScores:

@@ -159,7 +159,7 @@ class IntervalSums:
 
     def _has_few_rows(self, *shares: np.ndarray) -> bool:
         """Return whether fewer rows than ``min_cell`` make up a sum, whose rows have these shares."""
-        return any(0 < effective_number(np.abs(share)) < self.min_cell for share in shares)
+        return any(0 < effective_number(share) < self.min_cell for share in shares)
 
     def count_values(self) -> Arrays:
         """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
