@@ -110,7 +110,8 @@ def check_received_model(case: AlgorithmCase) -> None:
     federation = engine_of(case.config()).federation
     algorithm, dtype = federation.algorithm, federation.precision
     values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
-    problem = _PointRecorder(**values, points=[]).for_side("client")
+    points: list[np.ndarray] = []
+    problem = _PointRecorder(**values, points=points).for_side("client")
     n_rows = int(federation.data.train.sizes[0])
     rows = jnp.arange(n_rows, dtype=jnp.int32)
     x, y = (jnp.asarray(v[:n_rows], dtype) for v in (federation.data.train.x, federation.data.train.y))
@@ -121,15 +122,15 @@ def check_received_model(case: AlgorithmCase) -> None:
         if algorithm.has_two_exchanges:
             received = algorithm.first_broadcast(server)
             expected = algorithm.first_received_model(problem, received, client, data)
-            problem.points.clear()
+            points.clear()
             upload, client = algorithm.first_local(problem, received, client, data)
-            _require_point("first_local()", problem.points, expected)
+            _require_point("first_local()", points, expected)
             server = algorithm.first_server(problem.for_side("server"), server, upload)
         received = algorithm.broadcast(server)
         expected = algorithm.received_model(problem, received, client, data)
-        problem.points.clear()
+        points.clear()
         algorithm.local(problem, received, client, data)
-    _require_point("local()", problem.points, expected)
+    _require_point("local()", points, expected)
 
 
 def _moved(tree: Any) -> Any:

@@ -160,8 +160,8 @@ class RemotePrograms:
         """
         batch = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
         if not len(y) and "x_val" in extra:
-            of_batch = (extra.get(f"{name}_val") for name in ("x", "y", "weight"))
-            batch = Batch(*of_batch, offset=extra.get("offset_val"), client=extra.get("client_val"))
+            offset, client = extra.get("offset_val"), extra.get("client_val")
+            batch = Batch(extra["x_val"], extra["y_val"], extra["weight_val"], offset=offset, client=client)
 
         def sum_run(numbers, solution):
             _, problem = self.federation.bind(numbers)
