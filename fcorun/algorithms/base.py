@@ -389,14 +389,15 @@ class Algorithm(Method, ABC):
         declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
             Metric("consensus", "distance from consensus", higher=False, log=True).
         metrics_of_server: True if ``metrics`` reads the server's state alone, so that runs over sites have them, too.
-        computed_rounds: the number of rounds, the first ones of a run, after which the algorithm is done: later rounds
-            send nothing and change nothing. None: all rounds. ``natural: {rounds: 1}`` in the algorithm's YAML makes
-            such a number the default of ``rounds``.
+        computed_rounds: the number of rounds after which the algorithm is done and sends nothing; None: all rounds.
+            ``natural: {rounds: 1}`` in the algorithm's YAML makes such a number the default of ``rounds``.
+        backtracks: True if the server goes back towards its last point where a mean is NaN, as withheld uploads are.
     """
 
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()
     metrics_of_server: ClassVar[bool] = False
     computed_rounds: ClassVar[int | None] = None
+    backtracks: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
@@ -424,10 +425,7 @@ class Algorithm(Method, ABC):
         return type(self).personal is not Algorithm.personal
 
     def received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
-        """Return the model at which ``local`` begins to compute, by default what a client receives.
-
-        Sites withhold what few rows make up there. Override it where clients receive a dual point, say.
-        """
+        """Return the model at which ``local`` begins, by default what a client receives; a dual point is no model."""
         return server
 
     def first_received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:

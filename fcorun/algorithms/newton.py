@@ -41,6 +41,8 @@ class Newton(Algorithm):
         hessian="linear model",
     )
 
+    backtracks = True
+
     step: Positive = 1.0
     iterations: Count = 10_000
     tolerance: NonNegative = 1e-12

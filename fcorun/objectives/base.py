@@ -145,7 +145,9 @@ class Objective(PluginBase, ABC):
         else:  # the diagonal of each example's Hessian in its outputs
             outputs = range(prediction.shape[1])
             second = jnp.stack([jax.grad(lambda p, k=k: slopes(p)[:, k].sum())(prediction)[:, k] for k in outputs], 1)
-        sizes = jnp.stack([jnp.abs(slopes(prediction)), jnp.abs(second)]).reshape(2, len(y), -1).sum(axis=2)
+        sizes = jnp.abs(jnp.stack([slopes(prediction), second]))
+        if prediction.ndim > 1:
+            sizes = sizes.sum(axis=2)
         return jnp.where(weight > 0, sizes, 0)
 
     @property

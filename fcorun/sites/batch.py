@@ -18,13 +18,13 @@ from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import name_leaves, pack_sparse, restore_leaves
 from fcorun.engine.remote.personal import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
-from fcorun.engine.remote.row_shares import HeldOutRows
+from fcorun.engine.remote.row_shares import HeldOutRows, ShareSums
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.problem.problem import Batch
 from fcorun.rows.site_rows import SiteRows
-from fcorun.sites.few_rows import FewRowsRule
+from fcorun.sites.few_rows import FewRowsRule, refuse
 from fcorun.sites.messages import Message
 from fcorun.sites.shared_programs import SharedPrograms
 
@@ -61,6 +61,7 @@ class SiteBatch:
         has_fold: whether the validation rows are those that a fold of a selection holds out, whose sums are differences
             of two answers.
         clients: the states of the site's clients, with leading axes G and clients.
+        withholds: whether the last answer to a round withholds the upload of a run, because few rows make it up.
         next_exchange: the round and the exchange that the site has to be asked for next.
     """
 
@@ -72,6 +73,7 @@ class SiteBatch:
     may_miss_rounds: bool = False
     has_fold: bool = False
     clients: PyTree = field(init=False)
+    withholds: bool = field(init=False, default=False)
     next_exchange: tuple[int, int] = field(init=False)
 
     def __post_init__(self):
@@ -170,17 +172,28 @@ class SiteBatch:
         rows, _ = federation.arrays
         arguments = (self._sent_numbers, self.clients, rows, draws, broadcast, self._held_out)
         mean, clients, (work, shares) = self._programs.answers[exchange](*arguments)
-        traits = federation.algorithm.traits
-        has_hessian = bool(traits.hessian) or traits.local_fits
-        self.rule.check("round", shares[0], draws.weights / draws.weights.sum(), has_hessian)
-        if self._held_out is not None:
-            self.rule.check("round", shares[1], 1.0, has_hessian, " that a fold leaves out")
+        leaves, self.withholds = name_leaves(mean), False
+        few = self._find_few_rows(shares, draws.weights / draws.weights.sum())
+        if few.any():
+            if number == 0 or not federation.algorithm.backtracks:
+                raise refuse("round")
+            leaves, self.withholds = _withhold(leaves, few), True
         self.clients = clients
         is_last = exchange + 1 == len(federation.shapes.uploads)
         self.next_exchange = (self._next_round(number + 1), 0) if is_last else (number, exchange + 1)
         examples, passes, proxes = np.asarray(work, np.int64).transpose(2, 0, 1)
         gradients = examples.sum(axis=1) + passes @ self._schedule.sizes[draws.cohort]
-        return name_leaves(mean), np.stack([gradients, proxes.sum(axis=1)], axis=1)
+        return leaves, np.stack([gradients, proxes.sum(axis=1)], axis=1)
+
+    def _find_few_rows(self, shares: list[ShareSums], weights: np.ndarray) -> np.ndarray:
+        """Return in which runs few rows outweigh the others in a message, or among those that a fold leaves out, (G,).
+
+        ``weights`` (S,) are those of the cohort's clients in the message.
+        """
+        traits = self.federation.algorithm.traits
+        has_hessian = bool(traits.hessian) or traits.local_fits
+        few = self.rule.find(shares[0], weights, has_hessian)
+        return few if len(shares) == 1 else few | self.rule.find(shares[1], 1.0, has_hessian)
 
     def sum_scores(self, received: Arrays) -> dict[str, dict[str, np.ndarray]]:
         """Return the sums of losses and scores of a solution of each run over the rows of each split here, (G,).
@@ -192,7 +205,7 @@ class SiteBatch:
         rows, extra = self.federation.arrays
         assert rows is not None
         sums, shares = self._programs.solution_sums(self._numbers, dict(solution), rows.x, rows.y, extra)
-        self.rule.check("evaluate", shares[:, None])
+        self.rule.check("evaluate", shares)
         if self.federation.algorithm.has_personal_models:
             broadcast = self._read_broadcast(of_broadcast)
             if len(self.rows):
@@ -265,3 +278,11 @@ class SiteBatch:
     def _solution_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         zeros = self.federation.problem.zeros(self.federation.precision)
         return {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in zeros.items()}
+
+
+def _withhold(leaves: Arrays, runs: np.ndarray) -> Arrays:
+    """Return the leaves of uploads of G runs, of which those of some ``runs`` (G,) are NaN."""
+    withheld = {}
+    for name, values in leaves.items():
+        withheld[name] = np.where(runs.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values).astype(values.dtype)
+    return withheld

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.engine.remote.row_shares import ShareSums, effective_numbers
-from fcorun.sites.messages import OwnerError
+from fcorun.errors import UserError
+
+MAX_WITHHELD = 50  # rounds of a run, or of the runs on a subset, in which a site withholds its upload
 
 
-class FewRowsError(OwnerError):
+class FewRowsError(UserError):
     """A refusal of sums that tell of few rows."""
 
 
@@ -25,31 +27,30 @@ class FewRowsRule:
     min_cell: int
     by_client: bool = False
 
-    def check(
-        self,
-        message: str,
-        sums: ShareSums,
-        weights: np.ndarray | float = 1.0,
-        has_hessian: bool = False,
-        rows: str = "",
-    ) -> None:
-        """Raise FewRowsError where fewer rows make up a message of one of several runs.
+    def find(self, sums: ShareSums, weights: np.ndarray | float = 1.0, has_hessian: bool = False) -> np.ndarray:
+        """Return in which of G runs few rows outweigh all others, (G,).
 
         Args:
-            sums: the sums over the rows of S clients at the model of each of G runs, (G, S, 3, 2).
+            sums: the sums over the rows of S clients at the model of each run, (G, S, 3, 2).
             weights: the weights of these clients in the message, (S,).
             has_hessian: whether the message has second derivatives.
-            rows: the rows that are meant, if they are not those of the message.
         """
         numbers = effective_numbers(sums, weights)
         counted = numbers if has_hessian or self.by_client else numbers[..., :1]
-        least = counted.min(initial=np.inf)
-        if least >= self.min_cell:
-            return
-        advice = ("a model that separates the classes, or small batches, do that: plan a larger strength, fewer "
-                  "features or batch_size=null, or leave the site out")  # fmt: skip
-        withheld = f"at the model that the server sent, few rows{rows} of this site outweigh all others in '{message}'"
-        raise FewRowsError(
-            f"{withheld}: they count as {least:.2g} equal rows, and policy.min_cell asks for {self.min_cell}; {advice}",
-            f"{withheld}, fewer than policy.min_cell of this site allows; {advice}",
-        )
+        return counted.min(axis=-1) < self.min_cell
+
+    def check(self, message: str, sums: ShareSums) -> None:
+        """Raise FewRowsError where few rows of a site outweigh all others at the model of one of G runs.
+
+        ``sums`` are those over all its rows, (G, 3, 2).
+        """
+        if self.find(np.asarray(sums)[:, None]).any():
+            raise refuse(message)
+
+
+def refuse(message: str) -> FewRowsError:
+    """Return the refusal of a message at a model at which few rows outweigh all others."""
+    withheld = f"at the model that the server sent, few rows of this site outweigh all others in '{message}'"
+    cause = "a model that separates the classes, an extreme value, or small batches do that"
+    return FewRowsError(f"{withheld}, fewer than policy.min_cell allows: {cause}: plan a larger strength, fewer "
+                        "features or batch_size=null, or leave the site out")  # fmt: skip

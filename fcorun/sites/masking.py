@@ -24,14 +24,14 @@ from fcorun.sites.masks import (
     to_fixed_point,
     unflatten,
 )
-from fcorun.sites.messages import Message, OwnerError
+from fcorun.sites.messages import WITHHELD, Message, OwnerError
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.secure_sums import FEWEST_SITES, MOST_SITES
 from fcorun.sites.site import Site
 
 _KEYS, _MASKING = "keys", "masking"
 _KEY, _NUMBER = "key", "number"  # a site's entry in the list of keys
-_DTYPES, _WITHHELD = "dtypes", "withheld"
+_DTYPES = "dtypes"
 _MAX_REASON = 500
 _NUMBER_DTYPES = ("float32", "float64", "int32", "int64")  # before masks
 
@@ -96,13 +96,14 @@ class MaskedSite:
         return bounds
 
     def _mask_or_withhold(self, answer: Message, context: bytes) -> Message:
-        """Return a masked answer, or random numbers in place of sums for intervals that the site withholds.
+        """Return a masked answer, or random numbers in place of sums that the site withholds.
 
         The run goes on without these sums, and no sum over the other sites is told. Raises UnmaskableError for other
         numbers that cannot be masked.
         """
         is_for_intervals = answer.name in INTERVAL_LIMITS
-        if is_for_intervals and not all(np.isfinite(values).all() for values in answer.arrays.values()):
+        has_all = all(np.isfinite(values).all() for values in answer.arrays.values())
+        if WITHHELD in answer.about or (is_for_intervals and not has_all):
             return _replace_by_noise(answer, "")  # withheld because few rows make them up
         try:
             return self._mask(answer, context)
@@ -202,7 +203,7 @@ def _replace_by_noise(answer: Message, reason: str) -> Message:
     for name, values in answer.arrays.items():
         arrays[name] = np.frombuffer(secrets.token_bytes(8 * values.size), np.uint64).reshape(values.shape)
         dtypes[name] = values.dtype.name
-    return Message(answer.name, {_DTYPES: dtypes, _WITHHELD: reason}, arrays)
+    return Message(answer.name, {_DTYPES: dtypes, WITHHELD: reason}, arrays)
 
 
 def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -281,7 +282,7 @@ def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:
 
 def _is_withheld(answers: Mapping[str, Message]) -> bool:
     """Return whether a site withholds its sums because few rows make them up. Raises UserError for another reason."""
-    reasons = {site: answers[site].about[_WITHHELD] for site in sorted(answers) if _WITHHELD in answers[site].about}
+    reasons = {site: answers[site].about[WITHHELD] for site in sorted(answers) if WITHHELD in answers[site].about}
     for site, reason in reasons.items():
         if reason:
             raise UserError(f"site '{site}': {escape_controls(str(reason))[:_MAX_REASON]}")
@@ -293,7 +294,7 @@ def _form_of(answer: Message, site: str) -> dict[str, tuple[str, tuple[int, ...]
     dtypes = answer.about.get(_DTYPES, {})
     masked_dtypes = {array.dtype.name for array in answer.arrays.values()}
     is_complete = isinstance(dtypes, dict) and set(dtypes) == set(answer.arrays)
-    is_complete &= _WITHHELD not in answer.about or answer.name in INTERVAL_LIMITS
+    is_complete &= WITHHELD not in answer.about or answer.name in (*INTERVAL_LIMITS, "round")
     if not is_complete or masked_dtypes - {"uint64"} or not all(name in _NUMBER_DTYPES for name in dtypes.values()):
         raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: use the same version "
                         "of fcorun at the server and at all sites")  # fmt: skip

@@ -40,6 +40,7 @@ MESSAGES = {
     "end": "the end of a run",
     "refusal": "a sentence instead of an answer",
 }
+WITHHELD = "withheld"  # the key of why numbers of an answer are withheld, "" because few rows make them up
 LAST_REQUEST = "end"  # after which another run may begin
 _HEADER = "message.json"
 _MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53

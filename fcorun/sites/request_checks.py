@@ -22,6 +22,7 @@ from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_
 from fcorun.models.site_calibration import MAX_REQUESTS
 from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.selection.path import find_path_parameter
+from fcorun.sites.few_rows import MAX_WITHHELD, refuse
 from fcorun.sites.fold_encoding import FILLS, INFORMATIVE
 from fcorun.sites.messages import Message
 from fcorun.sites.plan import Plan
@@ -124,6 +125,13 @@ class RequestCounts:
         if self.counts[key] >= limit:
             raise UserError(f"the server asked for '{name}' more often than the plan says, {limit} times in a run")
         self.counts[key] += 1
+
+    def count_withheld(self) -> None:
+        """Count an answer that withholds an upload. Raises FewRowsError if that was too often in the present runs."""
+        key = f"withheld of {self.subset}"
+        self.counts[key] += 1
+        if self.counts[key] > MAX_WITHHELD:
+            raise refuse("round")
 
     def _check_next_subset(self, request: Message) -> str:
         """Return the next subset of the plan. Raises UserError for a request that names another one."""

@@ -22,7 +22,7 @@ from fcorun.sites.few_rows import FewRowsRule
 from fcorun.sites.fold_counts import place_rows
 from fcorun.sites.fold_predictions import SELECTION_FOLDER, FoldPredictions
 from fcorun.sites.interval_sums import IntervalSums, count_gaps
-from fcorun.sites.messages import Message
+from fcorun.sites.messages import WITHHELD, Message
 from fcorun.sites.plan import Plan
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.planned_table import check_targets_of_site, read_planned_table
@@ -274,7 +274,11 @@ class Site:
         arrays, work = self._started().answer_round(number, exchange, request.arrays)
         for name in ("evaluate", "scores"):  # of models before the round
             self._requests.pop(name, None)
-        return Message("round", {}, arrays | {"work": work})
+        about = {}
+        if self._started().withholds:
+            self._counts.count_withheld()
+            about = {WITHHELD: ""}
+        return Message("round", about, arrays | {"work": work})
 
     def _evaluate(self, request: Message) -> Message:
         sums = self._started().sum_scores(request.arrays)

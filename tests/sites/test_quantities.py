@@ -33,7 +33,7 @@ def test_a_description_sends_what_the_plan_says(missing, numbers, sizes):
     assert {name: answer.arrays[name].size for name in sizes} == sizes  # of one client and two columns
 
 
-@pytest.mark.parametrize("batch_size", ["null", "24"])
+@pytest.mark.parametrize("batch_size", ["null", "32"])
 def test_a_bound_on_the_longest_row_leaves_with_minibatches_alone_and_the_plan_says_so(batch_size):
     plan = plan_of("algo=feddualavg", f"batch_size={batch_size}")
     sites = sites_of(plan)

@@ -81,7 +81,7 @@ class CertificateSums:
 
     def _check(self, message: str, sums: Any, shares: ShareSums) -> Any:
         """Return the sums of each run for a message, of whose models the rows have these shares."""
-        self.check_shares(message, shares[:, None])
+        self.check_shares(message, shares)
         return sums
 
     @cached_property
