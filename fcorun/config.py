@@ -14,7 +14,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from fcorun.errors import UserError, suggest_name
-from fcorun.trust import locate, locate_user_class
+from fcorun.trust import class_path, locate, locate_user_class
 
 if TYPE_CHECKING:
     from fcorun.plugin_code import PluginCode
@@ -157,30 +157,32 @@ class ConfigSection:
 
 
 SECTIONS = {
-    "algo": ConfigSection(("fcorun.algorithms.base.Algorithm", "fcorun.algorithms.base.Baseline"), grid=True),
-    "data": ConfigSection(("fcorun.datasets.base.Dataset",)),
-    "reg": ConfigSection(("fcorun.regularizers.base.Regularizer",), grid=True),
-    "objective": ConfigSection(("fcorun.objectives.base.Objective",)),
-    "mirror": ConfigSection(("fcorun.mirror_maps.base.MirrorMap",), grid=True),
+    "algo": ConfigSection(("fcorun.Algorithm", "fcorun.Baseline"), grid=True),
+    "data": ConfigSection(("fcorun.Dataset",)),
+    "reg": ConfigSection(("fcorun.Regularizer",), grid=True),
+    "objective": ConfigSection(("fcorun.Objective",)),
+    "mirror": ConfigSection(("fcorun.MirrorMap",), grid=True),
     "topology": ConfigSection(
-        ("fcorun.communication.base.Topology",), default={"name": "star", "class": "fcorun.communication.base.Star"}
+        ("fcorun.Topology",), default={"name": "star", "class": "fcorun.Star"}
     ),
-    **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.communication.base.Channel",), grid=True,
-        default_in_identity=False, default={"name": "identity", "class": "fcorun.communication.base.Identity"})),
-    "clock": ConfigSection(("fcorun.clocks.base.Clock",), default_in_identity=False,
-                           default={"name": "none", "class": "fcorun.clocks.base.NoClock"}),
-    "tracker": ConfigSection(("fcorun.trackers.base.Tracker",), grid=False, in_identity=False,
-                             default={"name": "none", "class": "fcorun.trackers.base.NoTracker"}),
+    **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.Channel",), grid=True,
+        default_in_identity=False, default={"name": "identity", "class": "fcorun.Identity"})),
+    "clock": ConfigSection(("fcorun.Clock",), default_in_identity=False,
+                           default={"name": "none", "class": "fcorun.NoClock"}),
+    "tracker": ConfigSection(("fcorun.Tracker",), grid=False, in_identity=False,
+                             default={"name": "none", "class": "fcorun.NoTracker"}),
 }  # fmt: skip
 IDENTITY_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.in_identity)
 GRID_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.grid)
 
 
 def code_identifier(plugin: Any) -> str:
-    """Return a name for the code of a plug-in: the dotted path of its class, and outside of fcorun a digest."""
+    """Return a name for the code of a plug-in: the name of its class in fcorun, and outside its path and a digest."""
     cls = type(plugin)
+    if is_of_fcorun(plugin):  # wherever its file lies; RESULTS_VERSION stands for its code
+        return f"fcorun.{cls.__qualname__}"
     code = find_user_code(cls)
-    return f"{cls.__module__}.{cls.__qualname__}" + (f":{code.digest}" if code else "")
+    return class_path(cls) + (f":{code.digest}" if code else "")
 
 
 def is_of_fcorun(plugin: Any) -> bool:

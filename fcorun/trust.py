@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -32,6 +33,7 @@ from traceback import walk_tb
 from types import ModuleType
 
 from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
+from fcorun.public_names import MODULES
 
 ENTRY_POINT_GROUP = "fcorun.conf"
 
@@ -186,7 +188,23 @@ def _find_conf(package: str) -> Path | None:
     return None
 
 
-# The classes themselves.
+# The classes themselves, and the paths by which configurations, records and plans name them.
+
+
+def class_path(cls: type) -> str:
+    """Return the path by which configurations and records name a class: fcorun.NAME for a public class of fcorun."""
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    return public_path(path)
+
+
+def public_path(path: str) -> str:
+    """Return the path fcorun.NAME of a public class for any path of a module of fcorun that ends with its name.
+
+    Files of older versions name the module of a class, which may have moved since. Other paths stay as they are.
+    """
+    package, _, rest = path.partition(".")
+    name = rest.rpartition(".")[2]
+    return f"fcorun.{name}" if package == "fcorun" and name in MODULES else path
 
 
 def locate(target: str, key: str, trust: str | os.PathLike[str] | None = None) -> type:
@@ -195,7 +213,7 @@ def locate(target: str, key: str, trust: str | os.PathLike[str] | None = None) -
     Only modules that are free to import and modules of the folder ``trust`` are imported.
     Raises UserError, naming ``key``, for a class of another module, and for a module or class that does not exist.
     """
-    target = str(target)
+    target = public_path(str(target))
     module = target.rpartition(".")[0]
     if is_free_to_import(module):
         return _load_class(lambda: importlib.import_module(module), target, key)
@@ -213,7 +231,7 @@ def locate_user_class(target: str, key: str) -> type:
     Its module may be installed, or lie in the current folder. Raises UserError, naming ``key``, for a module or class
     that does not exist.
     """
-    target = str(target)
+    target = public_path(str(target))
     return _load_class(lambda: import_user_module(target.rpartition(".")[0]), target, key)
 
 
@@ -246,6 +264,8 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
             and isinstance(value, type)
             and dataclasses.is_dataclass(value)
         ]
+        if _is_within(module_name, "fcorun"):
+            dataclass_names = get_close_matches(class_name, MODULES, 3)
         raise UserError(
             f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; "
             f"{suggest_name(class_name, dataclass_names)}"

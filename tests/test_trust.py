@@ -20,15 +20,18 @@ from nibabel.nifti1 import Nifti1Image, header_dtype
 from rich.console import Console
 
 from fcorun import load_records, run
+from fcorun.algorithms import FedDualAvg
 from fcorun.cli.commands import main
 from fcorun.cli.commands.common import Terminal
-from fcorun.config import import_classes
+from fcorun.config import SECTIONS, import_classes
+from fcorun.configuration.search_path import packaged_config_dir
 from fcorun.errors import format_warning
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
+from fcorun.public_names import MODULES
 from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_mask, read_yaml, yaml_text
 from fcorun.sources.catalogue import entry_from_record
-from fcorun.trust import import_trusted_module, import_user_module, locate, locate_user_class
+from fcorun.trust import class_path, import_trusted_module, import_user_module, locate, locate_user_class
 
 PAYLOAD = """
 from pathlib import Path
@@ -332,6 +335,39 @@ def test_json_that_is_deep(tmp_path):
     folder = fake_record("deep").folder
     (folder / "summary.json").write_text("[" * 10**6)
     assert main(["results", str(folder)]) == 0
+
+
+def test_every_class_of_a_choice_has_one_public_name():
+    files = [file for section in SECTIONS for file in (Path(packaged_config_dir()) / section).glob("*.yaml")]
+    paths = {str(read_yaml(file).get("class", "$")) for file in files}
+    assert len(paths) > 100
+    for path in paths:
+        if "$" not in path:  # by_task chooses another file
+            assert path.removeprefix("fcorun.") in MODULES
+            assert class_path(locate(path, "class")) == path
+
+
+def test_a_path_of_an_older_version_names_the_class_that_has_moved():
+    moved = "fcorun.algorithms.of_old.feddualavg.FedDualAvg"  # a module that there is no more
+    assert locate(moved, "algo.class") is FedDualAvg
+    assert prepare(small() | {"algo": small()["algo"] | {"class": moved}}).identity == prepare(small()).identity
+    with fails("cannot import 'fcorun.algorithms.of_old'"):
+        locate("fcorun.algorithms.of_old.NoClass", "algo.class")
+
+
+def test_an_old_record_predicts_and_is_cited_by_its_dotted_paths(tmp_path, capsys):
+    folder = tmp_path / "run"
+    record = run(small("algo=fedavg", "rounds=2"), folder)
+    expected = record.predict(np.ones((3, record.solution["weights"].shape[0])))
+    config = (folder / "config.yaml").read_text()
+    assert "class: fcorun.FedAvg" in config
+    for name in ("FedAvg", "LeastSquares", "Lasso", "L1"):
+        config = config.replace(f"fcorun.{name}\n", f"fcorun.algorithms.of_old.{name}\n")
+    (folder / "config.yaml").write_text(config)
+    (again,) = load_records(folder)
+    np.testing.assert_array_equal(again.predict(np.ones((3, len(again.solution["weights"])))), expected)
+    main(["cite", str(folder)])
+    assert "McMahan" in capsys.readouterr().out
 
 
 def test_a_terminal_is_not_steered():

@@ -54,6 +54,7 @@ from fcorun.regularizers.base import Regularizer
 from fcorun.runs.job import SweepWatcher, Watcher
 from fcorun.runs.run import run_experiments
 from fcorun.trackers.base import Tracker
+from fcorun.trust import class_path, public_path
 
 if TYPE_CHECKING:
     from fcorun.api.record import RunRecord
@@ -75,7 +76,7 @@ def experiment_of_config(config: Mapping[str, Any]) -> "Experiment":
     defaults = dict(config)
     for section, plugin in plugins.items():
         values = config.get(section) or SECTIONS[section].default or {}
-        defaults[section] = {**values, "class": _class_path(plugin)}  # a file may name a class as its package does
+        defaults[section] = {**values, "class": class_path(type(plugin))}  # a file may name a class as its package does
     root_keys = {
         field.name: getattr(settings, field.name) for field in fields(Experiment) if hasattr(settings, field.name)
     }
@@ -113,7 +114,7 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
         plugin = plugins.get(section)
         if plugin is None:
             plugins[section] = build_plugin(section, values)
-        elif values.get("class") == _class_path(plugin):
+        elif public_path(str(values.get("class"))) == class_path(type(plugin)):
             if section == "reg" and getattr(plugin, "relative", None) is not None:
                 if plugin.strength not in (AUTO, STRENGTH_OF_DATA):
                     raise UserError("relative sets the strength: give relative or strength, not both")
@@ -135,10 +136,6 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
     settings = build(Settings, values)
     experiment = prepare_plugins(plugins, labels, settings)
     return replace(experiment, settings_warning=explain_ignored_batch_size(config, settings, experiment))
-
-
-def _class_path(plugin: Any) -> str:
-    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
 def _check_names_of_rows(experiments: Sequence[PreparedExperiment]) -> None:

@@ -26,6 +26,7 @@ from fcorun.configuration.search_path import (
     user_config_dir,
 )
 from fcorun.errors import UserError, suggest_name
+from fcorun.trust import public_path
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -199,6 +200,9 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
         import_classes({"data": data})
         build_plugin("data", data)  # an error in data.task explains the failed interpolation better
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
+    for section in SECTIONS:
+        if isinstance(values.get(section), dict) and isinstance(values[section].get("class"), str):
+            values[section]["class"] = public_path(values[section]["class"])
     if user_config_dir() is not None:
         check_names(values)
     import_classes(values)  # a composed configuration is the user's own
@@ -215,8 +219,8 @@ def check_names(values: Mapping[str, Any]) -> None:
         if not isinstance(given, Mapping) or given.get("class") in (None, "???"):
             continue
         path = find_choices(section).get(str(given.get("name")))
-        named = read_yaml(path).get("class") if path else None
-        if named is not None and "$" not in named and named != given["class"]:
+        named = public_path(str(read_yaml(path).get("class"))) if path else "None"
+        if named != "None" and "$" not in named and named != given["class"]:
             raise UserError(
                 f"{section}.name={given['name']} is the name of {named}, and not of {given['class']}: give another name"
             )

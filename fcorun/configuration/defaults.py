@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from fcorun.config import AUTO
 from fcorun.configuration.compose import compose
 from fcorun.configuration.search_path import find_choices, user_config_dir
+from fcorun.trust import class_path, public_path
 
 TABLE_CHOICE = "table"  # its file has the defaults of data sets that have no file of their own
 
@@ -44,10 +45,10 @@ def find_choice(section: str, plugin: Any) -> str | None:
 
     Of several choices of one class, return the one whose values differ least from the plug-in's.
     """
-    class_path = f"{type(plugin).__module__}.{type(plugin).__qualname__}"
+    path = class_path(type(plugin))
     best, fewest_differences = None, None
     for name, values in read_choices(section, user_config_dir()).items():
-        if values.get("class") != class_path:
+        if public_path(str(values.get("class"))) != path:
             continue
         differences = sum(_differs(value, getattr(plugin, key, value)) for key, value in values.items())
         if fewest_differences is None or differences < fewest_differences:

@@ -21,7 +21,7 @@ from fcorun.trust import locate_user_class
 GROUPS = {name: name for name in SECTIONS} | {"hydra/launcher": "hydra.launcher", "hydra/sweeper": "hydra.sweeper"}
 _LABEL_COMMENTS = {
     "name": "the name of the choice in records, tables and folders",
-    "class": "the dotted path of the plug-in's class, a dataclass that Python can import from the current folder",
+    "class": "the plug-in's class, a dataclass: fcorun.NAME, or a dotted path that Python can import from this folder",
     "title": "the name in pictures",
     "natural": "numbers that suit this choice, from which other keys take their defaults",
 }

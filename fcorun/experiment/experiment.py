@@ -37,6 +37,7 @@ from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.trackers.base import Tracker
+from fcorun.trust import class_path
 
 if TYPE_CHECKING:
     from fcorun.plugin_code import PluginCode
@@ -427,4 +428,4 @@ def _is_outside_identity(section: str, plugin: Any) -> bool:
     defaults = SECTIONS[section].default
     if defaults is None or SECTIONS[section].default_in_identity:
         return False
-    return f"{type(plugin).__module__}.{type(plugin).__qualname__}" == defaults["class"]
+    return class_path(type(plugin)) == defaults["class"]

@@ -47,6 +47,7 @@ from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem.duality_gap import explain_missing_conjugate
 from fcorun.regularizers.base import Regularizer
 from fcorun.trackers.base import NoTracker
+from fcorun.trust import class_path
 
 STRENGTH_OF_DATA = 0.0  # a placeholder in a regularizer with ``relative``, whose strength follows from the data
 
@@ -212,7 +213,7 @@ def request_gap(settings: Settings) -> Settings:
 
 def plugin_to_config(plugin: Any, name: str, title: str | None = None) -> dict[str, Any]:
     """Return a plug-in with its name and its title in figures as plain values, from which it can be built again."""
-    config = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
+    config = {"name": name, "class": class_path(type(plugin))}
     if title:
         config["title"] = title
     marks = field_marks(type(plugin))

@@ -35,6 +35,7 @@ from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band
 from fcorun.reports.sweep_report import warn_unfinished
 from fcorun.system.files import write_atomically
+from fcorun.trust import public_path
 
 SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and reports failures
 ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
@@ -286,7 +287,7 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     """Return the overrides that choose an algorithm; a variant without a file is chosen by the file of its class."""
     classes = {}
     for name, path in find_choices("algo").items():
-        classes[name] = read_yaml(path).get("class")
+        classes[name] = public_path(str(read_yaml(path).get("class")))
     if algo["name"] in classes or algo["class"] not in classes.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in classes.items() if path == algo["class"])

@@ -28,6 +28,7 @@ from fcorun.system.machine import (
     set_up_jax,
 )
 from fcorun.system.rendezvous import join_hosts
+from fcorun.trust import class_path
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -182,8 +183,7 @@ def _pack(group: list[SweepPoint]) -> _PackedGroup:
     """Pack a group for another process."""
     experiment = group[0].experiment
     assert experiment is not None
-    tracker_class = type(experiment.tracker)
-    config = experiment.config | {"tracker": {"class": f"{tracker_class.__module__}.{tracker_class.__qualname__}"}}
+    config = experiment.config | {"tracker": {"class": class_path(type(experiment.tracker))}}
     return _PackedGroup(os.getcwd(), config, pickle.dumps(group))
 
 

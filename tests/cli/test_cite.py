@@ -16,7 +16,7 @@ from fcorun.sources.catalogue import load_catalogue
 from fcorun.system.machine import fcorun_version
 
 pytestmark = pytest.mark.undrawn
-OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
+OPTIMISER, DUAL = "fcorun.FedOpt", "fcorun.FedDualAvg"
 SOURCE = """
 from dataclasses import dataclass
 from fcorun.algorithms import FedAvg

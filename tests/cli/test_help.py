@@ -116,7 +116,7 @@ def test_every_key_of_the_root_is_explained():
 def test_a_users_file_is_explained(help_lines):
     Path("mine/algo").mkdir(parents=True)
     Path("mine/algo/slow.yaml").write_text(
-        "# Takes its time.\nname: slow\nclass: fcorun.algorithms.fedavg.FedAvg\nclient_lr: 0.1 # small # as ever\n"
+        "# Takes its time.\nname: slow\nclass: fcorun.FedAvg\nclient_lr: 0.1 # small # as ever\n"
         "server_lr: 1 # eta, 'quoted'\n"
     )
     assert "  slow: Takes its time." in help_lines("algo", "--config-dir", "mine")

@@ -41,7 +41,7 @@ def heavy(user_module):
 
 def test_help_says_that_a_field_without_a_value_must_be_given(user_module):
     Path("mine/reg").mkdir(parents=True)
-    Path("mine/reg/bare.yaml").write_text("name: bare\nclass: fcorun.regularizers.l1.L1\n")
+    Path("mine/reg/bare.yaml").write_text("name: bare\nclass: fcorun.L1\n")
     with use_config_dir("mine"):
         docs = read_choice("reg", "bare").keys
     assert format_default(docs["reg.strength"].value) == "none, it must be given"
@@ -81,7 +81,7 @@ def test_a_file_without_a_name_is_refused(command, capsys):
 def test_a_class_with_the_name_of_another_and_a_broken_file_are_refused(command, capsys):
     Path("mine/algo/other.yaml").write_text("name: fedavg\nclass: heavy.Heavy\nclient_lr: 0.01\nserver_lr: 1.0\n")
     assert command("algo=other") == 2
-    message = "algo.name=fedavg is the name of fcorun.algorithms.fedavg.FedAvg, and not of heavy.Heavy"
+    message = "algo.name=fedavg is the name of fcorun.FedAvg, and not of heavy.Heavy"
     assert message in capsys.readouterr().err
     Path("mine/algo/other.yaml").write_text("name: other\nclass: [heavy\nx: 3\n")
     assert main(["help", "--config-dir", "mine", "algo=other"]) == 2
@@ -143,7 +143,7 @@ def test_a_figure_runs_further_seeds_with_all_keys_of_a_topology_that_varies():
 
 
 def test_a_figure_runs_further_seeds_with_titles_and_factors_of_any_text():
-    own_algo = {"algo__class": "fcorun.algorithms.fedavg.FedAvg", "algo__title": 'Mine, it\'s "new"'}
+    own_algo = {"algo__class": "fcorun.FedAvg", "algo__title": 'Mine, it\'s "new"'}
     factors = {"blood pressure": 0.5, "ward=surgery": 0.0}
     regs = [{"name": "l1", "factors": factors}, {"name": "l2", "factors": None}]
     records = [fake_record(reg["name"], fake_config("own", reg=reg, **own_algo)) for reg in regs]

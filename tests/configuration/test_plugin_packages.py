@@ -77,7 +77,7 @@ def test_files_that_stay_unused_are_named(wheel, site, fcorun):
     code, out, err = fcorun("algo=fedavg", "--cfg", "job")
     assert code == 0
     assert "algo/fedavg.yaml of the package fcorun_proxaverage stay unused" in err
-    assert "class: fcorun.algorithms.fedavg.FedAvg" in out
+    assert "class: fcorun.FedAvg" in out
 
 
 def test_a_package_without_configuration_files_is_named(site, fcorun):

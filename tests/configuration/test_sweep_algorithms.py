@@ -36,7 +36,7 @@ hydra:
 def test_the_names_are_those_that_the_sweep_runs(params, also, overrides, names):
     for name, text in [
         ("experiment/mine", EXPERIMENT.replace("PARAMS", params).replace("ALSO", also)),
-        ("algo/own", "name: called\nclass: fcorun.algorithms.fedavg.FedAvg\nclient_lr: 1\nserver_lr: 1\n"),
+        ("algo/own", "name: called\nclass: fcorun.FedAvg\nclient_lr: 1\nserver_lr: 1\n"),
     ]:
         Path("own", name).parent.mkdir(parents=True, exist_ok=True)
         Path("own", f"{name}.yaml").write_text(text)

@@ -98,7 +98,7 @@ def test_the_code_of_the_users_plugins_is_part_of_the_identity(user_module):
     assert identities(1) == one
     assert one[0] != other[0]
     assert one[1] != other[1]
-    assert one[1] != identity("clients_per_round=null", data={"class": "fcorun.datasets.lasso.Lasso"})
+    assert one[1] != identity("clients_per_round=null", data={"class": "fcorun.Lasso"})
 
 
 def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):

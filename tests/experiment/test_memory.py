@@ -49,7 +49,7 @@ def test_an_image_that_cannot_be_read():
     Path("large.nii").write_bytes(header.binaryblock + bytes(4))
     Path("images.csv").write_text("image,label,client\nlarge.nii,1,a\nlarge.nii,0,b\n")
     with fails("the image 'large.nii' of 20000 x 20000 x 20000 voxels needs at least"):
-        run(small() | {"data": {"name": "nifti", "class": "fcorun.datasets.nifti.Nifti", "path": "images.csv"}}, "here")
+        run(small() | {"data": {"name": "nifti", "class": "fcorun.Nifti", "path": "images.csv"}}, "here")
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
         config["reg"] = {"name": "own", "class": f"{module}.{name}", "strength": 0.1}
         return run(config, f"{module}-{name}-{factor}").summary["reference"]["objective"]
 
-    config["reg"] = {"name": "l2", "class": "fcorun.regularizers.l2.L2", "strength": 0.1}
+    config["reg"] = {"name": "l2", "class": "fcorun.L2", "strength": 0.1}
     l2 = run(config, "l2").summary["reference"]["objective"]
     assert best("mine_a", "L2", 1) == pytest.approx(l2, rel=1e-7)
     assert best("mine_b", "L2", 5) > l2 + 1e-3

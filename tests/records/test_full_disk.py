@@ -22,7 +22,7 @@ FULL = "cannot be written (No space left on device); make room on that disk, and
 def refuse(monkeypatch, number: int, *names: str) -> None:
     """Have files refused whose names begin so, once a part of them is written."""
 
-    def write_new(path, content, durable):
+    def write_new(path, content, *options):
         path.write_bytes(content[:2])
         if path.name.startswith(tuple(f".{name}." for name in names)):
             raise OSError(number, os.strerror(number))  # which names no file

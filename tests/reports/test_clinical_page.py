@@ -33,9 +33,9 @@ FEATURES = ["age", "sex=M", "ward=er", "ward=eye", "ward=icu"]
 
 def write_model(folder="run", reason="", **data):
     """Write the record of a logistic model of 100 rows of two hospitals, and return its folder."""
-    table = {"class": "fcorun.datasets.table.Table", "target": "dead", "client": "hospital", "path": "x.csv"}
+    table = {"class": "fcorun.Table", "target": "dead", "client": "hospital", "path": "x.csv"}
     table |= {"ignore": ["patient"], "missing": "median", "standardize": "pooled", "validation": None}
-    logistic = {"name": "logistic", "class": "fcorun.objectives.logistic.Logistic"}
+    logistic = {"name": "logistic", "class": "fcorun.Logistic"}
     settings = fake_config(data="table", objective=logistic)
     settings["data"] |= table
     record = fake_record(folder, settings, reason=reason)

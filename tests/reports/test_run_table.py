@@ -349,7 +349,7 @@ def test_an_optimum_that_one_run_tells_is_that_of_all_on_its_problem(tmp_path):
 
 def test_the_optimum_of_one_client_is_not_that_of_all():
     settings = fake_config("one_client")
-    settings["algo"] = {"name": "one_client", "class": "fcorun.algorithms.one_client.OneClient", "client": 0}
+    settings["algo"] = {"name": "one_client", "class": "fcorun.OneClient", "client": 0}
     for folder, config, level in (("s/one", settings, 1.0), ("s/far", fake_config(), 1.5)):
         file = fake_record(folder, config, fake_rows(level)).folder / "summary.json"
         if folder == "s/one":

@@ -99,7 +99,7 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
         plan_of("clients_at_once=8")
     with fails("study.yaml", "was changed after it was made"):
         Plan.read(path)
-    path.write_text(plan.to_text().replace("fcorun.algorithms.scaffold.Scaffold", "os.path.Evil"))
+    path.write_text(plan.to_text().replace("fcorun.Scaffold", "os.path.Evil"))
     with fails("algo.class=os.path.Evil", "no class of fcorun"):
         Plan.read(path)
     path.write_text(plan.to_text().replace(f"fcorun: {plan.fcorun}", "fcorun: 0.0.1"))
@@ -394,7 +394,7 @@ def test_a_plan_that_the_owner_has_not_accepted_is_not_built(tmp_path):
     plan = plan_of()
     text = plan.to_text()
     assert digest_of_text(text, "a job") == plan.digest
-    foreign = text.replace("fcorun.algorithms.scaffold.Scaffold", "os.path.Evil")
+    foreign = text.replace("fcorun.Scaffold", "os.path.Evil")
     assert digest_of_text(foreign, "a job") != plan.digest
     with fails("a job is no plan of fcorun"):
         digest_of_text("just text", "a job")

@@ -70,7 +70,7 @@ def test_a_long_step_does_not_begin_after_a_signal():
 
 
 def test_a_file_is_written_whole_despite_a_signal(monkeypatch):
-    def interrupted_write(path, content, durable):
+    def interrupted_write(path, content, *options):
         path.write_bytes(content[:2])
         send()
         path.write_bytes(content)

@@ -72,7 +72,7 @@ def test_paths_of_windows_are_taken_as_they_are(path):
 @pytest.mark.parametrize("name", ["a:b", "a/b", r"a\b", "../a", "a?", "CON", "lpt1", "a.", "a "])
 def test_a_name_that_some_system_refuses_for_a_folder_is_refused(name):
     with fails("algo.name="):
-        build_plugin("algo", {"class": "fcorun.algorithms.fedavg.FedAvg", "name": name, "client_lr": 0.1})
+        build_plugin("algo", {"class": "fcorun.FedAvg", "name": name, "client_lr": 0.1})
 
 
 def test_a_file_that_a_reader_has_open_is_replaced_later_under_windows(tmp_path, monkeypatch):

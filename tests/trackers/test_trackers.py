@@ -103,7 +103,7 @@ def test_a_missing_extra_is_refused_before_the_run(monkeypatch, name):
 
 def test_options_of_a_tracker_are_checked():
     with pytest.raises(UserError, match=r"tracker.fold|Could not override|unknown option"):
-        prepare(small() | {"tracker": {"class": "fcorun.trackers.base.NoTracker", "fold": 1}})
+        prepare(small() | {"tracker": {"class": "fcorun.NoTracker", "fold": 1}})
     with pytest.raises(UserError, match="is no Tracker"):
         prepare(small() | {"tracker": small()["reg"]})
 

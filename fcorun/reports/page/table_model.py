@@ -16,9 +16,15 @@ from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
 from fcorun.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.tables.labels import label_column, label_features
+from fcorun.trust import public_path
 
 HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
-_RATIOS = {"Logistic": "odds ratio", "Poisson": "rate ratio", "Gamma": "ratio of means", "Cox": "hazard ratio"}
+_RATIOS = {
+    "fcorun.Logistic": "odds ratio",
+    "fcorun.Poisson": "rate ratio",
+    "fcorun.Gamma": "ratio of means",
+    "fcorun.Cox": "hazard ratio",
+}
 _TASKS = ("regression", "binary", "multiclass", "survival")
 
 
@@ -105,8 +111,7 @@ class FittedTableModel:
     @property
     def ratio_name(self) -> str:
         """The name of exp(coefficient), or "" of a model whose coefficients are differences."""
-        package, _, name = str(self.config.get("objective.class")).rpartition(".")
-        return _RATIOS.get(name, "") if package.startswith("fcorun.objectives.") else ""
+        return _RATIOS.get(public_path(str(self.config.get("objective.class"))), "")
 
     @cached_property
     def coefficients(self) -> list[dict[str, Any]]:
