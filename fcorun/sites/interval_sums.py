@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.inference.model_rows import ModelRows
@@ -33,17 +32,6 @@ from fcorun.tables.encoding import Encoding
 
 _SLACK = 1e-5  # between a value and 0 or 1
 Arrays = dict[str, np.ndarray]
-
-
-def check_groups(table: SiteTable) -> None:
-    """Raise UserError for a site with few groups of training rows, whose squared scores it would withhold."""
-    weight, group = table.weight_and_offset.get("weight"), table.rows.group
-    assert group is not None
-    is_counted = table.masks[0] if weight is None else table.masks[0] & (weight > 0)
-    if 0 < len(np.unique(group[is_counted])) < table.policy.min_rows:
-        raise UserError(f"this site has training rows of fewer than {table.policy.min_rows} groups, the least that "
-                        "policy.min_rows of this site allows in a sum of squared scores: plan --infer cluster=none, "
-                        "or leave the site out")  # fmt: skip
 
 
 def count_gaps(table: SiteTable, encoding: Encoding | None) -> np.ndarray:

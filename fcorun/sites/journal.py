@@ -15,6 +15,7 @@ from fcorun.sites.delivery import digest_of, number_request
 from fcorun.sites.messages import Message
 from fcorun.system.files import write_atomically
 
+SUMS_FILES = "sums-*.npz"  # of fits (``sums_of_folds``), in the folder of a run; they stay with the server
 _DIGEST, _SITE = "digest", "site/"
 
 

@@ -134,7 +134,7 @@ class CollabServer:
     @collab.main
     def execute(self) -> None:
         """Compute the run, and leave its result or the sentence of its failure in the folder of the job."""
-        from fcorun.sites.sums_of_folds import SUMS_FILES
+        from fcorun.sites.journal import SUMS_FILES
 
         collect_garbage_rarely()
         _silence_log_of_calls()

@@ -10,7 +10,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.batch_sizes import check_batches
 from fcorun.sites.event_counts import check_events
 from fcorun.sites.fold_rules import check_folds
-from fcorun.sites.interval_sums import check_groups
+from fcorun.sites.group_counts import check_groups
 from fcorun.sites.plan import Plan
 from fcorun.sites.policy import Policy
 from fcorun.sites.row_folds import draw_row_folds

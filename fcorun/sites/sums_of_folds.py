@@ -15,11 +15,10 @@ from fcorun.selection.study import FITS
 from fcorun.sites.connections import Connections, ConnectionsWrapper
 from fcorun.sites.fold_encoding import FILLS
 from fcorun.sites.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
+from fcorun.sites.journal import SUMS_FILES
 from fcorun.sites.messages import Message
 from fcorun.sites.planned_selection import REFIT
 from fcorun.system.files import write_atomically
-
-SUMS_FILES = "sums-*.npz"  # of fits; they stay with the server
 
 
 @dataclass
