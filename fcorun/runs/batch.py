@@ -40,7 +40,7 @@ from fcorun.experiment.optimality_gap import (
 from fcorun.rows.site_rows import SiteRows
 from fcorun.runs.job import Job, Progress, Watcher, run_rounds
 from fcorun.system.files import check_interrupted
-from fcorun.system.helper_process import RECORD_MODULES, TABLE_MODULES, import_in_background
+from fcorun.system.helper_process import TABLE_MODULES, import_in_background
 from fcorun.system.machine import (
     check_memory,
     compute_policy,
@@ -49,6 +49,14 @@ from fcorun.system.machine import (
     memory_limit,
     use_cores_as_devices,
     use_precision,
+)
+
+# What completes the record of a run; imported in a thread during the first rounds.
+_RECORD_MODULES = (
+    "fcorun.runs.finish",
+    "fcorun.system.machine:describe_environment",
+    "pybtex.bibtex.utils",
+    "pybtex.database.input.bibtex",
 )
 
 # The division of runs into batches and over devices.
@@ -284,7 +292,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
 @cache  # once in a process for each value
 def _prepare_records(has_several_runs: bool) -> None:
     """Import what completes records, and a table of several runs, in the background while devices compute rounds."""
-    import_in_background(*RECORD_MODULES, *(TABLE_MODULES if has_several_runs else ()))
+    import_in_background(*_RECORD_MODULES, *(TABLE_MODULES if has_several_runs else ()))
 
 
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:

@@ -42,13 +42,6 @@ SWEEP_DRAWING_MODULES = (
     _FIRST_PICTURE,
     "pandas.core.methods.to_dict",
 )
-# of this process, in a thread during the first rounds: what completes the record of a run
-RECORD_MODULES = (
-    "fcorun.runs.finish",
-    "fcorun.system.machine:describe_environment",
-    "pybtex.bibtex.utils",
-    "pybtex.database.input.bibtex",
-)
 T = TypeVar("T")
 _PROGRAM = "from fcorun.system.helper_process import serve_calls; serve_calls()"
 
