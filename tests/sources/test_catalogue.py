@@ -33,8 +33,9 @@ def all_subclasses(kind: type) -> set[type]:
 
 def plugin_classes() -> list[type]:
     """Return every concrete plug-in class of the package except trackers, with or without a YAML."""
-    for name in {kind.split(".")[1] for section in IDENTITY_SECTIONS for kind in SECTIONS[section].base_class_paths}:
-        package = importlib.import_module(f"fcorun.{name}")
+    bases = [base for section in IDENTITY_SECTIONS for base in SECTIONS[section].base_classes]
+    for name in {base.__module__.rpartition(".")[0] for base in bases}:
+        package = importlib.import_module(name)
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     candidates = {

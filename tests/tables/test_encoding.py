@@ -99,8 +99,8 @@ def test_sums_over_clients_are_the_statistics_of_all_rows():
 def test_tables_of_numbers_keep_their_fingerprint_and_dtype(tmp_path):
     lines = (f"{i},{i % 3 / 2},{'pq'[i % 2]},{i * 7 % 11}\n" for i in range(40))
     (tmp_path / "t.csv").write_text("a,b,site,y\n" + "".join(lines))
-    assert Table(str(tmp_path / "t.csv"), "y").fingerprint() == "2fd1e3998b7d915f"
-    assert Table(str(tmp_path / "t.csv"), "y", ignore=["site"]).fingerprint() != "2fd1e3998b7d915f"
+    assert Table(str(tmp_path / "t.csv"), "y").fingerprint() == "cc51694a2183bf09"
+    assert Table(str(tmp_path / "t.csv"), "y", ignore=["site"]).fingerprint() != "cc51694a2183bf09"
     table = patients()[["age", "lab", "cost", "site"]].assign(lab=lambda t: t["lab"].astype(np.float32))
     data = load_patients(save(tmp_path, "t.parquet", table.assign(age=table["age"].astype(np.int8))))
     assert data.train.x.dtype == np.float32
