@@ -174,6 +174,23 @@ def test_the_effective_number_is_that_of_equal_shares():
     np.testing.assert_allclose(effective_numbers(sum_shares(huge)[None]), [2, 2], rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_one_row_of_a_tiny_or_of_a_huge_share_is_one_row(size):
+    shares = np.full((2, 8), 1e-6 * size)
+    shares[:, 3] = size
+    with jax.enable_x64(True):
+        sums = np.stack([sum_shares(jnp.asarray(part)) for part in np.split(shares, 2, axis=1)])
+    np.testing.assert_allclose(effective_numbers(sums), [1, 1], rtol=1e-4)
+    np.testing.assert_allclose(effective_numbers(sums, np.array([0.5, 3.0])), [1, 1], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_no_hessian_leaves_where_all_classes_are_certain_but_for_a_row():
+    certain = {"weights": (40.0, 0.0, 0.0), "bias": -500.0}  # second derivatives of 1e-200 and less
+    with fails("site 'a'", "outweigh all others in 'round'"):
+        run(plan_of("algo=newton", target="ill"), "round", certain)
+
+
 def test_sums_in_which_no_row_counts_pass_and_infinite_shares_do_not():
     nan, inf = float("nan"), float("inf")
     sums = sum_shares(jnp.array([[0.0, 0.0], [0.0, 0.0]]))

@@ -36,8 +36,10 @@ def effective_numbers(sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.
     infinite.
     """
     sums = np.asarray(sums, np.float64)
-    largest, factors = sums[..., 0, :], sums[..., 0, :] * np.reshape(weights, (-1, 1))
+    largest = sums[..., 0, :]
     with np.errstate(invalid="ignore", divide="ignore"):
+        # relative to the largest client, so that no square overflows or vanishes
+        factors = largest / largest.max(axis=-2, keepdims=True, initial=0) * np.reshape(weights, (-1, 1))
         total = (factors * sums[..., 1, :]).sum(axis=-2)
         squares = (factors**2 * sums[..., 2, :]).sum(axis=-2)
         numbers = total**2 / squares
