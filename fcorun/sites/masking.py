@@ -24,7 +24,7 @@ from fcorun.sites.masks import (
     to_fixed_point,
     unflatten,
 )
-from fcorun.sites.messages import WITHHELD, Message, OwnerError
+from fcorun.sites.messages import WITHHELD, Message, OwnerError, describe_damage
 from fcorun.sites.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.secure_sums import FEWEST_SITES, MOST_SITES
 from fcorun.sites.site import Site
@@ -216,8 +216,8 @@ def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):
                 raise ValueError("a key written otherwise")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"the server sent invalid keys of sites ({error}): use the same version of fcorun at the "
-                        "server and at all sites") from error  # fmt: skip
+        raise UserError(f"the server sent invalid keys of sites ({describe_damage(error)}): use the same version of "
+                        "fcorun at the server and at all sites") from error  # fmt: skip
     return dict(about)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, first_line
 from fcorun.records.formats import arrays_from_bytes, npz_bytes
 
 MESSAGES = {
@@ -186,6 +186,14 @@ class Message:
             if array.dtype.kind not in _KINDS:
                 raise ValueError(f"its array '{name[:50]}' holds no numbers")
         return cls(values["name"], values["about"], arrays, envelope, values["site"])
+
+
+def describe_damage(error: Exception) -> str:
+    """Return what is wrong with the content of a message, without Python's own words for it."""
+    if isinstance(error, KeyError):
+        return f"it lacks '{str(error.args[0])[:50]}'" if error.args else "it lacks a part"
+    is_told = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
+    return first_line(error) if is_told else "its values have other types"
 
 
 def _refuse_number(text: str) -> None:

@@ -28,7 +28,7 @@ from fcorun.selection.study import FITS, Study, describe_study, prepare_study
 from fcorun.sites.connections import ALL_SITES, Connections
 from fcorun.sites.fold_counts import FoldCounts
 from fcorun.sites.fold_encoding import count_shapes, fit_fold, learnt_columns
-from fcorun.sites.messages import Message
+from fcorun.sites.messages import Message, describe_damage
 from fcorun.sites.planned_selection import REFIT, PlannedSelection
 from fcorun.sites.sums_of_folds import SumsOfFolds
 from fcorun.system.files import write_atomically
@@ -273,7 +273,9 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
             if classes.shape != has_class.shape or classes.dtype != bool:
                 raise ValueError("classes of another shape")
         except (KeyError, ValueError) as error:
-            raise UserError(f"site '{site}' sent no counts of folds ({error}): {_OTHER_VERSION}") from error
+            raise UserError(
+                f"site '{site}' sent no counts of folds ({describe_damage(error)}): {_OTHER_VERSION}"
+            ) from error
         has_class |= classes
         for name, values in counts.to_arrays().items():
             total = arrays.setdefault(name, np.zeros((rows.n_clients, select.n_folds), values.dtype))

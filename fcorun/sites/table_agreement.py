@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError, first_line
-from fcorun.sites.messages import Message
+from fcorun.errors import UserError
+from fcorun.sites.messages import Message, describe_damage
 from fcorun.tables.encoding import Encoding
 from fcorun.tables.scaling import Scaling, reciprocal_or_zero
 
@@ -128,6 +128,6 @@ class Agreement:
             if scaling is not None and not scaling.mean.shape == scaling.deviation.shape == (n_features,):
                 raise ValueError("its scaling has other features")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"the server sent no agreement on a table ({first_line(error)})"
+            problem = f"the server sent no agreement on a table ({describe_damage(error)})"
             raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
         return agreement

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError, first_line
-from fcorun.sites.messages import Message
+from fcorun.errors import UserError
+from fcorun.sites.messages import Message, describe_damage
 from fcorun.sites.table_options import HISTOGRAM_BINS, for_owner_alone
 from fcorun.sites.table_rows import NO_VALUES, SiteTable
 from fcorun.tables.cells import coerce_numbers
@@ -91,7 +91,7 @@ class Description:
         try:
             return cls._parse(message.about, message.arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"site '{site}' sent no description of a table ({first_line(error)})"
+            problem = f"site '{site}' sent no description of a table ({describe_damage(error)})"
             raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
 
     @classmethod

@@ -193,7 +193,7 @@ def test_an_agreement_travels_exactly_and_a_site_sees_its_own_clients_alone():
     np.testing.assert_array_equal(arrived.scaling.mean, agreement.scaling.mean)
     np.testing.assert_array_equal(arrived.scaling.factor, agreement.scaling.factor)
     assert agreement.for_site("chur").clients == ("chur",)
-    with fails("the server sent no agreement on a table"):
+    with fails("the server sent no agreement on a table (it lacks 'classes')"):
         Agreement.from_message(Message("load", {"task": "binary"}))
     with fails("(its numbers of rows do not fit its clients): use the same version"):
         Agreement.from_message(replace(agreement, n_rows=agreement.n_rows[:-1]).to_message())
@@ -435,8 +435,14 @@ def test_answers_of_another_shape_name_the_site():
     descriptions["chur"].arrays["rows"] = np.zeros((2, 2))
     with fails("site 'chur' sent no description of a table (its array 'rows' has another shape"):
         agree(options, descriptions)
-    with fails("site 'chur' sent no description of a table"):
-        agree(options, descriptions | {"chur": Message("describe", {"columns": 3})})
+    about = descriptions["chur"].about
+    for forged, words in (
+        ({"columns": 3}, "its values have other types"),
+        (about | {"levels": []}, "its values have other types"),
+        ({name: about[name] for name in about if name != "labels"}, "it lacks 'labels'"),
+    ):
+        with fails(f"site 'chur' sent no description of a table ({words})"):
+            agree(options, descriptions | {"chur": Message("describe", forged, descriptions["bern"].arrays)})
 
 
 def test_a_site_without_rows_of_a_class_is_warned_about():

@@ -328,11 +328,13 @@ class SiteExchange:
         for site in sites:
             arrays = dict(answers[site].arrays)
             try:
+                if "work" not in arrays:
+                    raise ValueError("no counts of gradients")
                 of_site = arrays.pop("work")
                 check_work(of_site, work.shape)
                 arrays = expand_sparse(arrays, shape, loop.n_sent_runs)
                 uploads.append(restore_leaves(arrays, shape, loop.n_sent_runs))
-            except (ValueError, KeyError) as error:
+            except ValueError as error:
                 problem = f"site '{site}' sent what is no answer to a round ({first_line(error)})"
                 raise UserError(f"{problem}: use the same version of fcorun at the server and all sites") from error
             work += of_site
