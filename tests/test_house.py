@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -39,50 +37,6 @@ def test_the_ground_floor_has_at_most_ten_files():
 def test_a_file_holds_one_idea():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {path: n for path, n in lengths.items() if n > 610} == {}
-
-
-# Runs the command, and prints the files of the package whose functions it calls. While a module is imported, classes
-# are built and functions decorated: that is no part of following a run.
-NOTE_FILES = """
-import sys, threading
-from pathlib import Path
-
-import fcorun
-
-HOUSE = str(Path(fcorun.__file__).parent)
-entered = set()
-
-def is_importing(frame):
-    while frame and not (frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(HOUSE)):
-        frame = frame.f_back
-    return frame is not None
-
-def note(frame, event, _):
-    name, file = frame.f_code.co_name, frame.f_code.co_filename
-    if event == "call" and file.startswith(HOUSE) and file not in entered and name[0] != "<":
-        if not is_importing(frame):
-            entered.add(file)
-
-threading.setprofile(note)
-sys.setprofile(note)
-from fcorun.cli.main import main
-main()
-sys.setprofile(None)
-print(*entered, sep="\\n")
-"""
-
-
-@pytest.mark.slow
-def test_a_run_enters_few_files(tmp_path):
-    """Somebody who follows a run of ``feddualavg`` on a table reads at most 60 files."""
-    table = tmp_path / "visits.csv"
-    rows = [f"{client},{i},{i % 7},{3 * i + i % 5}" for client in "abc" for i in range(40)]
-    table.write_text("\n".join(["hospital,age,stays,cost", *rows]), encoding="utf-8")
-    options = [f"data.path={table}", "data.target=cost", "data.client=hospital", "rounds=5", f"out={tmp_path / 'run'}"]
-    command = [sys.executable, "-c", NOTE_FILES, "algo=feddualavg", "data=table", *options]
-    shown = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
-    files = [line for line in shown.splitlines() if line.startswith(str(HOUSE))]
-    assert 30 < len(files) <= 60, sorted(files)
 
 
 def test_a_function_tells_one_thing():

@@ -18,7 +18,7 @@ from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import name_leaves, pack_sparse, restore_leaves
 from fcorun.engine.remote.personal import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
-from fcorun.engine.remote.row_shares import HeldOutRows, ShareSums
+from fcorun.engine.remote.row_shares import FoldRows, ShareSums
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
@@ -105,7 +105,7 @@ class SiteBatch:
         return count_sent_runs(self.federation.algorithm, len(self.points))
 
     @cached_property
-    def _held_out(self) -> HeldOutRows | None:
+    def _held_out(self) -> FoldRows | None:
         """The rows that the fold holds out, by the clients of all sites; None without a fold, or without rows here."""
         rows, extra = self.federation.data.validation, self.federation.arrays[1]
         if not self.has_fold or rows is None or rows.client is None:
@@ -118,7 +118,7 @@ class SiteBatch:
         offsets = np.searchsorted(rows.client[known], np.arange(n_clients + 1))
         extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
         of_client = jax.device_put(client_row_table(offsets, known))
-        return HeldOutRows(extra["x_val"], extra["y_val"], extras, of_client)
+        return FoldRows(extra["x_val"], extra["y_val"], extras, of_client)
 
     @property
     def _sent_points(self) -> Sequence[Numbers]:

@@ -15,7 +15,7 @@ from fcorun.communication.base import RoundState
 from fcorun.engine.clients import chunked, vmap_runs
 from fcorun.engine.device_rows import DeviceRows, gather_whole_data
 from fcorun.engine.federation import Federation
-from fcorun.engine.remote.row_shares import HeldOutRows, ShareSums, rows_of_message, sum_shares
+from fcorun.engine.remote.row_shares import FoldRows, ShareSums, rows_of_message, sum_shares
 from fcorun.engine.round import commit
 from fcorun.problem.problem import Batch, Vector
 
@@ -67,7 +67,7 @@ class RemotePrograms:
         rows: DeviceRows,
         draws: Any,
         broadcast: PyTree,
-        held_out: HeldOutRows | None,
+        held_out: FoldRows | None,
     ) -> tuple[PyTree, PyTree, tuple[jax.Array, list[ShareSums]]]:
         """Compute a site's clients in one exchange of a round of each run, from what they receive.
 

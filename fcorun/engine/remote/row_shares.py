@@ -1,4 +1,4 @@
-"""How much single rows count in what a site sends, as sums from which the effective number of rows follows.
+"""Shares of single rows in what a site sends, and sums of them from which the effective number of rows follows.
 
 Each row counts with a share c >= 0, the size of its derivative, one number and without its features. The effective
 number of rows, (sum c)^2 / sum c^2, is that of rows with equal shares which have the same two sums.
@@ -49,7 +49,7 @@ def effective_numbers(sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.
     return np.where(has_infinite_share, 0.0, np.where(np.isfinite(numbers), numbers, np.inf))
 
 
-class HeldOutRows(NamedTuple):
+class FoldRows(NamedTuple):
     """The rows of a site that a fold of a selection holds out.
 
     Attributes:
