@@ -190,10 +190,8 @@ class SiteBatch:
 
         ``weights`` (S,) are those of the cohort's clients in the message.
         """
-        traits = self.federation.algorithm.traits
-        has_hessian = bool(traits.hessian) or traits.local_fits
-        few = self.rule.find(shares[0], weights, has_hessian)
-        return few if len(shares) == 1 else few | self.rule.find(shares[1], 1.0, has_hessian)
+        few = self.rule.find(shares[0], weights)
+        return few if len(shares) == 1 else few | self.rule.find(shares[1])
 
     def sum_scores(self, received: Arrays) -> dict[str, dict[str, np.ndarray]]:
         """Return the sums of losses and scores of a solution of each run over the rows of each split here, (G,).

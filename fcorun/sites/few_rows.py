@@ -18,25 +18,25 @@ class FewRowsError(UserError):
 class FewRowsRule:
     """The least effective number of rows in a sum at a model: each row counts with its weight times a derivative.
 
+    Second derivatives count in gradients, too, since those of two rounds differ by them.
+
     Attributes:
         min_cell: the least number; sums in which no row counts at all are no secret.
-        by_client: whether the loss of a row depends on other rows of its client. Second derivatives, the expected
-            events of rows, then count in gradients, too.
+        has_curvature: whether each loss has a positive second derivative, and not in a band alone.
     """
 
     min_cell: int
-    by_client: bool = False
+    has_curvature: bool = True
 
-    def find(self, sums: ShareSums, weights: np.ndarray | float = 1.0, has_hessian: bool = False) -> np.ndarray:
+    def find(self, sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.ndarray:
         """Return in which of G runs few rows outweigh all others, (G,).
 
         Args:
             sums: the sums over the rows of S clients at the model of each run, (G, S, 3, 2).
             weights: the weights of these clients in the message, (S,).
-            has_hessian: whether the message has second derivatives.
         """
         numbers = effective_numbers(sums, weights)
-        counted = numbers if has_hessian or self.by_client else numbers[..., :1]
+        counted = numbers if self.has_curvature else numbers[..., :1]
         return counted.min(axis=-1) < self.min_cell
 
     def check(self, message: str, sums: ShareSums) -> None:

@@ -267,7 +267,7 @@ class Site:
 
     @property
     def _few_rows_rule(self) -> FewRowsRule:
-        return FewRowsRule(self.policy.min_cell, self.plan.experiment.objective.has_client_losses)
+        return FewRowsRule(self.policy.min_cell, getattr(self.plan.experiment.objective, "has_hessian", True))
 
     def _compute_round(self, request: Message) -> Message:
         number, exchange = int(request.about["round"]), int(request.about["exchange"])
