@@ -8,6 +8,7 @@ import numpy as np
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.batch_sizes import check_batches
+from fcorun.sites.dominance import check_dominance
 from fcorun.sites.event_counts import check_events
 from fcorun.sites.fold_rules import check_folds
 from fcorun.sites.group_counts import check_groups
@@ -33,7 +34,7 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
             check_folds(plan, table, table.fold)
 
     checks: list[Callable[[SiteTable], object]] = [describe_table, check_targets, check_drawn_folds]
-    checks.append(partial(check_batches, plan))
+    checks += [partial(check_batches, plan), partial(check_dominance, plan)]
     if plan.shared_options.event is not None:
         checks.append(check_events)
     if plan.experiment.algo.has_personal_models:

@@ -29,7 +29,7 @@ from fcorun.sites.table_options import SiteOptions
 
 NAMES = ("a", "b", "c")
 N = 60
-OUTLIER = 17  # the row of a, in whose column z no other row has such a number
+OUTLIER = 17  # the row of a whose numbers in the columns x and z differ most
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +39,11 @@ def tables(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     for name in NAMES:
         frame = pd.DataFrame(rng.normal(size=(N, 3)), columns=["x", "z", "u"])
+        frame["z"] = frame["x"] + 1e-3 * frame["z"]
         frame["cost"] = (frame["x"] + 0.1 * rng.normal(size=N)).round(4)
         frame["ill"] = (np.arange(N) % 12 == 0).astype(int)  # five rows
         if name == "a":
-            frame.loc[OUTLIER, "z"] = 500.0
+            frame.loc[OUTLIER, "z"] = frame["x"][OUTLIER] + 2.0
         frame.to_csv(f"{name}.csv", index=False)
 
 
@@ -80,7 +81,7 @@ class Cheating(InProcessConnections):
         return super().ask(message_name, arrays, about, of, away)
 
 
-ALONG_Z = {"weights": (0.0, 1e6, 0.0)}  # of the columns x, z and u
+APART = {"weights": (-1e6, 1e6, 0.0)}  # of the columns x, z and u
 
 
 def run(plan, message, model, sites=None):
@@ -92,14 +93,14 @@ def run(plan, message, model, sites=None):
 def test_no_sum_leaves_at_a_model_where_one_row_outweighs_all_others(message):
     plan = plan_of("gap=true", "reg.strength=0.1")
     with fails("site 'a'", "outweigh all others", "policy.min_cell", "plan a larger strength"):
-        run(plan, message, ALONG_Z)
+        run(plan, message, APART)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["feddualavg", "newton", "fedprox", "scaffold", "fedmid", "fedsplit"])
 def test_algorithms_whose_clients_receive_a_model_or_a_dual_point_refuse_alike(algo):
     with fails("site 'a'", "outweigh all others in 'round'"):
-        run(plan_of(f"algo={algo}"), "round", ALONG_Z)
+        run(plan_of(f"algo={algo}"), "round", APART)
 
 
 @pytest.mark.slow
@@ -114,13 +115,13 @@ def test_a_small_batch_of_one_event_is_refused_and_all_rows_are_not():
 def test_the_rows_that_a_fold_leaves_out_are_looked_at_too():
     plan = plan_of("algo=newton", select=SelectOptions(points=3, folds=3, range=[0.01, 0.1]))
     rows = pd.read_csv("a.csv")
-    rows["z"] /= 1e6
+    rows["z"] = rows["x"]
     fold = draw_row_folds(plan, sites_of(plan)["a"].table)
-    for k in range(3):  # two rows of each fold, and so four of the other folds, outweigh all others along z
-        rows.loc[np.flatnonzero(fold == k)[:2], "z"] = [1.0, -1.0]
+    for k in range(3):  # two rows of each fold, and so four of the other folds, differ in x and z
+        rows.loc[np.flatnonzero(fold == k)[:2], "z"] += [1.0, -1.0]
     rows.to_csv("a.csv", index=False)
     with fails("site 'a'", "few rows of this site outweigh all others"):
-        run(plan, "round", ALONG_Z)
+        run(plan, "round", APART)
 
 
 @pytest.mark.slow
@@ -154,7 +155,7 @@ def note_withheld(compute_round, withheld, request):
 @pytest.mark.slow
 def test_the_server_reads_one_sentence_whatever_a_masked_site_refuses():
     sentences = []
-    for model in (ALONG_Z, {"bias": 1e9}):  # few rows, and numbers beyond the bound
+    for model in (APART, {"bias": 1e9}):  # few rows, and numbers beyond the bound
         plan = plan_of(bounds={})
         sites = mask_sites(sites_of(plan))
         with pytest.raises(UserError):
@@ -253,3 +254,11 @@ def test_no_ordinary_study_of_a_dozen_rows_is_refused():
     for n_events in (3, 4, 6):  # a class of fewer rows is refused by another rule
         assert refusals("binary", 12, 300, partial(events, 12, n_events)) == 0
     assert refusals("binary", 100, 100, partial(events, 100, 3)) == 0
+
+
+def test_no_rows_have_no_shares():
+    """A site may have test rows alone."""
+    with jax.enable_x64(True):
+        for shape in ((0,), (0, 3)):
+            shares = Logistic().row_shares(jnp.zeros(shape), jnp.zeros(0, int), jnp.zeros(0))
+            assert shares.shape == (2, 0)
