@@ -50,6 +50,6 @@ def _check_column(name: str, values: np.ndarray, cure: str, table: SiteTable) ->
     """Raise UserError if few rows dominate the values of a column. Fewer than ``policy.min_rows`` have another rule."""
     least = table.policy.min_cell
     if len(values) >= table.policy.min_rows and least_effective_number(values) < least:
-        raise UserError(f"few training rows outweigh all others in the column '{name}': their numbers differ from those "
-                        f"of other rows like fewer than {least} equal rows, the least that policy.min_cell of this site "
+        raise UserError(f"few training rows outweigh all others in the column '{name}': their numbers differ from the "
+                        f"others like fewer than {least} equal rows, the least that policy.min_cell of this site "
                         f"allows: {cure}, or mend outliers in the file")  # fmt: skip

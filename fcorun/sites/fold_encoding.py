@@ -44,8 +44,9 @@ class FoldCells:
         table: the site's table.
         site_data: the site's rows by themselves.
         cells: the cells, which no rows have taught a fit.
-        few_gaps: the columns of levels with a gap in fewer than ``min_cell`` rows of a client in a fold, or outside. In
-            counts, these rows have the level that fills the gaps of all rows, so that no count tells how few they are.
+        few_gaps: the columns with a gap in fewer than ``min_cell`` rows of a client in a fold, or outside. These rows
+            have the number or the level that fills the gaps of all rows in each fold: sums of two folds with different
+            fills would differ by these rows, and counts of levels would tell how few they are.
         histograms: the histograms of the columns of numbers, for medians.
     """
 
@@ -77,7 +78,7 @@ class FoldCells:
         learnt = TrainingCells(columns, first_feature, cells, client, missing=table.options.missing, fits={})
         few = set()
         for column in columns:
-            if column.kind == "levels" and not column.indicator and column.fill is not None:
+            if not column.indicator and column.fill is not None:
                 counts = np.zeros((len(site_data.clients), int(fold.max(initial=0)) + 1), int)
                 has_gap = learnt.find_gaps(column)
                 np.add.at(counts, (client[has_gap], fold[has_gap]), 1)
@@ -147,7 +148,8 @@ class FoldCells:
             is_informative = tuple(of_column.tolist())
             if column.kind == "number":
                 check_gaps(self.table, replace(column, fill=fill))
-                fits[column.name] = ColumnFit(fill, is_informative)
+                used = column.fill if column.name in self.few_gaps else fill
+                fits[column.name] = ColumnFit(used, is_informative)
                 continue
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")

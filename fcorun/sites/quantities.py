@@ -89,6 +89,8 @@ def list_quantities(experiment: PreparedExperiment, masked: bool) -> list[Quanti
         content += "; clients' personal models are not sent"
         if algo.traits.reveals_personal:
             content += ", but the upload of a site's only client determines its model"
+    if settings.batch_size is not None:
+        content += "; the server knows the rows of each minibatch: as many as a client has rows may tell each row"
     if not isinstance(experiment.uplink, Identity):
         content += (f"; uploads are encoded by uplink={experiment.names['uplink']} at the site, and sent as the server "
                     "decodes them")  # fmt: skip

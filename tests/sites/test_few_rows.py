@@ -141,7 +141,7 @@ def test_a_step_of_newton_that_goes_too_far_is_withheld_and_the_server_goes_back
     rows = pd.concat([pd.read_csv(f"{name}.csv") for name in NAMES])
     bias, weights = float(record.solution["bias"]), np.asarray(record.solution["weights"])
     residual = np.exp(rows[["x", "z", "u"]].to_numpy() @ weights + bias) - rows["cost"]
-    assert abs(residual.mean()) < 1e-5  # the intercept is at its optimum
+    assert abs(residual.mean()) < (1e-5 if bounds is None else 1e-2)  # the intercept is at its optimum, up to masks
     with fails("outweigh all others in 'round'"):  # before any step, where there is no point to go back to
         run(plan_of("algo=newton", "objective=poisson"), "round", {"weights": (30.0, 0.0, 0.0)})
 

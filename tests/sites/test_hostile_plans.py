@@ -140,7 +140,7 @@ def plans_of_folds() -> list[HostilePlan]:
         HostilePlan("folds-gram-20-rows", gram, select=SELECT, at="run"),
         HostilePlan("folds-gram-30-rows", gram, select=two, at=""),
         HostilePlan("folds-group", (*gram, "data.group=h"), {"h": mark("me", "rest")}, select=SELECT),
-        HostilePlan("folds-gap", (*gram, "data.missing=mean"), gap, select=two),
+        HostilePlan("folds-gap", (*gram, "data.missing=mean"), gap, select=two, at=""),
         HostilePlan("folds-rare-numbers", (*gram, WITH_H), outlier, select=two),
     ]
     return plans
@@ -217,7 +217,8 @@ def plans_of_columns() -> list[HostilePlan]:
         "median": median,
         "indicator": ("data.missing=indicator",),
     }.items():
-        plans.append(HostilePlan(f"gap-{missing}", words, {"f0": without("f0")}))
+        at = "accept" if missing == "indicator" else ""  # one fill, in each fold too
+        plans.append(HostilePlan(f"gap-{missing}", words, {"f0": without("f0")}, at=at))
         plans.append(HostilePlan(f"gaps-{missing}", words, {"f0": without("f0", 10)}, at=""))
         plans.append(HostilePlan(f"value-{missing}", words, {"f0": only_row("f0")}))
     plans.append(HostilePlan("gap-refuse", (), {"f0": without("f0")}))
@@ -241,7 +242,7 @@ def plans_of_steps() -> list[HostilePlan]:
         plans.append(HostilePlan(f"infer-groups-{name}", ("data.group=h",), {"h": column}, at=at, infer=infer))
     plans += [
         HostilePlan("batch-all", ("batch_size=60",), at=""),
-        HostilePlan("steps-logistic", (*LOGISTIC, "algo.client_lr=1e6", "local_steps=5"), at=""),
+        HostilePlan("steps-logistic", (*LOGISTIC, "algo.client_lr=1e6", "local_steps=5"), at="run"),
         HostilePlan("steps-squares", ("algo.client_lr=1e6", "local_steps=5"), at=""),
         HostilePlan("steps-poisson-overflow", (*POISSON, "algo.client_lr=1e3", LOCAL), at=""),  # NaN alone leaves
         HostilePlan("steps-poisson-ceiling", (*POISSON, "objective.ceiling=20", "algo.client_lr=30", LOCAL), at="run"),
