@@ -148,8 +148,9 @@ class FoldCells:
             is_informative = tuple(of_column.tolist())
             if column.kind == "number":
                 check_gaps(self.table, replace(column, fill=fill))
-                used = column.fill if column.name in self.few_gaps else fill
-                fits[column.name] = ColumnFit(used, is_informative)
+                if column.name in self.few_gaps:
+                    fill = float(column.fill)  # type: ignore[arg-type]
+                fits[column.name] = ColumnFit(fill, is_informative)
                 continue
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")
