@@ -18,11 +18,10 @@ from unittest.mock import patch
 import yaml
 from markup import documented, joined, listing, marked, short, table, tree
 
-from fcorun.cli.capabilities import LEGENDS, capabilities
-from fcorun.cli.commands import COMMANDS
-from fcorun.config import SECTIONS
-from fcorun.configuration.expressions import find_expression
-from fcorun.configuration.key_docs import (
+from fcorun.base.config import SECTIONS
+from fcorun.base.sources.catalogue import UNPUBLISHED, Source, load_catalogue, read_source
+from fcorun.experiment.configuration.expressions import find_expression
+from fcorun.experiment.configuration.key_docs import (
     GROUPS,
     KeyDoc,
     format_default,
@@ -31,9 +30,10 @@ from fcorun.configuration.key_docs import (
     read_default_choices,
     read_root_keys,
 )
-from fcorun.configuration.search_path import find_choices
-from fcorun.figures import spec
-from fcorun.sources.catalogue import UNPUBLISHED, Source, load_catalogue, read_source
+from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.interface.cli.capabilities import LEGENDS, capabilities
+from fcorun.interface.cli.commands import COMMANDS
+from fcorun.studies.figures import spec
 
 TITLES = {
     "algo": "Algorithms",
@@ -204,7 +204,7 @@ def _commands() -> str:
         "",
     ]
     for name in COMMANDS:
-        shown = _printed(lambda name=name: import_module(f"fcorun.cli.commands.{name}").run(["--help"]))
+        shown = _printed(lambda name=name: import_module(f"fcorun.interface.cli.commands.{name}").run(["--help"]))
         lines += [f"## fcorun {name}", "", "```text", shown.rstrip(), "```", ""]
     return joined(lines)
 

@@ -13,55 +13,55 @@ fcorun.load_records("outputs")                                          # all re
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fcorun.public_names import ALIASES, MODULES
+from fcorun.base.public_names import ALIASES, MODULES
 
 if TYPE_CHECKING:
-    from fcorun.algorithms import *  # noqa: F403
-    from fcorun.api.estimators import FederatedClassifier as FederatedClassifier
-    from fcorun.api.estimators import FederatedRegressor as FederatedRegressor
-    from fcorun.api.experiment import Experiment as Experiment
-    from fcorun.api.progress import ExperimentWarning as ExperimentWarning
-    from fcorun.api.record import RunRecord as Record  # noqa: F401
-    from fcorun.api.record import load_records as load_records
-    from fcorun.api.rows import from_arrays as from_arrays
-    from fcorun.api.rows import from_frame as from_frame
-    from fcorun.api.run import grid as grid
-    from fcorun.api.run import run as run
-    from fcorun.api.run import run_grid as run_grid
-    from fcorun.api.sweep import Sweep as Sweep
-    from fcorun.cli.commands.figure import make_figure as figure  # noqa: F401
-    from fcorun.clocks.base import ClientSpeeds as ClientSpeeds
-    from fcorun.clocks.base import Clock as Clock
-    from fcorun.clocks.base import NoClock as NoClock
-    from fcorun.clocks.lognormal import LognormalClock as LognormalClock
-    from fcorun.clocks.trace import TraceClock as TraceClock
-    from fcorun.communication import *  # noqa: F403
-    from fcorun.configuration.compose import compose as compose
-    from fcorun.datasets import *  # noqa: F403
-    from fcorun.datasets.femnist import Femnist as Femnist
-    from fcorun.datasets.haxby import Haxby as Haxby
-    from fcorun.datasets.heterogeneous import Heterogeneous as Heterogeneous
-    from fcorun.datasets.heterogeneous_million import HeterogeneousMillion as HeterogeneousMillion
-    from fcorun.datasets.lasso import Lasso as Lasso
-    from fcorun.datasets.lasso_million import LassoMillion as LassoMillion
-    from fcorun.datasets.least_squares import RandomLeastSquares as RandomLeastSquares
-    from fcorun.datasets.logistic_synthetic import LogisticSynthetic as LogisticSynthetic
-    from fcorun.datasets.lowrank import LowRank as LowRank
-    from fcorun.datasets.nifti import Nifti as Nifti
-    from fcorun.datasets.sites import Sites as Sites
-    from fcorun.datasets.table import Table as Table
-    from fcorun.errors import UserError as UserError
-    from fcorun.mirror_maps import *  # noqa: F403
-    from fcorun.objectives import *  # noqa: F403
-    from fcorun.problem.problem import Problem as Problem
-    from fcorun.problem.problem import Vector as Vector
-    from fcorun.regularizers import *  # noqa: F403
+    from fcorun.base.errors import UserError as UserError
+    from fcorun.data.datasets import *  # noqa: F403
+    from fcorun.data.datasets.femnist import Femnist as Femnist
+    from fcorun.data.datasets.haxby import Haxby as Haxby
+    from fcorun.data.datasets.heterogeneous import Heterogeneous as Heterogeneous
+    from fcorun.data.datasets.heterogeneous_million import HeterogeneousMillion as HeterogeneousMillion
+    from fcorun.data.datasets.lasso import Lasso as Lasso
+    from fcorun.data.datasets.lasso_million import LassoMillion as LassoMillion
+    from fcorun.data.datasets.logistic_synthetic import LogisticSynthetic as LogisticSynthetic
+    from fcorun.data.datasets.lowrank import LowRank as LowRank
+    from fcorun.data.datasets.nifti import Nifti as Nifti
+    from fcorun.data.datasets.random_least_squares import RandomLeastSquares as RandomLeastSquares
+    from fcorun.data.datasets.sites import Sites as Sites
+    from fcorun.data.datasets.table import Table as Table
+    from fcorun.experiment.configuration.compose import compose as compose
+    from fcorun.experiment.tracker import NoTracker as NoTracker
+    from fcorun.experiment.tracker import Tracker as Tracker
+    from fcorun.interface.api.estimators import FederatedClassifier as FederatedClassifier
+    from fcorun.interface.api.estimators import FederatedRegressor as FederatedRegressor
+    from fcorun.interface.api.experiment_object import Experiment as Experiment
+    from fcorun.interface.api.progress import ExperimentWarning as ExperimentWarning
+    from fcorun.interface.api.rows_in_memory import from_arrays as from_arrays
+    from fcorun.interface.api.rows_in_memory import from_frame as from_frame
+    from fcorun.interface.api.run_functions import grid as grid
+    from fcorun.interface.api.run_functions import run as run
+    from fcorun.interface.api.run_functions import run_grid as run_grid
+    from fcorun.interface.api.run_record import RunRecord as Record  # noqa: F401
+    from fcorun.interface.api.run_record import load_records as load_records
+    from fcorun.interface.api.sweep_object import Sweep as Sweep
+    from fcorun.interface.cli.commands.figure_command import make_figure as figure  # noqa: F401
+    from fcorun.methods.algorithms import *  # noqa: F403
+    from fcorun.methods.clocks.clock import ClientSpeeds as ClientSpeeds
+    from fcorun.methods.clocks.clock import Clock as Clock
+    from fcorun.methods.clocks.clock import NoClock as NoClock
+    from fcorun.methods.clocks.lognormal import LognormalClock as LognormalClock
+    from fcorun.methods.clocks.trace import TraceClock as TraceClock
+    from fcorun.methods.communication import *  # noqa: F403
+    from fcorun.methods.mirror_maps import *  # noqa: F403
+    from fcorun.methods.objectives import *  # noqa: F403
+    from fcorun.methods.problem.problem import Problem as Problem
+    from fcorun.methods.problem.problem import Vector as Vector
+    from fcorun.methods.regularizers import *  # noqa: F403
     from fcorun.runs.job import SweepWatcher as SweepWatcher
     from fcorun.runs.job import Watcher as Watcher
-    from fcorun.trackers.base import NoTracker as NoTracker
-    from fcorun.trackers.base import Tracker as Tracker
-    from fcorun.trackers.mlflow import MLflow as MLflow
-    from fcorun.trackers.tensorboard import TensorBoard as TensorBoard
+    from fcorun.runs.trackers.mlflow import MLflow as MLflow
+    from fcorun.runs.trackers.tensorboard import TensorBoard as TensorBoard
 
 __all__ = sorted(MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -69,7 +69,7 @@ __all__ = sorted(MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str):
     """Import a public name on its first use, so that ``fcorun --help`` does not wait for JAX."""
     if name == "__version__":
-        from fcorun.system.machine import fcorun_version
+        from fcorun.base.system.machine import fcorun_version
 
         return fcorun_version()
     if name in MODULES:

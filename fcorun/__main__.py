@@ -15,7 +15,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # prints "?" for letters that the encoding lacks, as under Windows
     try:
-        from fcorun.cli.main import main as command
+        from fcorun.interface.cli.main import main as command
 
         command()
         end_process()
@@ -26,7 +26,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        from fcorun.system.files import ignore_signals
+        from fcorun.base.system.files import ignore_signals
 
         ignore_signals()
         gc.freeze()  # skips the last collection, which takes half a second and frees nothing
@@ -44,7 +44,7 @@ def end_process() -> None:
     is_monitored = monitoring is not None and any(monitoring.get_tool(number) for number in range(6))
     if is_monitored or sys.gettrace() or sys.getprofile() or sys.flags.inspect:
         return
-    from fcorun.system.files import ignore_signals
+    from fcorun.base.system.files import ignore_signals
 
     ignore_signals()
     atexit._run_exitfuncs()

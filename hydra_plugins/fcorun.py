@@ -23,10 +23,10 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from fcorun.configuration.override_text import split_overrides
-from fcorun.configuration.search_path import plugin_config_dirs, user_config_dir
-from fcorun.configuration.sweep_algorithms import has_product
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.experiment.configuration.override_text import split_overrides
+from fcorun.experiment.configuration.search_path import plugin_config_dirs, user_config_dir
+from fcorun.experiment.configuration.sweep_algorithms import has_product
 
 NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
 
@@ -207,8 +207,8 @@ class FcorunLauncher(Launcher):
 
     def make_points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
         """Return the points of a sweep; ``combinations`` of a point lists the jobs that it stands for."""
-        from fcorun.config import keys_outside_identity
-        from fcorun.configuration.sweep_jobs import deduplicate
+        from fcorun.base.config import keys_outside_identity
+        from fcorun.experiment.configuration.sweep_jobs import deduplicate
         from fcorun.runs.sweep_points import SweepPoint, merge_duplicates
 
         setup_globals()
@@ -237,7 +237,7 @@ class FcorunLauncher(Launcher):
 
     def _find_composition(self, overrides: list[str]) -> Any:
         """Return the configuration and plain values of overrides that differ in numbers only, or the error."""
-        from fcorun.configuration.compose import compose_with_defaults
+        from fcorun.experiment.configuration.compose import compose_with_defaults
 
         numbers, key = self._split(overrides)
         if key not in self.compositions:
@@ -270,7 +270,7 @@ class FcorunLauncher(Launcher):
 
     def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
         """Return the point of a job from its composition, with its numbers set; or a point with the error."""
-        from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
+        from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, is_user_error
         from fcorun.runs.sweep_points import SweepPoint
 
         text = " ".join(o for o in overrides if not self._is_outside_identity(o))
@@ -296,7 +296,7 @@ class FcorunLauncher(Launcher):
 
 def _plain_values(config: DictConfig, numbers: NumericOverrides) -> dict[str, Any] | None:
     """Return the plain values of a configuration; None if setting the numbers may change other values."""
-    from fcorun.configuration.compose import to_plain_values
+    from fcorun.experiment.configuration.compose import to_plain_values
 
     if any(key.count(".") > 1 or key.startswith("hydra.") for key in numbers):
         return None

@@ -14,8 +14,8 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import IntervalSweep, Override
 
-from fcorun.config import Count, Index, build
-from fcorun.errors import UserError
+from fcorun.base.config import Count, Index, build
+from fcorun.base.errors import UserError
 from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 

@@ -9,7 +9,7 @@ import argparse
 
 from benchmarks import commands, communication, decisions, rounds, scale, selection, storage
 
-from fcorun.errors import suggest_name
+from fcorun.base.errors import suggest_name
 
 BENCHMARKS = {
     **{"round": rounds.one_round, "grid": rounds.grid, "start": commands.start_up, "shell": commands.one_run},

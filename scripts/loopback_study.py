@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.messages import Message
-from fcorun.sites.nvflare import CollabServer, CollabSite
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.nvflare import CollabServer, CollabSite
 
 FEATURES = 1024
 

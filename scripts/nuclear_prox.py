@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import sequential_vmap
 
-from fcorun.regularizers.nuclear import threshold_singular_values
-from fcorun.system.machine import available_cores
+from fcorun.base.system.machine import available_cores
+from fcorun.methods.regularizers.nuclear import threshold_singular_values
 
 N, COUNT, WIDTH, T = 32, 3136, 28, 3.0
 

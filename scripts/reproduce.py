@@ -8,7 +8,7 @@ python scripts/reproduce.py fco_fig5 data.root=/scans data.subjects=[1,2]   # ov
 
 import sys
 
-from fcorun.cli.commands import main
+from fcorun.interface.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main(["figure", *sys.argv[1:]]))

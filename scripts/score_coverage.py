@@ -16,12 +16,12 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from fcorun.models.score_intervals.bootstrap import bootstrap
-from fcorun.models.score_intervals.delong import auc_covariance
-from fcorun.models.score_intervals.held_out_rows import HeldOutRows
-from fcorun.models.score_intervals.options import ScoreOptions
-from fcorun.models.score_intervals.segments import RowSegments
-from fcorun.models.score_intervals.weighted_scores import prepare_scorer
+from fcorun.results.models.score_intervals.bootstrap import bootstrap
+from fcorun.results.models.score_intervals.delong import auc_covariance
+from fcorun.results.models.score_intervals.score_options import ScoreOptions
+from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
+from fcorun.results.models.score_intervals.segments import RowSegments
+from fcorun.results.models.score_intervals.weighted_scores import prepare_scorer
 
 SCORES = ("auc", "sensitivity", "brier", "calibration_slope")
 OPTIONS = ScoreOptions()

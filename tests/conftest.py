@@ -21,7 +21,7 @@ from sampled_tests import HELP, PARTS, choose_slow_tests, is_in_part
 from shape_checks import check_shapes
 from shared_programs import share_programs
 
-from fcorun.system.machine import use_precision
+from fcorun.base.system.machine import use_precision
 
 
 def known_flags(flags: list[str]) -> list[str]:
@@ -173,9 +173,12 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.sweep_report.begin_sweep_pictures", lambda *_, **__: list)
         if request.path.parent.name in ("docs", "selection"):
             monkeypatch.setattr(
-                "fcorun.selection.cross_validation.files.draw_selection", lambda *_: {"selection.png": b""}
+                "fcorun.studies.selection.cross_validation.selection_files.draw_selection",
+                lambda *_: {"selection.png": b""},
             )
-            monkeypatch.setattr("fcorun.selection.stability.files.draw_stability", lambda *_: {"stability.png": b""})
+            monkeypatch.setattr(
+                "fcorun.studies.selection.stability.stability_files.draw_stability", lambda *_: {"stability.png": b""}
+            )
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fcorun
-from fcorun.configuration.search_path import find_choices
+from fcorun.experiment.configuration.search_path import find_choices
 
 HOUSE = Path(fcorun.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "conf" not in path.parts)

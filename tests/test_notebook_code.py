@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 
 import fcorun
-from fcorun.errors import UserError
-from fcorun.plugin_code import find_code
-from fcorun.plugin_code.notebook import NotebookCode
+from fcorun.base.errors import UserError
+from fcorun.base.plugin_code import find_code
+from fcorun.base.plugin_code.notebook import NotebookCode
 
 CELLS = [
     """
@@ -147,7 +147,7 @@ def test_an_array_that_is_a_class_attribute_counts(notebook):
         "w = TABLE\n    jitted = jax.jit(lambda value: value)\n    traits = Traits()\n"
         "    frozen = Traits()\n    kind = dict\n    count: int = 3"
     )
-    notebook.run("import jax\nfrom fcorun.algorithms.base import Traits")
+    notebook.run("import jax\nfrom fcorun.methods.algorithms.algorithm import Traits")
     notebook.run(CELLS[2].replace('source = "ours"', f'source = "ours"\n    {attributes}'))
     before = code_of(notebook)
     assert "Mine.w = numpy.array([0.0, 1.0, 2.0], 'float64')" in before

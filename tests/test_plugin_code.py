@@ -9,10 +9,11 @@ from types import ModuleType
 import pytest
 from helpers import Count, fails, small
 
-from fcorun import errors, run
-from fcorun.algorithms import FedAvg
-from fcorun.cli.commands import main
-from fcorun.plugin_code.files import _find_distribution, find_code
+from fcorun import run
+from fcorun.base import errors
+from fcorun.base.plugin_code.code_files import _find_distribution, find_code
+from fcorun.interface.cli.commands import main
+from fcorun.methods.algorithms import FedAvg
 
 FILES = {
     "mine.py": """

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from fcorun.datasets.table import Table
+from fcorun.data.datasets.table import Table
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 

@@ -20,24 +20,24 @@ from nibabel.nifti1 import Nifti1Image, header_dtype
 from rich.console import Console
 
 from fcorun import load_records, run
-from fcorun.algorithms import FedDualAvg
-from fcorun.cli.commands import main
-from fcorun.cli.commands.common import Terminal
-from fcorun.config import SECTIONS, import_classes
-from fcorun.configuration.search_path import packaged_config_dir
-from fcorun.errors import format_warning
+from fcorun.base.config import SECTIONS, import_classes
+from fcorun.base.errors import format_warning
+from fcorun.base.metrics import Metric
+from fcorun.base.public_names import MODULES
+from fcorun.base.records.formats import arrays_from_bytes, npz_bytes, read_mask, read_yaml, yaml_text
+from fcorun.base.sources.catalogue import entry_from_record
+from fcorun.base.trust import class_path, import_trusted_module, import_user_module, locate, locate_user_class
+from fcorun.experiment.configuration.search_path import packaged_config_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import Metric
-from fcorun.public_names import MODULES
-from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_mask, read_yaml, yaml_text
-from fcorun.sources.catalogue import entry_from_record
-from fcorun.trust import class_path, import_trusted_module, import_user_module, locate, locate_user_class
+from fcorun.interface.cli.commands import main
+from fcorun.interface.cli.commands.common_command import Terminal
+from fcorun.methods.algorithms import FedDualAvg
 
 PAYLOAD = """
 from pathlib import Path
 Path({ran!r}).touch()
 from fcorun.algorithms import FedDualAvg
-from fcorun.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.least_squares import LeastSquares
 """
 SCRIPT = "</script></pre></title><script>evil()</script><img src=x onerror=evil()>\"'"
 STEERS = "\x1b]0;evil\x07\x1b[2J\x9b1A\u202e"
@@ -348,11 +348,11 @@ def test_every_class_of_a_choice_has_one_public_name():
 
 
 def test_a_path_of_an_older_version_names_the_class_that_has_moved():
-    moved = "fcorun.algorithms.of_old.feddualavg.FedDualAvg"  # a module that there is no more
+    moved = "fcorun.methods.algorithms.of_old.feddualavg.FedDualAvg"  # a module that there is no more
     assert locate(moved, "algo.class") is FedDualAvg
     assert prepare(small() | {"algo": small()["algo"] | {"class": moved}}).identity == prepare(small()).identity
-    with fails("cannot import 'fcorun.algorithms.of_old'"):
-        locate("fcorun.algorithms.of_old.NoClass", "algo.class")
+    with fails("cannot import 'fcorun.methods.algorithms.of_old'"):
+        locate("fcorun.methods.algorithms.of_old.NoClass", "algo.class")
 
 
 def test_an_old_record_predicts_and_is_cited_by_its_dotted_paths(tmp_path, capsys):
@@ -362,7 +362,7 @@ def test_an_old_record_predicts_and_is_cited_by_its_dotted_paths(tmp_path, capsy
     config = (folder / "config.yaml").read_text()
     assert "class: fcorun.FedAvg" in config
     for name in ("FedAvg", "LeastSquares", "Lasso", "L1"):
-        config = config.replace(f"fcorun.{name}\n", f"fcorun.algorithms.of_old.{name}\n")
+        config = config.replace(f"fcorun.{name}\n", f"fcorun.methods.algorithms.of_old.{name}\n")
     (folder / "config.yaml").write_text(config)
     (again,) = load_records(folder)
     np.testing.assert_array_equal(again.predict(np.ones((3, len(again.solution["weights"])))), expected)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcorun.clocks.base import ClientSpeeds
-from fcorun.system import random_streams
+from fcorun.base.system import random_streams
+from fcorun.methods.clocks.clock import ClientSpeeds
 
 _TIMES = 7  # the stream of random numbers, beside those of ``fcorun.engine.schedule``
 

@@ -2,7 +2,7 @@
 
 A ``CohortFunction`` is a function (compute, inputs, shares) -> (mean upload, states, work). ``compute`` is a
 ``ClientFunction``: it computes one client from its inputs, and returns its upload, its new state, and its work,
-the counts of ``fcorun.problem.operation_counts``. ``inputs`` are leaves with a leading axis S, the cohort; those of a
+the counts of ``fcorun.methods.problem.operation_counts``. ``inputs`` are leaves with a leading axis S, the cohort; those of a
 round are ``ClientInputs``. ``shares`` (S,) are the weights of one mean of the uploads, or (E, S) those of one mean for
 each of E edges. States and work are stacked along the cohort.
 """
@@ -19,9 +19,9 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from fcorun.errors import CLIENT_NOTE_PREFIX, find_error_line
-from fcorun.system.files import check_interrupted
-from fcorun.system.machine import compute_policy, current_hosts
+from fcorun.base.errors import CLIENT_NOTE_PREFIX, find_error_line
+from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.machine import compute_policy, current_hosts
 
 # The computation of a cohort.
 

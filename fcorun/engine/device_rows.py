@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from fcorun.algorithms.base import Algorithm, Traits, tree_bytes
-from fcorun.datasets.base import FederatedData
+from fcorun.base.errors import UserError
+from fcorun.base.system.machine import compute_policy, empty_aligned
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.rows import Rows
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, in_size_classes
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError
-from fcorun.problem.decomposition import can_decompose, decompose_losses
-from fcorun.problem.operation_counts import PyTree
-from fcorun.problem.problem import Batch, Problem, Quadratic
-from fcorun.problem.row_span import restrict_to_row_span
-from fcorun.rows.rows import Rows
-from fcorun.system.machine import compute_policy, empty_aligned
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits, tree_bytes
+from fcorun.methods.problem.decomposition import can_decompose, decompose_losses
+from fcorun.methods.problem.operation_counts import PyTree
+from fcorun.methods.problem.problem import Batch, Problem, Quadratic
+from fcorun.methods.problem.row_span import restrict_to_row_span
 
 # Classes of clients of similar sizes, whose whole data are padded to the rows of the largest client of the class.
 

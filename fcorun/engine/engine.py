@@ -10,8 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, PyTree, tree_bytes
-from fcorun.communication.base import Channel, MessageBytes
+from fcorun.base.errors import UserError
 from fcorun.engine.clients import Devices
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.round import Traffic
@@ -19,7 +18,8 @@ from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.evaluation_blocks import block_length
 from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
-from fcorun.errors import UserError
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
+from fcorun.methods.communication.contracts import Channel, MessageBytes
 
 # What is known of a run before it runs: bytes of memory (estimates), bytes sent (exact), dependence on the seed.
 

@@ -9,13 +9,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
-from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.datasets.base import FederatedData
+from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.device_rows import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
 from fcorun.engine.ranking import MAX_RANKED_ROWS, ranking_metrics, why_unranked
-from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
-from fcorun.problem.duality_gap import pooled_gap
-from fcorun.problem.problem import Batch, Problem, Vector
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.problem.duality_gap import pooled_gap
+from fcorun.methods.problem.problem import Batch, Problem, Vector
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
 _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
@@ -42,7 +42,7 @@ class Evaluation:
         """Put validation rows, row weights and the truth on the device, to be passed with the training rows.
 
         For ``personal`` models add each client's truth, the weights of clients, and the indices of their rows; sites
-        have arrays of their own, ``fcorun.engine.remote.personal``.
+        have arrays of their own, ``fcorun.engine.remote.personal_models``.
         """
         data, subset = self.data, self.subset
         weight = data.train.objective_weights(self.client_weighting)

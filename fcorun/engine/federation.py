@@ -18,9 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.communication.base import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
-from fcorun.datasets.base import FederatedData
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.clients import SINGLE_DEVICE, CohortFunction, Devices, looped, vmap_runs
 from fcorun.engine.device_rows import (
     CohortLayout,
@@ -34,7 +32,9 @@ from fcorun.engine.evaluate import Evaluation, personal_models
 from fcorun.engine.node_metrics import measure_nodes
 from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
 from fcorun.engine.schedule import START, Rounds, Schedule
-from fcorun.problem.problem import Problem, Vector
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.communication.contracts import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
+from fcorun.methods.problem.problem import Problem, Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.core import Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
-from fcorun.algorithms.base import LocalData
 from fcorun.engine.device_rows import first_row
 from fcorun.engine.federation import Federation
-from fcorun.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line
+from fcorun.methods.algorithms.algorithm import LocalData
+from fcorun.methods.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line
 
 BOTH_SIDES = "gradients or proxes on both sides of a where are all computed, and all count"
 

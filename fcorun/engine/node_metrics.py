@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from fcorun.engine.evaluate import Evaluation
-from fcorun.problem.problem import Problem, Vector
+from fcorun.methods.problem.problem import Problem, Vector
 
 _MAX_PREDICTIONS = 2**23  # of the nodes whose models are evaluated together
 

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.datasets.base import FederatedData
+from fcorun.data.datasets.dataset import FederatedData
 
 _TINY = np.finfo(float).tiny
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation

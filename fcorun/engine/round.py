@@ -8,17 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, LocalData, PyTree, RecordingLocalData
-from fcorun.algorithms.output_check import trace_messages
-from fcorun.communication.asynchronous import Asynchronous
-from fcorun.communication.base import Channel, Channels, Identity, MessageBytes, RoundDraws, RoundState, Topology
-from fcorun.datasets.base import FederatedData
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.clients import ClientInputs, CohortFunction, stack_uploads, vmap_runs
 from fcorun.engine.device_rows import first_row
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError
-from fcorun.problem.operation_counts import count_operations
-from fcorun.problem.problem import Problem, Vector, fold_key, wrap_key
+from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, PyTree, RecordingLocalData
+from fcorun.methods.algorithms.output_check import trace_messages
+from fcorun.methods.communication.asynchronous import Asynchronous
+from fcorun.methods.communication.contracts import (
+    Channel,
+    Channels,
+    Identity,
+    MessageBytes,
+    RoundDraws,
+    RoundState,
+    Topology,
+)
+from fcorun.methods.problem.operation_counts import count_operations
+from fcorun.methods.problem.problem import Problem, Vector, fold_key, wrap_key
 
 # Bytes that clients, edges and the server send each other, and the simulated time that a run takes.
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fcorun.base.system import random_streams
 from fcorun.engine.client_times import Arrivals, ClientTimes, order_arrivals
-from fcorun.system import random_streams
 
 START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY = range(7)  # the streams of a run
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache

@@ -5,17 +5,17 @@ from dataclasses import fields
 
 import numpy as np
 
-from fcorun import algorithms
-from fcorun.algorithms.base import Algorithm, Method, RunConditions
-from fcorun.algorithms.gossip import GossipAlgorithm
-from fcorun.communication.base import Identity
-from fcorun.config import AUTO, is_of_fcorun
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import AUTO, is_of_fcorun
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.regularizers.base import Constraint
-from fcorun.regularizers.none import NoRegularizer
+from fcorun.methods import algorithms
+from fcorun.methods.algorithms.algorithm import Algorithm, Method, RunConditions
+from fcorun.methods.algorithms.gossip import GossipAlgorithm
+from fcorun.methods.communication.contracts import Identity
+from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import Constraint
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
 _MORE_ROUNDS = "more rounds may help"

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError, abbreviate, suggest_name
-from fcorun.objectives.base import LinearModel, Objective
-from fcorun.regularizers.base import Regularizer, is_array
+from fcorun.base.errors import UserError, abbreviate, suggest_name
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.objectives.objective import LinearModel, Objective
+from fcorun.methods.regularizers.regularizer import Regularizer, is_array
 
 
 def bind_regularizer(

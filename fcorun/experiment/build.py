@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, ProblemConstants
-from fcorun.clocks.base import NoClock
-from fcorun.config import AUTO, code_identifier, numeric_fields
-from fcorun.datasets.base import FederatedData, load_dataset
+from fcorun.base.config import AUTO, code_identifier, numeric_fields
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
+from fcorun.base.system.files import cached_by_key, interruptible_at_once
+from fcorun.base.system.machine import current_hosts, use_precision
+from fcorun.data.datasets.dataset import FederatedData, load_dataset
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.tables.data_warnings import warn_class_like_target
+from fcorun.data.tables.event_times import warn_clients_without_events
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
@@ -19,7 +24,6 @@ from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.federation import Federation
 from fcorun.engine.ranking import why_unranked
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError, suggest_name
 from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors, warn_of_feature_order
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
@@ -28,18 +32,14 @@ from fcorun.experiment.relax_checks import check_relaxed_rows
 from fcorun.experiment.requirements import check_hessian, check_nodes, check_whole_batches
 from fcorun.experiment.stored_rows import check_generated_clients, check_rows_on_disk, choose_shard
 from fcorun.experiment.undetermined_levels import warn_undetermined_levels
-from fcorun.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
-from fcorun.objectives.base import LinearModel, Objective
-from fcorun.objectives.least_squares import LeastSquares
-from fcorun.problem.curvature import bound_pooled_smoothness, curvature_bounds
-from fcorun.problem.duality_gap import has_duality_gap, has_one_output
-from fcorun.problem.problem import Problem
-from fcorun.regularizers.none import NoRegularizer
-from fcorun.rows.site_rows import SiteRows
-from fcorun.system.files import cached_by_key, interruptible_at_once
-from fcorun.system.machine import current_hosts, use_precision
-from fcorun.tables.data_warnings import warn_class_like_target
-from fcorun.tables.survival import warn_clients_without_events
+from fcorun.methods.algorithms.algorithm import Algorithm, ProblemConstants
+from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.objective import LinearModel, Objective
+from fcorun.methods.problem.curvature import bound_pooled_smoothness, curvature_bounds
+from fcorun.methods.problem.duality_gap import has_duality_gap, has_one_output
+from fcorun.methods.problem.problem import Problem
+from fcorun.methods.regularizers.none import NoRegularizer
 
 
 def load_data(experiment: PreparedExperiment) -> FederatedData:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import RANKING_METRICS
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.metrics import RANKING_METRICS
-from fcorun.objectives.base import is_linear_model
-from fcorun.regularizers.none import NoRegularizer
+from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.methods.regularizers.none import NoRegularizer
 
 # The threshold of ``threshold=``: the probability at which a row is assigned to the positive class.
 
@@ -39,7 +39,7 @@ class ThresholdRule:
 
     @classmethod
     def parse(cls, text: float | str) -> "ThresholdRule":
-        """Return the rule of a value that ``fcorun.config`` has checked: 0.3, "youden", "sensitivity:0.9", and such."""
+        """Return the rule of a value that ``fcorun.base.config`` has checked: 0.3, "youden", "sensitivity:0.9", and such."""
         if text == YOUDEN:
             return cls(YOUDEN, 0.0, text)
         kind, _, number = str(text).rpartition(":")

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.clocks.base import Clock, NoClock
-from fcorun.communication.base import Channel, Star, Topology
-from fcorun.communication.compressor import Compressor
-from fcorun.config import (
+from fcorun.base.config import (
     AUTO,
     GRID_SECTIONS,
     IDENTITY_SECTIONS,
@@ -25,22 +21,26 @@ from fcorun.config import (
     identity_fields,
     numeric_fields,
 )
-from fcorun.datasets.base import Dataset
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
+from fcorun.base.trust import class_path
+from fcorun.data.datasets.dataset import Dataset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
-from fcorun.errors import UserError, suggest_name
+from fcorun.experiment.tracker import Tracker
 from fcorun.experiment.warm_start import WarmStart, load_warm_start
-from fcorun.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
-from fcorun.mirror_maps.base import MirrorMap
-from fcorun.objectives.base import Objective
-from fcorun.problem import solver
-from fcorun.regularizers.base import Regularizer
-from fcorun.regularizers.none import NoRegularizer
-from fcorun.trackers.base import Tracker
-from fcorun.trust import class_path
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.clocks.clock import Clock, NoClock
+from fcorun.methods.communication.compressor import Compressor
+from fcorun.methods.communication.contracts import Channel, Star, Topology
+from fcorun.methods.mirror_maps.mirror_map import MirrorMap
+from fcorun.methods.objectives.objective import Objective
+from fcorun.methods.problem import solver
+from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import Regularizer
 
 if TYPE_CHECKING:
-    from fcorun.plugin_code import PluginCode
+    from fcorun.base.plugin_code import PluginCode
 
 # The end of a run, judged by its rows: targets that were met or missed, and an objective that was still falling.
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from fcorun.regularizers.base import Regularizer
-from fcorun.regularizers.nuclear import Nuclear
-from fcorun.regularizers.nuclear_ball import NuclearBall
+from fcorun.methods.regularizers.nuclear import Nuclear
+from fcorun.methods.regularizers.nuclear_ball import NuclearBall
+from fcorun.methods.regularizers.regularizer import Regularizer
 
 Pattern = Mapping[str, int | list[int]]  # by parameter: the rank, or the indices of nonzero entries
 

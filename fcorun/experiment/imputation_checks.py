@@ -5,10 +5,10 @@ They refuse problems and rows that do not allow it.
 
 from typing import Any
 
-from fcorun.config import Settings
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
-from fcorun.objectives.base import is_linear_model
+from fcorun.base.config import Settings
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.objectives.objective import is_linear_model
 
 
 def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
@@ -30,7 +30,7 @@ def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: 
     if not is_linear_model(type(objective)) or objective.has_client_losses:
         raise UserError(f"{option} averages the coefficients of linear models of single rows, and objective="
                         f"{names['objective']} is none: leave imputations out")  # fmt: skip
-    from fcorun.datasets.sites import Sites
+    from fcorun.data.datasets.sites import Sites
 
     for key, value, reason in (
         ("standardize", "per_client", "makes the scale depend on imputed values: give pooled or none"),

@@ -7,21 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm
-from fcorun.config import field_marks
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import field_marks
+from fcorun.base.metrics import IGNORES_PSI, NEAR_OPTIMUM
+from fcorun.base.system.files import Keyed
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.advice import advise, suggest_algorithms
 from fcorun.experiment.build import build_problem, build_schedule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
-from fcorun.metrics import IGNORES_PSI, NEAR_OPTIMUM
-from fcorun.objectives.least_squares import LeastSquares
-from fcorun.problem import solver
-from fcorun.problem.duality_gap import has_duality_gap
-from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.problem.solver import gather_rows
-from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.files import Keyed
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.duality_gap import has_duality_gap
+from fcorun.methods.problem.problem import Batch, Problem, Vector
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.methods.regularizers.none import NoRegularizer
 
 _TIGHT = 0.03  # bounds on the optimum are tight if they differ by at most this share of the gap
 _MAX_NUMBERS_READ = 2e9  # by the solver that continues from the end of a run

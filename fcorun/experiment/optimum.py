@@ -10,18 +10,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.config import code_identifier, identity_fields
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import code_identifier, identity_fields
+from fcorun.base.system.files import cache_dir, write_atomically
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.identification import Pattern, find_pattern
 from fcorun.experiment.site_optimum import minimize_over_sites
-from fcorun.problem import solver
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.solver import gather_rows
-from fcorun.rows.site_rows import SiteRows
-from fcorun.system.files import cache_dir, write_atomically
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Batch, Problem
+from fcorun.methods.problem.solver import gather_rows
 
 TOLERANCE = 1e-9
 MAX_ITERATIONS = 100_000

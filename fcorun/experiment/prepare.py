@@ -7,10 +7,7 @@ from copy import deepcopy
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
-from fcorun.algorithms.base import Baseline, Traits
-from fcorun.clocks.base import NoClock
-from fcorun.communication.base import Identity, Star
-from fcorun.config import (
+from fcorun.base.config import (
     IDENTITY_SECTIONS,
     SECTIONS,
     CurveAxis,
@@ -21,7 +18,17 @@ from fcorun.config import (
     field_marks,
     type_hints,
 )
-from fcorun.errors import MetricError, UserError, suggest_name
+from fcorun.base.errors import MetricError, UserError, suggest_name
+from fcorun.base.metrics import (
+    CATALOGUE,
+    COUNTERS,
+    PERSONAL_PREFIX,
+    REFERENCE_METRICS,
+    TEST_METRIC_REFUSAL,
+    TEST_PREFIX,
+    custom_metrics,
+)
+from fcorun.base.trust import class_path
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
 from fcorun.experiment.imputation_checks import check_imputations
 from fcorun.experiment.relax_checks import check_relax
@@ -32,22 +39,15 @@ from fcorun.experiment.requirements import (
     check_required_psi,
     full_batch_settings,
 )
-from fcorun.metrics import (
-    CATALOGUE,
-    COUNTERS,
-    PERSONAL_PREFIX,
-    REFERENCE_METRICS,
-    TEST_METRIC_REFUSAL,
-    TEST_PREFIX,
-    custom_metrics,
-)
-from fcorun.mirror_maps.base import Euclidean
-from fcorun.objectives.base import Objective, is_linear_model
-from fcorun.objectives.least_squares import LeastSquares
-from fcorun.problem.duality_gap import explain_missing_conjugate
-from fcorun.regularizers.base import Regularizer
-from fcorun.trackers.base import NoTracker
-from fcorun.trust import class_path
+from fcorun.experiment.tracker import NoTracker
+from fcorun.methods.algorithms.algorithm import Baseline, Traits
+from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.contracts import Identity, Star
+from fcorun.methods.mirror_maps.mirror_map import Euclidean
+from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.objective import Objective, is_linear_model
+from fcorun.methods.problem.duality_gap import explain_missing_conjugate
+from fcorun.methods.regularizers.regularizer import Regularizer
 
 STRENGTH_OF_DATA = 0.0  # a placeholder in a regularizer with ``relative``, whose strength follows from the data
 

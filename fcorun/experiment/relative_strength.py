@@ -8,17 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.datasets.base import FederatedData
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.remote.certificate import NULL, CertificateRequests
-from fcorun.errors import UserError
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import cache_path, read_cached, write_cached
-from fcorun.problem import strength_max
-from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.solver import gather_rows, make_batch
-from fcorun.regularizers.base import Regularizer
-from fcorun.rows.site_rows import SiteRows
+from fcorun.methods.problem import strength_max
+from fcorun.methods.problem.problem import Batch, Problem
+from fcorun.methods.problem.solver import gather_rows, make_batch
+from fcorun.methods.regularizers.regularizer import Regularizer
 
 
 def resolve_strength(experiment: PreparedExperiment, data: FederatedData) -> Regularizer:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from fcorun.algorithms.base import Baseline
-from fcorun.config import Settings
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
-from fcorun.objectives.base import is_linear_model
-from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
-from fcorun.regularizers.elastic_net import ElasticNet
-from fcorun.regularizers.l1 import L1
+from fcorun.base.config import Settings
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.regularizers.elastic_net import ElasticNet
+from fcorun.methods.regularizers.l1 import L1
 
 
 def check_relax(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
@@ -26,7 +26,7 @@ def check_relax(plugins: dict[str, Any], names: dict[str, str], settings: Settin
     if algo.has_personal_models or algo.picks_client or not (isinstance(algo, Baseline) or algo.traits.psi_sides):
         raise UserError(f"{option} is for one model of all clients with the penalty, and algo={names['algo']} trains "
                         "another: leave relax out")  # fmt: skip
-    from fcorun.datasets.sites import Sites
+    from fcorun.data.datasets.sites import Sites
 
     if isinstance(plugins["data"], Sites):
         raise UserError(f"{option} fits all rows in one place, and these stay at their sites: leave relax out")

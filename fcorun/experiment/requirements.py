@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.clocks.base import NoClock
-from fcorun.communication.asynchronous import Asynchronous
-from fcorun.communication.base import Star
-from fcorun.config import Settings, is_of_fcorun
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import Settings, is_of_fcorun
+from fcorun.base.errors import UserError
+from fcorun.base.system.machine import current_hosts
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.objectives.base import Objective
-from fcorun.problem.penalized_quadratic import MAX_PARAMETERS
-from fcorun.regularizers.base import Constraint, Regularizer
-from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.machine import current_hosts
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.asynchronous import Asynchronous
+from fcorun.methods.communication.contracts import Star
+from fcorun.methods.objectives.objective import Objective
+from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
 
 # Settings of algorithms whose clients take all their data at once.
 

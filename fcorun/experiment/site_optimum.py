@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.system.files import check_interrupted
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.remote.certificate import REFERENCE, CertificateRequests
-from fcorun.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
-from fcorun.problem.problem import Problem, Vector
-from fcorun.rows.site_rows import SiteRows
-from fcorun.system.files import check_interrupted
+from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
+from fcorun.methods.problem.problem import Problem, Vector
 
 MAX_STEPS, STEPS_PER_CERTIFICATE = 1000, 25
 MAX_CERTIFICATES = MAX_STEPS // STEPS_PER_CERTIFICATE + 1
@@ -23,7 +23,7 @@ MAX_LOSSES = MAX_INTERCEPT_STEPS * MAX_CERTIFICATES
 def minimize_over_sites(problem: Problem, rows: SiteRows, tolerance: float) -> dict[str, Any]:
     """Return the optimum as ``compute_optimum`` does. Call under enable_x64.
 
-    The method and the stopping rule are those of ``fcorun.problem.solver``, with a fixed length of steps.
+    The method and the stopping rule are those of ``fcorun.methods.problem.solver``, with a fixed length of steps.
     """
     requests = CertificateRequests(rows, problem, 1, REFERENCE)
     curvature = rows.pooled_smoothness()

@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm
-from fcorun.datasets.base import FederatedData
+from fcorun.base.system.files import Keyed
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimality_gap import compile_solver
 from fcorun.experiment.requirements import are_convex
-from fcorun.objectives.base import is_linear_model
-from fcorun.problem import solver
-from fcorun.problem.problem import Vector
-from fcorun.problem.solver import gather_rows
-from fcorun.regularizers.none import NoRegularizer
-from fcorun.system.files import Keyed
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Vector
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.methods.regularizers.none import NoRegularizer
 
 STEPS = solver.STEPS_PER_CERTIFICATE
 SMALL_MOVEMENT = 0.02  # relative to the largest coefficient: a smaller movement counts as standing still

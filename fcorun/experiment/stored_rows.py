@@ -1,15 +1,15 @@
 """Checks of experiments whose rows stay on disk, are sharded over several hosts, or are generated."""
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import Settings
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import Settings
+from fcorun.base.errors import UserError
+from fcorun.base.system.machine import current_hosts, format_gib, memory_limit
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.device_rows import uses_decomposed_losses
 from fcorun.engine.schedule import Schedule
 from fcorun.engine.segments.row_fetching import bytes_per_round
-from fcorun.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.problem.problem import Problem
-from fcorun.system.machine import current_hosts, format_gib, memory_limit
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.problem.problem import Problem
 
 ROWS_MEMORY_SHARE = 0.5  # the share of the allowed memory for the rows of two segments of rounds
 _CURVATURE_COPIES = 2  # copies of a client's rows in float64 that bounds on the curvature of its loss need

@@ -1,10 +1,10 @@
 """A warning about columns of text whose levels determine only differences of their coefficients."""
 
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import abbreviate
+from fcorun.base.errors import abbreviate
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.objectives.base import LinearModel
-from fcorun.objectives.cox import Cox
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.objective import LinearModel
 
 
 def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData) -> list[str]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
-from fcorun.problem.problem import Problem, Vector
-from fcorun.records.record import Record
-from fcorun.tables.scaling import Scaling
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import Record
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tables.scaling import Scaling
+from fcorun.methods.problem.problem import Problem, Vector
 
 
 @dataclass(frozen=True)

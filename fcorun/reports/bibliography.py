@@ -10,14 +10,14 @@ from typing import Any
 
 from yaml import YAMLError
 
-from fcorun.config import IDENTITY_SECTIONS, SECTIONS
-from fcorun.errors import UserError
-from fcorun.inference.methods import INTERVALS_FILE, METHODS, MODEL_ERRORS, SOURCES, find_sources
-from fcorun.records.formats import read_summary, read_text
-from fcorun.records.record import Record, is_refit_of_stability
-from fcorun.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
-from fcorun.system.machine import fcorun_version
-from fcorun.trust import is_free_to_import, locate
+from fcorun.base.config import IDENTITY_SECTIONS, SECTIONS
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import read_summary, read_text
+from fcorun.base.records.record import Record, is_refit_of_stability
+from fcorun.base.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
+from fcorun.base.system.machine import fcorun_version
+from fcorun.base.trust import is_free_to_import, locate
+from fcorun.results.inference.methods import INTERVALS_FILE, METHODS, MODEL_ERRORS, SOURCES, find_sources
 
 STABILITY_SOURCE = "@meinshausen2010, with complementary pairs of halves of @shah2013"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.config import IDENTITY_SECTIONS, LABEL_KEYS, keys_outside_identity
-from fcorun.metrics import (
+from fcorun.base.config import IDENTITY_SECTIONS, LABEL_KEYS, keys_outside_identity
+from fcorun.base.metrics import (
     COUNTERS,
     NEAR_OPTIMUM,
     OPTIONAL_COUNTERS,
@@ -16,8 +16,8 @@ from fcorun.metrics import (
     from_summaries,
     is_baseline_row,
 )
-from fcorun.records.formats import read_summary
-from fcorun.records.record import Record
+from fcorun.base.records.formats import read_summary
+from fcorun.base.records.record import Record
 from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, column_values
 
 _KINDS = ("final", "best", "tail")

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import UserError, suggest_name
-from fcorun.models.coefficients import COLUMNS, load_coefficients
-from fcorun.records.record import Record
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.records.record import Record
 from fcorun.reports.build_table import build_table
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, column_values
+from fcorun.results.models.coefficients import COLUMNS, load_coefficients
 
 COEFFICIENT_KEYS = list(COLUMNS[:3])
 

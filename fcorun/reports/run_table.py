@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fcorun.errors import UserError, suggest_name
-from fcorun.metrics import (
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.metrics import (
     CATALOGUE,
     GAP_METRICS,
     PERSONAL_PREFIX,

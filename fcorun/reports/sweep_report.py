@@ -10,17 +10,17 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from fcorun.config import IDENTITY_SECTIONS
-from fcorun.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
-from fcorun.records.formats import frame_csv
-from fcorun.records.record import Record
+from fcorun.base.config import IDENTITY_SECTIONS
+from fcorun.base.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
+from fcorun.base.records.formats import frame_csv
+from fcorun.base.records.record import Record
+from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.grid_edges import find_grid_edges
+from fcorun.reports.helper_process import HelperProcess
 from fcorun.reports.pictures.sweep_pictures import begin_sweep_pictures
 from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
-from fcorun.system.files import write_atomically
-from fcorun.system.helper_process import HelperProcess
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
 _VARIANTS = ("reg", "topology", "topology.graph", "uplink", "downlink", "clock")  # which a reader may want to compare

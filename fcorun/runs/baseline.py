@@ -5,12 +5,12 @@ import time
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import Baseline
-from fcorun.datasets.base import FederatedData
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_evaluation, build_problem
-from fcorun.problem import solver
-from fcorun.problem.problem import Problem
-from fcorun.problem.solver import gather_rows
+from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Problem
+from fcorun.methods.problem.solver import gather_rows
 from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, Progress, Watcher
 

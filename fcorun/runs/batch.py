@@ -11,9 +11,20 @@ from functools import cache
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.config import AUTO
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import AUTO
+from fcorun.base.errors import UserError
+from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.machine import (
+    check_memory,
+    compute_policy,
+    current_hosts,
+    free_device_memory,
+    memory_limit,
+    use_cores_as_devices,
+    use_precision,
+)
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import (
     Engine,
     Snapshot,
@@ -27,7 +38,6 @@ from fcorun.engine.engine import (
 from fcorun.engine.federation import Numbers
 from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile
-from fcorun.errors import UserError
 from fcorun.experiment.advice import advise
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.optimality_gap import (
@@ -37,24 +47,14 @@ from fcorun.experiment.optimality_gap import (
     describe_unknown_gap,
     summarize_duality_gap,
 )
-from fcorun.rows.site_rows import SiteRows
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.reports.helper_process import TABLE_MODULES, import_in_background
 from fcorun.runs.job import Job, Progress, Watcher, run_rounds
-from fcorun.system.files import check_interrupted
-from fcorun.system.helper_process import TABLE_MODULES, import_in_background
-from fcorun.system.machine import (
-    check_memory,
-    compute_policy,
-    current_hosts,
-    free_device_memory,
-    memory_limit,
-    use_cores_as_devices,
-    use_precision,
-)
 
 # What completes the record of a run; imported in a thread during the first rounds.
 _RECORD_MODULES = (
     "fcorun.runs.finish",
-    "fcorun.system.machine:describe_environment",
+    "fcorun.base.system.machine:describe_environment",
     "pybtex.bibtex.utils",
     "pybtex.database.input.bibtex",
 )

@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fcorun.config import import_classes
-from fcorun.errors import HostLost, RemoteError, UserError, describe_error, first_line
-from fcorun.records.record import RunFolder
-from fcorun.runs.hosts.follower import run_follower
-from fcorun.runs.job import Job, SweepWatcher
-from fcorun.runs.run import run_jobs
-from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
-from fcorun.system.files import interruptible
-from fcorun.system.machine import (
+from fcorun.base.config import import_classes
+from fcorun.base.errors import HostLost, RemoteError, UserError, describe_error, first_line
+from fcorun.base.records.record import RunFolder
+from fcorun.base.system.files import interruptible
+from fcorun.base.system.machine import (
     SECRET_VARIABLE,
     HostOptions,
     available_cores,
@@ -27,8 +23,12 @@ from fcorun.system.machine import (
     resolve_hosts,
     set_up_jax,
 )
-from fcorun.system.rendezvous import join_hosts
-from fcorun.trust import class_path
+from fcorun.base.system.rendezvous import join_hosts
+from fcorun.base.trust import class_path
+from fcorun.runs.hosts.follower import run_follower
+from fcorun.runs.job import Job, SweepWatcher
+from fcorun.runs.run_experiments import run_jobs
+from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
 _SAFE_PATH = "PYTHONSAFEPATH"

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import IDENTITY_SECTIONS
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError, first_line
+from fcorun.base.config import IDENTITY_SECTIONS
+from fcorun.base.errors import UserError, first_line
+from fcorun.base.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
+from fcorun.base.records.formats import csv_text, json_text, npz_bytes
+from fcorun.base.records.record import BASELINE_HAZARD_FILE, PERSONAL, PREDICTIONS_FILE, SHARED
+from fcorun.base.sources.catalogue import describe_source
+from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.machine import describe_environment
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.tables.encoding import ENCODING_FILE as ENCODING
+from fcorun.data.tables.missing_by_outcome import MISSING_FILE
 from fcorun.experiment.advice import list_rates
 from fcorun.experiment.build import build_problem, connect_clients
 from fcorun.experiment.classifiers import (
@@ -33,16 +41,18 @@ from fcorun.experiment.experiment import (
 )
 from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
-from fcorun.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
-from fcorun.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
-from fcorun.models.coefficients import (
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.reports.helper_process import begin_call
+from fcorun.results.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
+from fcorun.results.models.coefficients import (
     Coefficients,
     coefficient_files,
     coefficients_from,
     find_cutoff_factors,
     personal_only,
 )
-from fcorun.models.predictions import (
+from fcorun.results.models.predictions import (
     find_few_levels,
     note_too_many_rows,
     predict_splits,
@@ -51,21 +61,11 @@ from fcorun.models.predictions import (
     tabulate_scores,
     warn_few_validation_rows,
 )
-from fcorun.models.score_functions import Arrays
-from fcorun.objectives.base import is_linear_model
-from fcorun.records.formats import csv_text, json_text, npz_bytes
-from fcorun.records.record import BASELINE_HAZARD_FILE, PERSONAL, PREDICTIONS_FILE, SHARED
-from fcorun.rows.site_rows import SiteRows
+from fcorun.results.models.score_functions import Arrays
 from fcorun.runs.job import Job, gather_predictions
-from fcorun.sources.catalogue import describe_source
-from fcorun.system.files import check_interrupted
-from fcorun.system.helper_process import begin_call
-from fcorun.system.machine import describe_environment
-from fcorun.tables.encoding import ENCODING_FILE as ENCODING
-from fcorun.tables.missing_by_outcome import MISSING_FILE
 
 if TYPE_CHECKING:
-    from fcorun.models.curves import Curves
+    from fcorun.results.models.score_curves import Curves
 
 # Results of a run's model on the rows of its splits: thresholds, scores and predictions, as files of the record.
 
@@ -108,7 +108,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
     """
     experiment = job.experiment
     if isinstance(data.train, SiteRows):
-        from fcorun.models.site_scores import choose_site_threshold, compute_site_scores
+        from fcorun.results.models.site_scores import choose_site_threshold, compute_site_scores
 
         kinds = {SHARED: experiment.has_shared_model, PERSONAL: experiment.algo.has_personal_models}
         objective = experiment.objective
@@ -121,7 +121,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
     shared_model = solution if experiment.has_shared_model else None
     files = {}
     if data.task == "survival" and shared_model is not None:
-        from fcorun.models.survival import baseline_hazards
+        from fcorun.results.models.survival import baseline_hazards
 
         files[BASELINE_HAZARD_FILE] = baseline_hazards(experiment.objective, data, shared_model)
     predictions = predict_splits(experiment.objective, data, shared_model, models, gather)
@@ -139,7 +139,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
         files[PREDICTIONS_FILE] = predictions_csv(predictions)
     curves = None
     if predictions[0].probability is not None:
-        from fcorun.models.curves import compute_curves
+        from fcorun.results.models.score_curves import compute_curves
 
         curves = compute_curves(predictions, scores)
     if curves is not None:
@@ -355,7 +355,7 @@ def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures
     """Begin to draw the curves on held-out rows, and return a function that waits for all pictures."""
     if pictures is None or curves is None:
         return pictures
-    from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
+    from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
 
     title = job.title_held_out_rows(data)
     drawn = begin_call(job.helper, draw_held_out_rows, curves, title, style=job.experiment.settings.style)
@@ -367,7 +367,7 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
 
     Returns a function that waits for the pictures, and returns them by file name.
     """
-    from fcorun.reports.pictures.coefficients import draw_model
+    from fcorun.reports.pictures.coefficient_picture import draw_model
     from fcorun.reports.pictures.run_curves import draw_run
 
     settings = job.experiment.settings

@@ -12,24 +12,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.datasets.base import FederatedData
+from fcorun.base.metrics import COUNTERS, MORE_ROUNDS_ADVICE
+from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.machine import use_precision
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.engine import CompiledPrograms, build_traffic, counted_broadcast_bytes, message_bytes
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.relative_strength import resolve_strength
-from fcorun.inference.solution import Penalty
-from fcorun.metrics import COUNTERS, MORE_ROUNDS_ADVICE
-from fcorun.models.coefficients import coefficients_from, format_csv
-from fcorun.models.inference_problem import InferenceProblem, make_model_rows
-from fcorun.models.multiple_imputation import GapModel, prepare_imputations
-from fcorun.problem import solver
-from fcorun.problem.solver import gather_rows
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.results.inference.solution import Penalty
+from fcorun.results.models.coefficients import coefficients_from, format_csv
+from fcorun.results.models.inference_problem import InferenceProblem, make_model_rows
+from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, RunHistory, Watcher
 from fcorun.runs.relax import evaluate
-from fcorun.system.files import check_interrupted
-from fcorun.system.machine import use_precision
 
 IMPUTATIONS_FILE = "imputations.csv"
 _STATES = ("done", "falling", "not certified", "diverged")  # in which a fit ends

@@ -10,12 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.communication.base import MessageBytes
-from fcorun.datasets.base import FederatedData
+from fcorun.base.errors import HostLost, UserError, describe_error
+from fcorun.base.metrics import COUNTERS, PERSONAL_PREFIX
+from fcorun.base.records.formats import arrays_from_bytes, npz_bytes
+from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
+from fcorun.base.system.machine import current_hosts
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tables.labels import label_column
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
-from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import (
     PreparedExperiment,
@@ -26,14 +29,11 @@ from fcorun.experiment.experiment import (
 )
 from fcorun.experiment.identification import identification_metrics
 from fcorun.experiment.prepare import plugin_to_config
-from fcorun.metrics import COUNTERS, PERSONAL_PREFIX
-from fcorun.models.score_functions import Arrays, compute_predictions
-from fcorun.objectives.base import Objective
-from fcorun.records.formats import arrays_from_bytes, npz_bytes
-from fcorun.records.record import FINISHED_STATUSES, Record, RunFolder
-from fcorun.system.helper_process import HelperProcess
-from fcorun.system.machine import current_hosts
-from fcorun.tables.labels import label_column
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.communication.contracts import MessageBytes
+from fcorun.methods.objectives.objective import Objective
+from fcorun.reports.helper_process import HelperProcess
+from fcorun.results.models.score_functions import Arrays, compute_predictions
 
 _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes

@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import COUNTERS
+from fcorun.base.records.formats import csv_text
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.metrics import COUNTERS
-from fcorun.models.coefficients import coefficients_from, format_csv
-from fcorun.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
-from fcorun.problem.problem import Vector
-from fcorun.problem.solver import gather_rows
-from fcorun.records.formats import csv_text
+from fcorun.methods.problem.problem import Vector
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.results.models.coefficients import coefficients_from, format_csv
+from fcorun.results.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
 from fcorun.runs.job import Job
 
 RELAXED_FILE = "relaxed.csv"

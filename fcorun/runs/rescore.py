@@ -1,10 +1,10 @@
 """A finished run asked for with another ``threshold``: its rows are scored again, and nothing is trained."""
 
-from fcorun.datasets.base import FederatedData
+from fcorun.base.records.formats import json_text, read_yaml, yaml_text
+from fcorun.base.records.record import PAGE_FILES, Record, try_lock
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import bind_objective
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
-from fcorun.records.formats import json_text, read_yaml, yaml_text
-from fcorun.records.record import PAGE_FILES, Record, try_lock
 from fcorun.runs.finish import SplitResults, score_splits
 from fcorun.runs.job import Job
 
@@ -55,7 +55,7 @@ def _draw_again(job: Job, data: FederatedData, results: SplitResults) -> dict[st
     """Return the pictures of curves by file name if the record has such pictures, which mark the threshold."""
     if results.curves is None or not (job.run_folder.path / "roc.png").exists():
         return {}
-    from fcorun.reports.pictures.held_out_rows import draw_held_out_rows
+    from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
 
     title = job.title_held_out_rows(data)
     return draw_held_out_rows(results.curves, title, style=job.experiment.settings.style)

@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from fcorun.communication.base import Identity
-from fcorun.datasets.base import FederatedData
-from fcorun.records.formats import csv_text
-from fcorun.records.record import AT_SITES, AWAY_FILE
-from fcorun.rows.site_rows import SiteRows
+from fcorun.base.records.formats import csv_text
+from fcorun.base.records.record import AT_SITES, AWAY_FILE
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.methods.communication.contracts import Identity
 from fcorun.runs.job import Job
 
 

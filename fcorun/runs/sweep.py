@@ -7,19 +7,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fcorun.algorithms.base import Algorithm
-from fcorun.config import AUTO
-from fcorun.errors import UserError, describe_error
+from fcorun.base.config import AUTO
+from fcorun.base.errors import UserError, describe_error
+from fcorun.base.records.record import Record, load_records
+from fcorun.base.records.sweep_settings import REPORT_KEYS, load_settings
+from fcorun.base.system.machine import available_cores, compute_in_calling_threads
 from fcorun.experiment.build import check_metric_measured
-from fcorun.records.record import Record, load_records
-from fcorun.records.sweep_settings import REPORT_KEYS, load_settings
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.reports.helper_process import PLOTTING_MODULES, HelperProcess, import_in_background
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.batch import RUNS_WORTH_A_THREAD, check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
-from fcorun.system.helper_process import PLOTTING_MODULES, HelperProcess, import_in_background
-from fcorun.system.machine import available_cores, compute_in_calling_threads
 
 
 def run_sweep(

@@ -9,11 +9,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fcorun.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
-from fcorun.errors import UserError
-from fcorun.metrics import CATALOGUE, aggregate
-from fcorun.records.record import Record, RunFolder
-from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
+from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import CATALOGUE, aggregate
+from fcorun.base.records.record import Record, RunFolder
+from fcorun.base.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.reports.build_table import build_table
 from fcorun.reports.run_table import changes_function
 

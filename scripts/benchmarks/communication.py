@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 
 from benchmarks.measure import make_engine, minimum_times, processor_seconds
-from fcorun.communication import Asynchronous
-from fcorun.communication.base import RoundOutcome, RoundState
 from fcorun.engine.engine import CompiledPrograms
+from fcorun.methods.communication import Asynchronous
+from fcorun.methods.communication.contracts import RoundOutcome, RoundState
 
 ONE_STEP = ("local_steps=1", "local_epochs=null")
 WORKS = {

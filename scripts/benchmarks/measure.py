@@ -11,11 +11,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from fcorun.configuration.compose import compose
+from fcorun.base.system.machine import available_cores
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import build_engine, load_data
+from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.prepare import prepare
-from fcorun.system.machine import available_cores
 
 FCORUN = [sys.executable, "-m", "fcorun"]
 RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.measure import engine_seconds, in_threads, make_engine, minimum_times, with_rates
-from fcorun.configuration.compose import compose
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import build_engine, load_data
+from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.prepare import prepare
 
 

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from benchmarks.measure import FCORUN, make_engine, minimum_times, run_command
+from fcorun.base.system.machine import available_cores, use_cores_as_devices
 from fcorun.engine.clients import Devices
-from fcorun.system.machine import available_cores, use_cores_as_devices
 
 use_cores_as_devices()  # before anything is computed
 

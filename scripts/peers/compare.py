@@ -22,7 +22,7 @@ from export import COHORTS, export
 from table import table
 from task import METHODS, Task, objective, steady
 
-from fcorun.system.machine import available_cores
+from fcorun.base.system.machine import available_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,8 +2,8 @@
 
 from task import Task
 
-from fcorun.configuration.compose import compose
 from fcorun.experiment.build import build_schedule, load_data
+from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.prepare import prepare
 
 COHORTS = (10, 64)

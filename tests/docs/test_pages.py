@@ -13,8 +13,8 @@ import pytest
 from markdown_blocks import Block, alike, blocks, commands, missing
 
 from fcorun import compose
-from fcorun.cli.commands import COMMANDS
-from fcorun.configuration.compose import translate_folder
+from fcorun.experiment.configuration.compose import translate_folder
+from fcorun.interface.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), ROOT / "docs" / "guide" / "sites.md"]

@@ -10,9 +10,9 @@ import pytest
 from helpers import choice_names, plugin_class
 from markdown_blocks import alike
 
-from fcorun.cli.commands import COMMANDS
-from fcorun.configuration.key_docs import GROUPS, read_root_keys
-from fcorun.sources.catalogue import load_catalogue
+from fcorun.base.sources.catalogue import load_catalogue
+from fcorun.experiment.configuration.key_docs import GROUPS, read_root_keys
+from fcorun.interface.cli.commands import COMMANDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 from markdown_blocks import blocks
 
-from fcorun.config import build
-from fcorun.sites.messages import MESSAGES
-from fcorun.sites.policy import Policy
+from fcorun.base.config import build
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.transport.messages import MESSAGES
 
 SHEET = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "site_owner.md").read_text(encoding="utf-8")
 

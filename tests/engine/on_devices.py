@@ -14,8 +14,8 @@ import svrg  # noqa: F401
 import timed_fedavg  # noqa: F401
 from fast_compilation import speed_up_compilation
 
-from fcorun.checks.devices import compare_devices
-from fcorun.system.machine import set_up_jax
+from fcorun.base.system.machine import set_up_jax
+from fcorun.interface.checks.devices import compare_devices
 
 
 def main() -> None:

@@ -9,19 +9,19 @@ from helpers import engine_of, fails, small, snapshots
 from timed_fedavg import TimedFedAvg
 
 from fcorun import compose, run, run_grid
-from fcorun.cli.capabilities import capabilities
-from fcorun.cli.commands import plot
-from fcorun.configuration.key_docs import read_choice
-from fcorun.configuration.search_path import use_config_dir
+from fcorun.base.metrics import Metric
+from fcorun.experiment.configuration.key_docs import read_choice
+from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.figures.checks import check_metrics, read_declared_metrics
-from fcorun.figures.spec import Claim, Figure
-from fcorun.metrics import Metric
-from fcorun.problem.problem import Vector
+from fcorun.interface.cli.capabilities import capabilities
+from fcorun.interface.cli.commands import plot_command as plot
+from fcorun.methods.problem.problem import Vector
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.curves import collect_curves
+from fcorun.reports.page.page_curves import collect_curves
 from fcorun.reports.pictures.problem_view import curve_styles_of
 from fcorun.reports.pictures.run_curves import draw
+from fcorun.studies.figures.figure_checks import check_metrics, read_declared_metrics
+from fcorun.studies.figures.spec import Claim, Figure
 
 NAMES = ["consensus", "worked_seconds"]
 

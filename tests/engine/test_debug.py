@@ -7,8 +7,8 @@ import pytest
 from helpers import engine_of, flat, small, snapshots
 
 from fcorun import run
-from fcorun.cli.console import Console
-from fcorun.errors import describe_error
+from fcorun.base.errors import describe_error
+from fcorun.interface.cli.console import Console
 
 BUGGY = """
 from dataclasses import dataclass

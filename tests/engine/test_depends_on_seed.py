@@ -5,8 +5,8 @@ import pytest
 from helpers import choice_names, engine_of, flat, plugin_class, rows_of, small, small_for, snapshots, traits_of
 
 from fcorun import grid, run, run_grid
-from fcorun.algorithms import Algorithm
 from fcorun.engine.engine import depends_on_seed
+from fcorun.methods.algorithms import Algorithm
 
 WHOLE = ("clients_per_round=null", "batch_size=null")
 ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import choice_names, plugin_class, small, small_for, traits_of
 
-from fcorun.algorithms import Algorithm
+from fcorun.methods.algorithms import Algorithm
 
 ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 OWN = "clients_per_round=null"  # six clients, which eight devices share

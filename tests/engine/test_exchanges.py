@@ -9,9 +9,9 @@ from helpers import engine_of, fails, ragged, small, small_for, snapshots
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run
-from fcorun.algorithms import DANE
 from fcorun.engine.engine import message_bytes
 from fcorun.experiment.prepare import prepare
+from fcorun.methods.algorithms import DANE
 
 STEPS = ("local_epochs=null", "local_steps=3")
 TREE = ("topology=tree", "topology.map=[0,1,1,0]", "topology.rounds=2")

@@ -6,10 +6,10 @@ import pytest
 from helpers import fails, small_for
 from sites_in_process import remote_engine
 
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.remote.sum_checks import SumChecks, check_work
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
-from fcorun.rows.site_rows import SiteRows
 
 
 def engine_of(change=lambda name, arrays: arrays, *overrides):

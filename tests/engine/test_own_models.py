@@ -8,9 +8,9 @@ import pytest
 from helpers import HETEROGENEOUS, PERSONAL, fails, not_none, ragged, small
 
 from fcorun import compose, run
+from fcorun.base.metrics import COUNTERS
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import COUNTERS
 
 
 def test_these_have_own_models():

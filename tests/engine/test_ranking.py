@@ -9,11 +9,11 @@ from helpers import fails, ragged, small
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fcorun import grid, run, run_grid
+from fcorun.base.metrics import CATALOGUE
 from fcorun.engine import evaluate, ranking
 from fcorun.engine.ranking import ranking_metrics
-from fcorun.metrics import CATALOGUE
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.selection.cross_validation.select import plan_selection, select
+from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 
 def of_rows(y, score, weight=None):

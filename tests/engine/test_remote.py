@@ -6,11 +6,11 @@ import pytest
 from helpers import choice_names, plugin_class, ragged, small_for, traits_of
 from sites_in_process import remote_engine
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
-from fcorun.rows.rows import Rows
-from fcorun.rows.site_rows import SiteRows
+from fcorun.methods.algorithms.algorithm import Algorithm
 
 EXACT = {"feddualavg", "scaffold"}
 SOLVED = {"adap", "meta_analysis"}  # in which solvers and inverses magnify rounding

@@ -5,10 +5,10 @@ import pytest
 from helpers import small
 from scipy.stats import chisquare, kstest
 
+from fcorun.base.system import random_streams
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.system import random_streams
 
 NAMES = ("north", "south", "east", "west")
 SIZES = np.array([7, 12, 5, 12])

@@ -7,10 +7,10 @@ from helpers import engine_of, flat, ragged, small, snapshots
 from quadratics import Quadratics, outputs_by_round
 
 from fcorun import compose, run
-from fcorun.datasets.subset import take_subset
+from fcorun.data.datasets.subset import take_subset
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.fitting import PathFitter
+from fcorun.studies.selection.fitting import PathFitter
 
 SIZES = (3, 7, 10)
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
-from fcorun.tables.data_warnings import describe_positive_class, warn_leaks
+from fcorun.data.tables.data_warnings import describe_positive_class, warn_leaks
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((60, 3))

@@ -7,12 +7,12 @@ import pytest
 from helpers import fails, not_none, ragged, small
 
 from fcorun import run
-from fcorun.checks.problems import snapshots
 from fcorun.experiment.build import load_data
 from fcorun.experiment.identification import count_errors, find_pattern, identification_metrics
 from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
-from fcorun.regularizers import L1, L2, Nuclear
+from fcorun.interface.checks.problems import snapshots
+from fcorun.methods.regularizers import L1, L2, Nuclear
 
 W = {"weights": np.array([0.0, 1.0, -1e-30, 0.0])}
 

@@ -12,12 +12,19 @@ from fcorun.experiment.prepare import prepare
 # What the documentation and the docstrings tell users to import.
 PUBLIC = [
     *(f"fcorun.{name}" for name in ("compose", "run", "grid", "run_grid", "load_records", "Record", "UserError")),
-    *("fcorun.Watcher", "fcorun.__version__", "fcorun.metrics.Metric"),
-    *("fcorun.config.Positive", "fcorun.config.PathOption"),
-    *(f"fcorun.algorithms.{name}" for name in ("Algorithm", "ProximalAlgorithm", "PersonalAlgorithm", "Traits")),
-    *("fcorun.regularizers.Regularizer", "fcorun.mirror_maps.MirrorMap", "fcorun.objectives.LinearModel"),
-    *("fcorun.datasets.Dataset", "fcorun.datasets.FederatedData", "fcorun.communication.Topology"),
-    *("fcorun.trackers.base.Tracker", "fcorun.problem.solver.minimize"),
+    *("fcorun.Watcher", "fcorun.__version__", "fcorun.base.metrics.Metric"),
+    *("fcorun.base.config.Positive", "fcorun.base.config.PathOption"),
+    *(
+        f"fcorun.methods.algorithms.{name}"
+        for name in ("Algorithm", "ProximalAlgorithm", "PersonalAlgorithm", "Traits")
+    ),
+    *(
+        "fcorun.methods.regularizers.Regularizer",
+        "fcorun.methods.mirror_maps.MirrorMap",
+        "fcorun.methods.objectives.LinearModel",
+    ),
+    *("fcorun.data.datasets.Dataset", "fcorun.data.datasets.FederatedData", "fcorun.methods.communication.Topology"),
+    *("fcorun.experiment.tracker.Tracker", "fcorun.methods.problem.solver.minimize"),
 ]
 
 # ---------------------------------------------------------------- what a run is
@@ -72,8 +79,8 @@ OWN = """
 from dataclasses import dataclass
 import numpy as np
 from fcorun.algorithms import FedAvg
-from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.rows.rows import Rows
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.rows.rows import Rows
 
 @dataclass(frozen=True)
 class Own(FedAvg):

@@ -7,11 +7,11 @@ import pytest
 from helpers import fails, small
 
 from fcorun import compose, run
-from fcorun.datasets import base
+from fcorun.base.system import machine
+from fcorun.data.datasets import dataset as base
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
 from fcorun.runs import batch
-from fcorun.system import machine
 
 HUGE = 10**9
 
@@ -65,7 +65,7 @@ def test_numpys_own_error_is_a_sentence(monkeypatch):
     def larger(*_):
         raise MemoryError("Unable to allocate 8.00 TiB for an array")
 
-    monkeypatch.setattr("fcorun.datasets.lasso.Lasso.load_shard", larger)
+    monkeypatch.setattr("fcorun.data.datasets.lasso.Lasso.load_shard", larger)
     with fails("the data do not fit into memory (Unable to allocate 8.00 TiB", "give fewer rows"):
         build.load_data(prepare(small("data.seed=79")))
 

@@ -5,12 +5,12 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
-from fcorun.algorithms import FedAvg
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.optimality_gap import _summarize_gap
 from fcorun.experiment.prepare import prepare
-from fcorun.models.coefficients import Coefficients
+from fcorun.methods.algorithms import FedAvg
+from fcorun.results.models.coefficients import Coefficients
 from fcorun.runs.finish import _add_final_warnings
 from fcorun.runs.job import Job
 

@@ -9,13 +9,13 @@ import pytest
 from helpers import NONCONVEX, choice_names, fails, flat, matrices_only, plugin_class, ragged, small
 
 from fcorun import grid, run
-from fcorun.errors import WriteError
+from fcorun.base.errors import WriteError
 from fcorun.experiment import optimum
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.relative_strength import compute_client_strength_max, compute_strength_max
-from fcorun.problem import solver, strength_max
-from fcorun.problem.solver import gather_rows
+from fcorun.methods.problem import solver, strength_max
+from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.build_table import build_table
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]

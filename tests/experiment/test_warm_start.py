@@ -10,12 +10,12 @@ from quadratics import SIZES, Quadratics
 from sklearn.preprocessing import StandardScaler
 
 from fcorun import compose, run
+from fcorun.base.records.record import Record
+from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.warm_start import _check_summary, _same_standardization
-from fcorun.records.record import Record
 from fcorun.reports.build_table import build_table
-from fcorun.tables.scaling import Scaling
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from helpers import fails, not_none
 
 from fcorun import compose, run
+from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.tables.encoding import Encoding
 
 ROWS = {"north": 12, "south": 15, "west": 13}
 

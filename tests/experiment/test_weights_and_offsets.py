@@ -10,14 +10,14 @@ from helpers import engine_of, fails, flat, not_none
 from sklearn.linear_model import PoissonRegressor
 
 from fcorun import compose, run
-from fcorun.algorithms.base import LocalData
-from fcorun.config import identity_fields
-from fcorun.datasets.table import Table
+from fcorun.base.config import identity_fields
+from fcorun.data.datasets.table import Table
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.problem.curvature import curvature_bounds
-from fcorun.problem.problem import Batch
-from fcorun.problem.solver import gather_rows, minimize
+from fcorun.methods.algorithms.algorithm import LocalData
+from fcorun.methods.problem.curvature import curvature_bounds
+from fcorun.methods.problem.problem import Batch
+from fcorun.methods.problem.solver import gather_rows, minimize
 
 GIVEN = ("data=table", "data.target=y", "data.client=site", "data.validation=[held]", "precision=float64", "rounds=6",
          "eval_every=3")  # fmt: skip

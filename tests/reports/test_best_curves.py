@@ -7,8 +7,8 @@ from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from figure_checks import draw_best_points, draw_checked_view, legend_of
 
 from fcorun import UserError, load_records
-from fcorun.metrics import COUNTERS
-from fcorun.records.record import Record
+from fcorun.base.metrics import COUNTERS
+from fcorun.base.records.record import Record
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.best_curves import choose_sweep_panels

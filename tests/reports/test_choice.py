@@ -9,9 +9,9 @@ from fake_records import captured_output, fake_config, fake_grid, fake_record, f
 from figure_checks import draw_checked_view, legend_of
 
 from fcorun import load_records
-from fcorun.cli.commands import main
-from fcorun.records.record import Record
-from fcorun.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings, save_settings
+from fcorun.base.records.record import Record
+from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings, save_settings
+from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.grid_edges import find_grid_edges
 from fcorun.reports.pictures import best_curves, rates
@@ -230,7 +230,7 @@ def test_a_folder_keeps_the_settings_of_its_sweep():
 @pytest.mark.slow
 def test_results_and_plot_use_it(capsys, monkeypatch):
     monkeypatch.setattr(
-        "fcorun.cli.commands.plot._draw_record", lambda *_: True
+        "fcorun.interface.cli.commands.plot_command._draw_record", lambda *_: True
     )  # curves of each record are not looked at
     fake_grid("s", seeds=(0,))
     save_settings(Path("s"), SweepSettings("val_loss", 10, "bytes", ("fedmid",)))

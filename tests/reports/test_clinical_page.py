@@ -11,13 +11,14 @@ import pytest
 from browser import print_pdf
 from fake_records import fake_config, fake_record
 
-from fcorun.cli.commands import main
-from fcorun.records.formats import csv_text
-from fcorun.records.record import load_records
-from fcorun.reports.page import build, clinical
+from fcorun.base.records.formats import csv_text
+from fcorun.base.records.record import load_records
+from fcorun.interface.cli.commands import main
+from fcorun.reports.page import build_page as build
+from fcorun.reports.page import clinical
 from fcorun.reports.page.elements import Page, PageSection
-from fcorun.reports.page.files import parse_cell, read_csv
 from fcorun.reports.page.findings import finding_table, missing_intervals_sentence
+from fcorun.reports.page.page_files import parse_cell, read_csv
 from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.short import build_short_page
 from fcorun.reports.page.studies import find_studies

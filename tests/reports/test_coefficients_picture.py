@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from figure_checks import draw_checked
 
-from fcorun.models.coefficients import Coefficients
-from fcorun.reports.pictures.coefficients import draw_coefficients
-from fcorun.tables.scaling import Scaling
+from fcorun.data.tables.scaling import Scaling
+from fcorun.reports.pictures.coefficient_picture import draw_coefficients
+from fcorun.results.models.coefficients import Coefficients
 
 
 def model(features, away, classes=("",), shape=(), names=None, scaled=False) -> Coefficients:

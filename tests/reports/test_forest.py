@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from figure_checks import draw_checked
 
-from fcorun.models.inference_table import InferenceTable
 from fcorun.reports.pictures.forest import MAX_ROWS, draw_forest, format_interval
+from fcorun.results.models.inference_table import InferenceTable
 
 
 def table(n_features, ratio_name="", names=None, scale=1.0) -> InferenceTable:

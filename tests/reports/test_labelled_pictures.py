@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from fcorun import Record, compose
-from fcorun.cli.commands import main
-from fcorun.models.coefficients import load_coefficients
+from fcorun.interface.cli.commands import main
+from fcorun.results.models.coefficients import load_coefficients
 from fcorun.runs.job import Job
-from fcorun.selection.cross_validation import picture
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.selection.cross_validation.select import select
+from fcorun.studies.selection.cross_validation import selection_picture as picture
+from fcorun.studies.selection.cross_validation.select_strength import select
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 LABELS = "column,label,unit,role\nstay,length of stay,days,target\nage,age,years,\nsmokes,smoker,,\n"
 

@@ -9,7 +9,7 @@ from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.elements import Page, table_cell
-from fcorun.reports.page.files import read_csv
+from fcorun.reports.page.page_files import read_csv
 from fcorun.reports.page.point_charts import add_metric_charts
 from fcorun.reports.page.provenance import configuration_table
 from fcorun.reports.page.runs import describe_runs, result_table, runs_table

@@ -9,7 +9,7 @@ from fake_records import fake_config, fake_record, fake_rows
 from helpers import not_none
 
 from fcorun import load_records
-from fcorun.cli.commands import main
+from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
 from fcorun.reports.paired_tests import compare_pairs, sign_flip_test, smallest_p_value
 

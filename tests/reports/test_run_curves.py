@@ -7,7 +7,7 @@ from figure_checks import draw_best_points, draw_checked
 from helpers import small
 
 from fcorun import UserError, run
-from fcorun.metrics import CATALOGUE, Metric
+from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.reports.pictures import run_curves
 from fcorun.reports.pictures.layout import COLOURS, choose_unit, x_values
 from fcorun.reports.pictures.run_curves import draw_run

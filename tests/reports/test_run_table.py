@@ -21,10 +21,10 @@ from helpers import not_none, small
 from rich.console import Console
 
 from fcorun import UserError, load_records
+from fcorun.base.metrics import aggregate
+from fcorun.base.records.record import Record, RunFolder
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import aggregate
-from fcorun.records.record import Record, RunFolder
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.finish import summarize
@@ -68,7 +68,7 @@ def test_plugins_of_different_code_are_no_seeds_of_one_another():
         path.parent.mkdir()
         path.write_text(json.dumps({"algo": {"class": "mine.Mine", "digest": digest}}))
     for seed, reg in enumerate(["l1.L1", "l2.L2"]):
-        fake_record(f"t/{seed}", fake_config(seed=seed, reg__class=f"fcorun.regularizers.{reg}"))
+        fake_record(f"t/{seed}", fake_config(seed=seed, reg__class=f"fcorun.methods.regularizers.{reg}"))
     runs = build_table(load_records("s"))
     assert runs.frame["algo"].tolist() == ["mine (12345678)", "mine (12345678)", "mine (abcdefab)"]
     assert runs.fold_seeds("val_loss")["seeds"].tolist() == [2, 1]

@@ -9,16 +9,17 @@ from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from figure_checks import check_pdf, draw_checked, draw_checked_view, legend_of
 from matplotlib.text import Text
 
-from fcorun.cli.commands import main
-from fcorun.config import FigureStyle
-from fcorun.datasets.voxel_grid import VoxelGrid
-from fcorun.metrics import CATALOGUE
-from fcorun.models.coefficients import Coefficients
-from fcorun.records.record import load_records
-from fcorun.reports.pictures import best_curves, brain, coefficients, rates, run_curves, structure
+from fcorun.base.config import FigureStyle
+from fcorun.base.metrics import CATALOGUE
+from fcorun.base.records.record import load_records
+from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.tables.scaling import Scaling
+from fcorun.interface.cli.commands import main
+from fcorun.reports.pictures import best_curves, brain, rates, run_curves, structure
+from fcorun.reports.pictures import coefficient_picture as coefficients
 from fcorun.reports.pictures.layout import render_figure
 from fcorun.reports.pictures.style import FONT_SIZE, STYLES, current_style, style_context
-from fcorun.tables.scaling import Scaling
+from fcorun.results.models.coefficients import Coefficients
 
 
 def model(features=6, classes=("",), **more) -> Coefficients:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 import fcorun
 from fcorun import load_records, run, run_grid
-from fcorun.cli import commands
-from fcorun.cli.main import main
+from fcorun.interface.cli import commands
+from fcorun.interface.cli.main import main
 from fcorun.reports.build_table import build_table
 from fcorun.reports.sweep_report import write_sweep_report
 
@@ -50,7 +50,7 @@ def test_variants_of_one_title_are_told_apart_by_their_names(tmp_path):
 @pytest.mark.parametrize("names", [("feddualavg", "feddualavg"), ("exact", "compressed")])
 def test_show_says_that_channels_of_one_algorithm_have_one_line(names, tmp_path):
     for name, uplink in zip(names, ("identity", "topk"), strict=True):
-        config = fake_config(name) | {"uplink": {"name": uplink, "class": f"fcorun.communication.{uplink}.X"}}
+        config = fake_config(name) | {"uplink": {"name": uplink, "class": f"fcorun.methods.communication.{uplink}.X"}}
         fake_record(f"s/{uplink}", config, fake_rows())
     text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
     says = "uplink varied: pictures and best points have one for each algorithm" in " ".join(text.split())

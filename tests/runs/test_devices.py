@@ -11,13 +11,13 @@ import pytest
 from helpers import fails, small
 
 from fcorun import run
+from fcorun.base.system import machine
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.batch import bytes_read_per_round, check_devices, choose_devices
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep import run_sweep
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint
-from fcorun.system import machine
 
 
 def engine(*overrides: str):
@@ -104,7 +104,7 @@ def test_a_sweep_computes_in_its_threads_if_they_keep_all_cores_busy(
 def test_programs_are_computed_in_the_threads_that_call_them():
     """A new process has one device and starts one thread of XLA; its environment is as before."""
     code = (
-        "import os; from fcorun.system.machine import compute_in_calling_threads as call; call(); import jax; "
+        "import os; from fcorun.base.system.machine import compute_in_calling_threads as call; call(); import jax; "
         "call(); print(jax.local_device_count(), os.environ.get('NPROC'))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}

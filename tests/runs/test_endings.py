@@ -9,12 +9,12 @@ import pytest
 from helpers import FILES, PICTURES, Stop, composed, fails, flat, ragged, rows_of, small
 
 from fcorun import Record, run, run_grid
-from fcorun.cli.commands import main as command
-from fcorun.cli.console import Console
+from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.advice import advise_on_divergence
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import MORE_ROUNDS_ADVICE
+from fcorun.interface.cli.commands import main as command
+from fcorun.interface.cli.console import Console
 from fcorun.runs.job import run_rounds
 
 WHOLE = ("clients_per_round=null", "batch_size=null", "rounds=40", "eval_every=1")

@@ -9,14 +9,14 @@ import pytest
 from helpers import identity, ragged, rows_of, small, snapshots
 
 from fcorun import run, run_grid
-from fcorun.config import numeric_fields
+from fcorun.base.config import numeric_fields
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.optimality_gap import assess_gap
 from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
-from fcorun.problem import solver
-from fcorun.problem.problem import Vector
-from fcorun.problem.solver import gather_rows
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Vector
+from fcorun.methods.problem.solver import gather_rows
 from fcorun.runs.job import RunHistory
 
 RATED = ("algo=fedavg", "algo.client_lr=0.02", "gap=true", "rounds=3")

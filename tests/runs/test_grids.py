@@ -7,8 +7,8 @@ import pytest
 from helpers import Count, Stop, flat, rows_of, small
 
 from fcorun import Record, UserError, grid, load_records, run, run_grid
+from fcorun.base.records.record import RunFolder
 from fcorun.experiment.prepare import prepare
-from fcorun.records.record import RunFolder
 from fcorun.runs import finish
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, find_existing, record_failure
 

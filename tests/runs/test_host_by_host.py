@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from helpers import fails, small
 
-from fcorun.datasets.base import shard_for_host
-from fcorun.errors import HostLost
+from fcorun.base.errors import HostLost
+from fcorun.base.system.hosts import Hosts
+from fcorun.data.datasets.dataset import shard_for_host
 from fcorun.experiment import stored_rows
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.models.score_functions import compute_predictions
+from fcorun.results.models.score_functions import compute_predictions
 from fcorun.runs import job
 from fcorun.runs.hosts import follower
 from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import build_on_all_hosts, load_on_all_hosts, run_rounds
-from fcorun.system.hosts import Hosts
 
 
 class Scripted(Hosts):

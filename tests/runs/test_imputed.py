@@ -10,19 +10,19 @@ from four_clients import config
 from helpers import composed, fails, not_none
 from scipy.special import logit
 
-from fcorun.api.progress import ExperimentWarning
-from fcorun.api.record import RunRecord
-from fcorun.api.run import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.interface.api.progress import ExperimentWarning
+from fcorun.interface.api.run_functions import run
+from fcorun.interface.api.run_record import RunRecord
 from fcorun.runs import imputed
 from fcorun.runs.imputed import complete_tables
-from fcorun.selection.comparison.candidates import plan_candidates
-from fcorun.selection.comparison.options import CompareOptions
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.selection.cross_validation.select import plan_selection
-from fcorun.selection.stability.options import StabilityOptions
-from fcorun.selection.stability.select import plan_stability
+from fcorun.studies.selection.comparison.candidates import plan_candidates
+from fcorun.studies.selection.comparison.comparison_options import CompareOptions
+from fcorun.studies.selection.cross_validation.select_strength import plan_selection
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.stability.select_stable import plan_stability
+from fcorun.studies.selection.stability.stability_options import StabilityOptions
 
 NEWTON = ("algo=newton", "rounds=6", "eval_every=6", "precision=float64", "clients_per_round=null")
 SOLVER = ("algo=centralized", "algo.tolerance=1e-14")

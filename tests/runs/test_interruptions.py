@@ -15,8 +15,8 @@ from helpers import FILES, SMALL, Count, Stop, flat, rows_of, small
 from warm_processes import start_command
 
 from fcorun import Record, UserError, Watcher, run
-from fcorun.records.record import RunFolder
-from fcorun.system.files import interruptible
+from fcorun.base.records.record import RunFolder
+from fcorun.base.system.files import interruptible
 
 # ---------------------------------------------------------------- interruptions
 
@@ -131,7 +131,7 @@ def test_a_kill_at_any_file_blocks_nothing(after, monkeypatch):
             written.append(Path(target).name)
             if after in (len(written), written[-1]):
                 for method in ("write_file", "log"):  # the dead write no more
-                    patch.setattr(f"fcorun.records.record.RunFolder.{method}", lambda *args: None)
+                    patch.setattr(f"fcorun.base.records.record.RunFolder.{method}", lambda *args: None)
                 raise Killed
 
         patch.setattr(os, "replace", dying)
@@ -186,7 +186,7 @@ def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.records.record.RunFolder.load_checkpoint", full)
+        patch.setattr("fcorun.base.records.record.RunFolder.load_checkpoint", full)
         with pytest.raises(OSError, match="No space left"):
             run(small(), "here")
     assert Record(Path("here")).status["status"] == "failed"

@@ -7,7 +7,7 @@ import pytest
 from helpers import Stop, small
 
 from fcorun import Record, Watcher, run
-from fcorun.cli.commands import main as command
+from fcorun.interface.cli.commands import main as command
 from fcorun.runs import job
 
 RUN = ("rounds=8", "eval_every=2", "checkpoint_every=0")

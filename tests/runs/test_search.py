@@ -12,9 +12,9 @@ from helpers import SMALL, fails
 from omegaconf import OmegaConf
 
 from fcorun import load_records
-from fcorun.cli.main import main as fcorun
-from fcorun.records.record import RunFolder
-from fcorun.records.sweep_settings import load_settings
+from fcorun.base.records.record import RunFolder
+from fcorun.base.records.sweep_settings import load_settings
+from fcorun.interface.cli.main import main as fcorun
 from fcorun.runs.sweep_points import SweepPoint, choose_search_metric, objective_values
 
 RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,interval(0.1,10))")

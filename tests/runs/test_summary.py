@@ -2,7 +2,7 @@
 
 import subprocess
 
-from fcorun.system.machine import read_commit
+from fcorun.base.system.machine import read_commit
 
 
 def test_the_commit_is_that_of_the_checkout_or_the_one_that_was_built(tmp_path, monkeypatch):

@@ -13,14 +13,14 @@ from helpers import PICTURES, SMALL, ragged, rows_of
 from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 
 from fcorun import UserError, compose, load_records, run
-from fcorun.cli.commands import main
-from fcorun.cli.main import main as fcorun
+from fcorun.base.records.sweep_settings import load_settings
 from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.prepare import prepare
-from fcorun.records.sweep_settings import load_settings
+from fcorun.interface.cli.commands import main
+from fcorun.interface.cli.main import main as fcorun
 from fcorun.runs import batch, executors
-from fcorun.runs import run as run_module
+from fcorun.runs import run_experiments as run_module
 from fcorun.runs.executors import _wait
 from fcorun.runs.job import Watcher
 
@@ -57,7 +57,7 @@ def test_a_metric_that_no_point_would_measure_is_refused_before_anything_runs(me
 
 @pytest.mark.slow
 def test_two_classes_of_one_name_are_refused_before_anything_runs(capsys):
-    classes = [f"fcorun.algorithms.{name}" for name in ("fedavg.FedAvg", "fedmid.FedMiD")]
+    classes = [f"fcorun.methods.algorithms.{name}" for name in ("fedavg.FedAvg", "fedmid.FedMiD")]
     assert (
         run_sweep_command("algo=fedmid", "algo.name=mine", f"algo.class={','.join(classes)}", "hydra.sweep.dir=s") == 2
     )
@@ -309,7 +309,7 @@ def test_identical_runs_run_once_with_a_warning(capsys):
 def test_code_that_is_changed_and_restored(user_module, capsys):
     source = (
         "from dataclasses import dataclass\n"
-        "from fcorun.algorithms.fedavg import FedAvg\n"
+        "from fcorun.methods.algorithms.fedavg import FedAvg\n"
         "@dataclass(frozen=True)\n"
         "class Mine(FedAvg):\n"
         "    def output(self, problem, server):\n"

@@ -12,7 +12,7 @@ from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 from warm_processes import start_command
 
 from fcorun import UserError, load_records
-from fcorun.cli import console
+from fcorun.interface.cli import console
 from fcorun.runs import executors
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint
@@ -23,14 +23,14 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
     user_module(
         "mine",
         "from dataclasses import dataclass\n"
-        "from fcorun.algorithms.fedavg import FedAvg\n"
+        "from fcorun.methods.algorithms.fedavg import FedAvg\n"
         "@dataclass(frozen=True)\n"
         "class Broken(FedAvg):\n"
         "    def server(self, problem, server, mean):\n"
         "        raise RuntimeError('no such thing')\n",
     )
     axes = (
-        "algo.class=fcorun.algorithms.FedAvg,mine.Broken",
+        "algo.class=fcorun.methods.algorithms.FedAvg,mine.Broken",
         "algo.name=${algo.class}",
         "algo=fedavg",
         "algo.client_lr=1e-3,2e-3",
@@ -140,7 +140,7 @@ def test_an_interrupted_sweep_goes_on(monkeypatch):
 def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
     assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
     with pytest.MonkeyPatch.context() as patch:
-        from fcorun.records.record import RunFolder
+        from fcorun.base.records.record import RunFolder
 
         def full(self, name, content):
             if name == "metrics.csv":

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from fcorun.sites.audit import AuditLog
-from fcorun.sites.delivery import answer_bytes
-from fcorun.sites.messages import Envelope, Message
+from fcorun.sites.transport.audit import AuditLog
+from fcorun.sites.transport.delivery import answer_bytes
+from fcorun.sites.transport.messages import Envelope, Message
 
 
 def test_a_torn_last_line_is_not_continued(tmp_path):

@@ -13,18 +13,18 @@ from command import fcorun
 from helpers import fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.data.rows.away_sites import Absences, AwayRule
 from fcorun.experiment.build import build_engine
-from fcorun.rows.away_sites import Absences, AwayRule
-from fcorun.sites.batch import resolve_numbers
-from fcorun.sites.delivery import number_request
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite, read_left_out
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.journal import JournaledConnections
-from fcorun.sites.messages import Message, SiteLost
-from fcorun.sites.site import Site
-from fcorun.sites.study import pool_rows, run_plan
+from fcorun.sites.server.site_study import pool_rows, run_plan
+from fcorun.sites.site.site import Site
+from fcorun.sites.site.site_batch import resolve_numbers
+from fcorun.sites.transport.delivery import number_request
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.folder import FolderConnections, FolderSite, read_left_out
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.journal import JournaledConnections
+from fcorun.sites.transport.messages import Message, SiteLost
 
 __all__ = ["fcorun"]  # a fixture
 SKIP = ("algo=fedmid", "algo.client_lr=0.02", "reg=l2", "reg.strength=0.1", "data.away=skip", "data.away_seconds=0.05")
@@ -199,8 +199,8 @@ def test_plans_that_need_the_same_sites_twice_are_refused(overrides, words):
 
 
 def test_secure_sums_and_selections_wait_for_all_sites():
-    from fcorun.selection.cross_validation.options import SelectOptions
-    from fcorun.sites.plan import Plan
+    from fcorun.sites.plan.plan import Plan
+    from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
     experiment = plan_of(*SKIP).experiment
     with fails("data.away=skip", "plan without --secure"):

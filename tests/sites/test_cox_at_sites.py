@@ -8,26 +8,26 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
-from fcorun.datasets.base import Features, FederatedData
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import Record
+from fcorun.data.datasets.dataset import Features, FederatedData
+from fcorun.data.rows.rows import Rows
 from fcorun.experiment.prepare import prepare
-from fcorun.models.predictions import predict_splits, tabulate_scores
-from fcorun.models.site_sum_checks import check_sums, expected_sums
-from fcorun.models.survival import baseline_hazard, count_concordant_pairs, survival_probabilities
-from fcorun.objectives import Cox
-from fcorun.records.record import Record
-from fcorun.rows.rows import Rows
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.fold_rules import check_folds
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.score_sums import ScoreSums
-from fcorun.sites.selection_trial import try_selection
-from fcorun.sites.site import Site
-from fcorun.sites.site_folds import SiteFolds
-from fcorun.sites.study import mask_sites, run_plan, try_plan
-from fcorun.sites.table_options import SiteOptions, TablePolicy
+from fcorun.methods.objectives import Cox
+from fcorun.results.models.predictions import predict_splits, tabulate_scores
+from fcorun.results.models.site_sum_checks import check_sums, expected_sums
+from fcorun.results.models.survival import baseline_hazard, count_concordant_pairs, survival_probabilities
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions, TablePolicy
+from fcorun.sites.server.selection_trial import try_selection
+from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
+from fcorun.sites.site.score_sums import ScoreSums
+from fcorun.sites.site.site import Site
+from fcorun.sites.site.site_folds import SiteFolds
+from fcorun.sites.tables.fold_rules import check_folds
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 NAMES = ("a", "b", "c")
 COX = ("data=sites", "data.target=time", "data.event=died", "objective=cox", "data.standardize=pooled")

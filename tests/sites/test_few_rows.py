@@ -11,21 +11,21 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
+from fcorun.base.errors import UserError
 from fcorun.engine.remote.row_shares import effective_numbers, sum_shares
-from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
-from fcorun.inference.model_rows import ModelRows
-from fcorun.inference.sums import row_shares
-from fcorun.objectives.cox import Cox
-from fcorun.objectives.logistic import Logistic
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.row_folds import draw_row_folds
-from fcorun.sites.site import Site
-from fcorun.sites.study import mask_sites, run_plan
-from fcorun.sites.table_options import SiteOptions
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.logistic import Logistic
+from fcorun.results.inference.model_rows import ModelRows
+from fcorun.results.inference.sums import row_shares
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.site.site import Site
+from fcorun.sites.tables.row_folds import draw_row_folds
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 NAMES = ("a", "b", "c")
 N = 60

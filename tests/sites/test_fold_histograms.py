@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fcorun.sites.fold_histograms import FoldHistogram
-from fcorun.sites.table_description import merge_small_cells
+from fcorun.sites.tables.fold_histograms import FoldHistogram
+from fcorun.sites.tables.table_description import merge_small_cells
 
 MIN_CELL, N_BINS = 3, 50
 

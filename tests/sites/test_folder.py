@@ -7,15 +7,15 @@ import pytest
 from helpers import fails
 from toy_site import ToySite, toy_rows, toy_study
 
-from fcorun.errors import UserError
-from fcorun.rows.away_sites import AwayRule
-from fcorun.sites import folder as folder_module
-from fcorun.sites.audit import AuditLog
-from fcorun.sites.delivery import number_request
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite, read_stop, refuse_all
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message, OwnerError, SiteLost, SiteRefusal
+from fcorun.base.errors import UserError
+from fcorun.data.rows.away_sites import AwayRule
+from fcorun.sites.transport import folder as folder_module
+from fcorun.sites.transport.audit import AuditLog
+from fcorun.sites.transport.delivery import number_request
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.folder import FolderConnections, FolderSite, read_stop, refuse_all
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message, OwnerError, SiteLost, SiteRefusal
 
 NAMES = ("east", "north", "west")
 ROUNDS = 5

@@ -10,13 +10,13 @@ from helpers import composed
 from three_sites import NAMES, sites_of
 
 from fcorun.experiment.prepare import prepare
-from fcorun.models.inference_options import InferenceOptions
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import MESSAGES, Envelope, Message
-from fcorun.sites.plan import FORMAT, Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.study import mask_sites, run_plan
+from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.sites.plan.plan import FORMAT, Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import MESSAGES, Envelope, Message
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 # the format of plans, and the fingerprint of all messages in this format
 PINNED = (2, "b39950813899981e0d74804e15fe579c28c84753736e443941ce66660e3b5aa6")
@@ -89,6 +89,6 @@ def test_a_change_of_messages_changes_the_format_of_plans():
     content = json.dumps([sorted(descriptions), MESSAGES, describe_values(header)])
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
     assert (FORMAT, fingerprint) == PINNED, (
-        "messages changed: raise FORMAT in fcorun/sites/plan.py and pin the new fingerprint, "
+        "messages changed: raise FORMAT in fcorun/sites/plan/plan.py and pin the new fingerprint, "
         f'PINNED = ({PINNED[0] + 1}, "{fingerprint}")'
     )

@@ -15,13 +15,13 @@ from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.relative_strength import compute_strength_max
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.server import Server
-from fcorun.sites.site import Site
-from fcorun.sites.study import Comparison, pool_rows, try_plan
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.server.server import Server
+from fcorun.sites.server.site_study import Comparison, pool_rows, try_plan
+from fcorun.sites.site.site import Site
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ILL = ("objective=logistic", "data.target=ill", "data.task=binary", "data.positive=yes")

@@ -5,7 +5,7 @@ import pytest
 from helpers import composed
 
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.gram_sums import add_folds, sums_add_up, unscale_sums
+from fcorun.sites.plan.gram_sums import add_folds, sums_add_up, unscale_sums
 
 
 def upload_of(x, y, weight):

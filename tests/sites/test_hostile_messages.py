@@ -14,26 +14,26 @@ import pandas as pd
 import pytest
 from helpers import composed
 
+from fcorun.base.errors import UserError
 from fcorun.engine.remote.loop import RemoteLoop
-from fcorun.errors import UserError
 from fcorun.experiment import optimum
 from fcorun.experiment.prepare import prepare
-from fcorun.models import site_scores
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites import selection
-from fcorun.sites.delivery import check_sender, number_request, sign_answer
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.intervals import SiteSums
-from fcorun.sites.masking import MaskedSite
-from fcorun.sites.messages import MESSAGES, Message, SiteRefusal
-from fcorun.sites.plan import Plan
-from fcorun.sites.planned_intervals import PlannedIntervals
-from fcorun.sites.policy import Policy
-from fcorun.sites.server import Server
-from fcorun.sites.site import Site
-from fcorun.sites.study import mask_sites, run_plan
-from fcorun.sites.table_options import SiteOptions
+from fcorun.results.models import site_scores
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.planned_intervals import PlannedIntervals
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server import selection
+from fcorun.sites.server.server import Server
+from fcorun.sites.server.site_intervals import SiteSums
+from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.site.masking import MaskedSite
+from fcorun.sites.site.site import Site
+from fcorun.sites.transport.delivery import check_sender, number_request, sign_answer
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import MESSAGES, Message, SiteRefusal
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 NAMES = ("a", "b", "c")
 IGNORED = {"cost": "[ill,time,event]", "ill": "[cost,time,event]", "time": "[cost,ill]"}

@@ -11,12 +11,12 @@ import pytest
 from hostile_plans import FEATURES, TARGET, HostilePlan, Outcome, find_likeness, make_frame, try_hostile
 
 from fcorun.engine.schedule import Schedule
-from fcorun.models.inference_options import InferenceOptions
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.acceptance import accept, find_differences, open_checked_site, open_durable_site
-from fcorun.sites.effective_rows import effective_number, least_effective_number
-from fcorun.sites.messages import OwnerError
-from fcorun.sites.policy import Policy
+from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
+from fcorun.sites.tables.effective_rows import effective_number, least_effective_number
+from fcorun.sites.transport.messages import OwnerError
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 SAME = 0.9999  # the cosine above which an attacker has a row
 ROW = np.arange(60)

@@ -11,23 +11,23 @@ from helpers import composed, fails, not_none
 from inferred_records import table_of
 from three_sites import NAMES, sites_of
 
+from fcorun.base.records.formats import json_text, yaml_text
+from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
-from fcorun.inference.model_rows import ModelRows
-from fcorun.models.inference_counts import count_indicators
-from fcorun.models.inference_options import InferenceOptions
-from fcorun.objectives import Cox, LeastSquares, Logistic, Poisson
-from fcorun.records.formats import json_text, yaml_text
-from fcorun.records.record import Record
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.interval_sums import IntervalSums
-from fcorun.sites.intervals import SiteSums
-from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
-from fcorun.sites.planned_intervals import INTERVAL_LIMITS, MAX_DERIVATIVES
-from fcorun.sites.policy import Policy
-from fcorun.sites.request_checks import RequestCounts
-from fcorun.sites.study import mask_sites, run_plan, try_plan
+from fcorun.methods.objectives import Cox, LeastSquares, Logistic, Poisson
+from fcorun.results.inference.model_rows import ModelRows
+from fcorun.results.models.inference_counts import count_indicators
+from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS, MAX_DERIVATIVES
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.server.site_intervals import SiteSums
+from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
+from fcorun.sites.site.interval_sums import IntervalSums
+from fcorun.sites.site.request_checks import RequestCounts
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 SHARED = ("data.standardize=pooled", "precision=float64", "rounds=1", "eval_every=1", "data.validation=0")
 TASKS = {

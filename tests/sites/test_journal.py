@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
-from fcorun.errors import UserError
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.journal import JournaledConnections
+from fcorun.base.errors import UserError
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.journal import JournaledConnections
 
 NAMES = ("east", "north")
 

@@ -12,16 +12,16 @@ import pytest
 from helpers import composed
 
 from fcorun import Record
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.acceptance import accept, site_folder
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.site import Site
-from fcorun.sites.study import run_plan
-from fcorun.sites.table_options import SiteOptions
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.site.acceptance import accept, site_folder
+from fcorun.sites.site.site import Site
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
 
 NAMES = ("site-1", "site-2", "site-3")
 
@@ -31,8 +31,8 @@ NAMES = ("site-1", "site-2", "site-3")
 def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_path):
     from simulated_study import SimulatedSite
 
-    from fcorun.sites.kit_study import StudyServer
-    from fcorun.sites.submission import export_job, simulate_job
+    from fcorun.sites.server.kit_study import StudyServer
+    from fcorun.sites.transport.submission import export_job, simulate_job
 
     options = ("data=sites", "data.target=y", "data.standardize=pooled", "precision=float64", "eval_every=10")
     plan = Plan.from_experiment(
@@ -60,7 +60,7 @@ def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_p
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 @pytest.mark.slow
 def test_a_fetched_record_replaces_one_of_its_plan_alone(tmp_path, monkeypatch):
-    from fcorun.sites import kit_study
+    from fcorun.sites.server import kit_study
 
     submitted = []
 
@@ -91,7 +91,7 @@ def test_a_fetched_record_replaces_one_of_its_plan_alone(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 def test_a_file_is_no_folder_for_a_record(tmp_path):
-    from fcorun.sites.kit_study import submit_plan
+    from fcorun.sites.server.kit_study import submit_plan
 
     (tmp_path / "out").write_text("a file", encoding="utf-8")
     plan: Any = SimpleNamespace(digest="1" * 64)
@@ -102,7 +102,7 @@ def test_a_file_is_no_folder_for_a_record(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 def test_the_site_of_a_job_reads_no_plan_without_its_owners_yes_and_logs_its_refusals(tmp_path, monkeypatch):
-    from fcorun.sites.kit_study import StudySite
+    from fcorun.sites.server.kit_study import StudySite
 
     plan = Plan.from_experiment(prepare(composed("algo=newton", "data=sites", "data.target=y", "rounds=2")))
     monkeypatch.setattr(Plan, "from_text", lambda *_: pytest.fail("the plan is read"))

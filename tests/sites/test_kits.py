@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from fcorun.errors import UserError
-from fcorun.sites.kits import COLLAB_CLASSES, restrict_kit, user_of_kit
+from fcorun.base.errors import UserError
+from fcorun.sites.transport.kits import COLLAB_CLASSES, restrict_kit, user_of_kit
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def kit(tmp_path):
 
 def test_a_restricted_kit_refuses_code_and_other_classes_and_keeps_its_other_settings(kit):
     restrict_kit(kit, ["fcorun."])  # which is replaced
-    restrict_kit(kit, ["fcorun.sites.study.StudySite"])
-    restrict_kit(kit, ["fcorun.sites.study.StudySite"])  # again changes nothing
+    restrict_kit(kit, ["fcorun.sites.server.site_study.StudySite"])
+    restrict_kit(kit, ["fcorun.sites.server.site_study.StudySite"])  # again changes nothing
     resources = json.loads((kit / "local" / "resources.json").read_text(encoding="utf-8"))
     assert resources == {
-        "class_allow_list": ["nvflare.default.Class", *COLLAB_CLASSES, "fcorun.sites.study.StudySite"],
+        "class_allow_list": ["nvflare.default.Class", *COLLAB_CLASSES, "fcorun.sites.server.site_study.StudySite"],
         "allow_log_streaming": False,
         "components": [1],
     }

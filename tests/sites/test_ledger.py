@@ -19,16 +19,16 @@ from helpers import composed, fails
 from three_sites import plan_of
 
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.acceptance import accept, open_durable_site, open_site, state_folder
-from fcorun.sites.durable import is_in_use
-from fcorun.sites.ledger import Ledger, LedgerEntry
-from fcorun.sites.ledger_cells import KnownFile, find_small_cells, identify_rows
-from fcorun.sites.ledger_rows import ReleasedSet, make_tokens
-from fcorun.sites.messages import OwnerError
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.table_options import SiteOptions
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.site.acceptance import accept, open_durable_site, open_site, state_folder
+from fcorun.sites.tables.ledger import Ledger, LedgerEntry
+from fcorun.sites.tables.ledger_cells import KnownFile, find_small_cells, identify_rows
+from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
+from fcorun.sites.transport.durable import is_in_use
+from fcorun.sites.transport.messages import OwnerError
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 __all__ = ["fcorun"]  # a fixture
 N = 400
@@ -387,8 +387,8 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", refuse)
-        patch.setattr("fcorun.sites.durable.write_atomically", lambda *_, **__: None)
-        patch.setattr("fcorun.sites.acceptance.write_atomically", lambda path, text, **_: path.write_text(text))
+        patch.setattr("fcorun.sites.transport.durable.write_atomically", lambda *_, **__: None)
+        patch.setattr("fcorun.sites.site.acceptance.write_atomically", lambda path, text, **_: path.write_text(text))
         with fails("cannot be written", "No space left"):
             run(plan_of())
     assert not list(Policy().ledger_folder.glob("*.npz"))
@@ -481,7 +481,7 @@ def test_a_kill_at_each_call_of_the_system_leaves_a_readable_ledger():
 
 def test_a_plan_is_in_the_ledger_before_the_site_can_answer(monkeypatch):
     accept(Path("site"), plan_of(), SiteOptions("visits.csv"), Policy())
-    monkeypatch.setattr("fcorun.sites.ledger.Ledger.enter", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("fcorun.sites.tables.ledger.Ledger.enter", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         open_durable_site(Path("site"), plan_of())
     assert not is_in_use(state_folder(Path("site"), plan_of()))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from helpers import fails
 
-from fcorun.errors import UserError
-from fcorun.records.formats import npz_bytes
-from fcorun.sites.delivery import number_request
-from fcorun.sites.messages import Message
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import npz_bytes
+from fcorun.sites.transport.delivery import number_request
+from fcorun.sites.transport.messages import Message
 
 REQUEST = number_request(
     Message("round", {"round": 3, "strengths": [0.1, 0.5]}, {"model": np.arange(5.0), "mask": np.array([True, False])}),

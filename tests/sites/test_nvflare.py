@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
-from fcorun.errors import UserError
-from fcorun.rows.away_sites import AwayRule
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import SiteLost, SiteRefusal
+from fcorun.base.errors import UserError
+from fcorun.data.rows.away_sites import AwayRule
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 
 pytestmark = pytest.mark.skipif(
     find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"
@@ -65,7 +65,7 @@ class FakeCollab:
 @pytest.fixture
 def module():
     """Return the tested module. It is not imported when tests are collected: importing NVFLARE takes seconds."""
-    from fcorun.sites import nvflare
+    from fcorun.sites.transport import nvflare
 
     return nvflare
 
@@ -233,7 +233,7 @@ def test_a_refusal_ends_the_job_and_once_it_is_mended_the_next_job_goes_on(modul
 def export(folder, run="a", rounds=4, features=3):
     from toy_collab import ToyCollabServer, ToyCollabSite
 
-    from fcorun.sites.submission import export_job
+    from fcorun.sites.transport.submission import export_job
 
     return export_job(folder, ToyCollabServer(run, rounds, features), ToyCollabSite(features), SITES)
 

@@ -10,20 +10,20 @@ from command import fcorun
 from helpers import composed, fails, not_none
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
+from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import PERSONAL_PREFIX
-from fcorun.models.fitted_record import FittedRecord
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.acceptance import accept, open_site, result_folder
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.selection_trial import try_selection
-from fcorun.sites.study import run_plan, try_plan
-from fcorun.sites.table_options import SiteOptions
+from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server.selection_trial import try_selection
+from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.site.acceptance import accept, open_site, result_folder
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.folder import FolderConnections, FolderSite
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 __all__ = ["fcorun"]  # a fixture
 DITTO = ("algo=ditto", "algo.client_lr=0.1", "algo.lam=0.5")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from three_sites import plan_of, sites_of, write_tables
 
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.quantities import describe_fills
-from fcorun.sites.server import Server
+from fcorun.sites.plan.quantities import describe_fills
+from fcorun.sites.server.server import Server
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +57,8 @@ def test_sums_of_features_are_sent_twice():
 
 
 def test_masked_sums_are_of_all_clients_together():
-    from fcorun.selection.cross_validation.options import SelectOptions
-    from fcorun.sites.plan import Plan
+    from fcorun.sites.plan.plan import Plan
+    from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
     experiment = plan_of("algo=fedmid", "algo.client_lr=0.1", "reg=l2", "data.missing=mean").experiment
     options = SelectOptions(points=3, folds=2, range=[0.1, 1.0])

@@ -9,17 +9,17 @@ import pytest
 from helpers import fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
-from fcorun.errors import UserError
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import MESSAGES, Message
-from fcorun.sites.obstacles import ObstaclesError
-from fcorun.sites.planned_intervals import PlannedIntervals
-from fcorun.sites.policy import Policy
-from fcorun.sites.request_checks import RequestCounts
-from fcorun.sites.rounding import round_down, round_up
-from fcorun.sites.server import Server
-from fcorun.sites.study import run_plan, try_plan
-from fcorun.sites.table_options import OwnTableError
+from fcorun.base.errors import UserError
+from fcorun.sites.plan.obstacles import ObstaclesError
+from fcorun.sites.plan.planned_intervals import PlannedIntervals
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import OwnTableError
+from fcorun.sites.server.server import Server
+from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.site.request_checks import RequestCounts
+from fcorun.sites.site.rounding import round_down, round_up
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import MESSAGES, Message
 
 
 @pytest.fixture(autouse=True)

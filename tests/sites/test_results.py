@@ -11,15 +11,15 @@ from command import fcorun
 from helpers import fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
-from fcorun.models.fitted_record import FittedRecord
-from fcorun.records.formats import npz_bytes
-from fcorun.sites.acceptance import accept, open_site, result_folder
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.policy import Policy
-from fcorun.sites.results import pack_result, predict_held_out
-from fcorun.sites.study import run_plan, try_plan
-from fcorun.sites.table_options import SiteOptions
+from fcorun.base.records.formats import npz_bytes
+from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.site.acceptance import accept, open_site, result_folder
+from fcorun.sites.site.site_results import pack_result, predict_held_out
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
 
 __all__ = ["fcorun"]  # a fixture
 
@@ -67,7 +67,7 @@ def test_a_site_notes_that_it_leaves_its_predictions_out(monkeypatch, caplog):
         def __len__(self):
             return 1_000_001
 
-    monkeypatch.setattr("fcorun.sites.results.predict_splits", lambda *_: [Rows()])
+    monkeypatch.setattr("fcorun.sites.site.site_results.predict_splits", lambda *_: [Rows()])
     experiment: Any = SimpleNamespace(has_shared_model=True, objective=None)
     data: Any = None
     assert predict_held_out(experiment, data, {}, None, 0.5) == ""

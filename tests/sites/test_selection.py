@@ -11,25 +11,25 @@ import pytest
 from helpers import composed, fails, not_none
 from three_sites import NAMES, sites_of, write_tables
 
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import read_json
+from fcorun.data.tables.encoding import Column, Encoding
 from fcorun.experiment.prepare import prepare
-from fcorun.models.predictions import predictions_csv
-from fcorun.records.formats import read_json
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.selection.cross_validation.select import plan_selection
-from fcorun.selection.path_fit import PathFit
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.fold_cells import check_filled_levels
-from fcorun.sites.folder import FolderConnections, FolderSite
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.selection_trial import try_selection
-from fcorun.sites.server import Server
-from fcorun.sites.study import run_plan
-from fcorun.sites.table_options import OwnTableError
-from fcorun.tables.encoding import Column, Encoding
+from fcorun.results.models.predictions import predictions_csv
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import OwnTableError
+from fcorun.sites.server.selection_trial import try_selection
+from fcorun.sites.server.server import Server
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.tables.fold_cells import check_filled_levels
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.folder import FolderConnections, FolderSite
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.cross_validation.select_strength import plan_selection
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.path_fit import PathFit
 
 TWO = NAMES[:2]
 OPTIONS = SelectOptions(folds=2, points=3)

@@ -11,21 +11,21 @@ from helpers import composed, fails
 from site_tables import travel
 from three_sites import plan_of, sites_of, write_tables
 
-from fcorun.errors import UserError
+from fcorun.base.errors import UserError
+from fcorun.data.tables.cells import is_missing
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.cross_validation.options import SelectOptions
-from fcorun.sites.acceptance import describe_site, open_checked_site
-from fcorun.sites.batch_sizes import has_short_batch
-from fcorun.sites.effective_rows import effective_number
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.plan import Plan
-from fcorun.sites.policy import Policy
-from fcorun.sites.server import Server
-from fcorun.sites.site import Site
-from fcorun.sites.table_options import OwnTableError, SiteOptions
-from fcorun.sites.table_union import agree
-from fcorun.tables.cells import is_missing
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import OwnTableError, SiteOptions
+from fcorun.sites.server.server import Server
+from fcorun.sites.site.acceptance import describe_site, open_checked_site
+from fcorun.sites.site.site import Site
+from fcorun.sites.tables.batch_sizes import has_short_batch
+from fcorun.sites.tables.effective_rows import effective_number
+from fcorun.sites.tables.table_union import agree
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 ALL_ROWS = ("data.validation=0",)
 MEDICAL = Path("/work/shared/data/medical")

@@ -9,20 +9,20 @@ from scored_sites import COST, DITTO, ILL, LOCAL, WARD, compare, of_all_clients,
 from site_tables import frames
 
 from fcorun.experiment.classifiers import warn_constant_scores
-from fcorun.models.auc_interval import EDGES, bound_auc, count_scores, spread_cells
-from fcorun.models.predict import predict
-from fcorun.models.score_functions import Groups, fit_calibration, roc_auc
-from fcorun.models.site_calibration import CalibrationSearch, sum_calibration
-from fcorun.models.site_scores import compute_site_scores
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message
-from fcorun.sites.policy import Policy
-from fcorun.sites.score_sums import ScoreSums
-from fcorun.sites.server import Server
-from fcorun.sites.site import Site
-from fcorun.sites.study import run_plan
-from fcorun.sites.table_description import merge_small_cells
-from fcorun.sites.table_options import SiteOptions
+from fcorun.results.models.auc_interval import EDGES, bound_auc, count_scores, spread_cells
+from fcorun.results.models.predict import predict
+from fcorun.results.models.score_functions import Groups, fit_calibration, roc_auc
+from fcorun.results.models.site_calibration import CalibrationSearch, sum_calibration
+from fcorun.results.models.site_scores import compute_site_scores
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server.server import Server
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.site.score_sums import ScoreSums
+from fcorun.sites.site.site import Site
+from fcorun.sites.tables.table_description import merge_small_cells
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
 
 
 @pytest.mark.slow

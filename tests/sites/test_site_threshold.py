@@ -10,14 +10,14 @@ from scored_sites import ILL, compare, of_all_clients, plan_of, pool_splits, sit
 from site_tables import frames
 
 from fcorun.experiment.classifiers import ThresholdRule
-from fcorun.models.auc_interval import EDGES, count_scores, spread_cells
-from fcorun.models.binned_threshold import BinnedChoice, choose_edge
-from fcorun.models.predict import predict
-from fcorun.models.predictions import predict_splits, tabulate_scores
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.policy import Policy
-from fcorun.sites.study import run_plan
-from fcorun.sites.table_description import merge_small_cells
+from fcorun.results.models.auc_interval import EDGES, count_scores, spread_cells
+from fcorun.results.models.binned_threshold import BinnedChoice, choose_edge
+from fcorun.results.models.predict import predict
+from fcorun.results.models.predictions import predict_splits, tabulate_scores
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.tables.table_description import merge_small_cells
+from fcorun.sites.transport.in_process import InProcessConnections
 
 
 @pytest.mark.slow

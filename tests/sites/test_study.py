@@ -12,22 +12,14 @@ import pytest
 from helpers import composed, fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
-from fcorun.config import build
+from fcorun.base.config import build
 from fcorun.experiment.prepare import prepare
-from fcorun.problem.curvature import curvature_bounds
-from fcorun.sites.acceptance import accept, open_durable_site, open_log, open_site
-from fcorun.sites.audit import AuditLog
-from fcorun.sites.delivery import answer_bytes, number_request
-from fcorun.sites.durable import DurableSite
-from fcorun.sites.folder import FolderConnections, FolderSite
-from fcorun.sites.in_process import InProcessConnections
-from fcorun.sites.messages import Message, SiteLost
-from fcorun.sites.plan import Plan, digest_of_text
-from fcorun.sites.policy import Policy
-from fcorun.sites.rounding import round_down, round_up
-from fcorun.sites.server import Server
-from fcorun.sites.site import Site
-from fcorun.sites.study import (
+from fcorun.methods.problem.curvature import curvature_bounds
+from fcorun.sites.plan.plan import Plan, digest_of_text
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.server.server import Server
+from fcorun.sites.server.site_study import (
     Comparison,
     check_messages_of_record,
     pool_rows,
@@ -35,7 +27,15 @@ from fcorun.sites.study import (
     run_plan,
     try_plan,
 )
-from fcorun.sites.table_options import SiteOptions
+from fcorun.sites.site.acceptance import accept, open_durable_site, open_log, open_site
+from fcorun.sites.site.rounding import round_down, round_up
+from fcorun.sites.site.site import Site
+from fcorun.sites.transport.audit import AuditLog
+from fcorun.sites.transport.delivery import answer_bytes, number_request
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.folder import FolderConnections, FolderSite
+from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message, SiteLost
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fcorun.errors import UserError
-from fcorun.sites import submission
-from fcorun.sites.messages import SiteLost
+from fcorun.base.errors import UserError
+from fcorun.sites.transport import submission
+from fcorun.sites.transport.messages import SiteLost
 
 pytestmark = pytest.mark.skipif(
     find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'"

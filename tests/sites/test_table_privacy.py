@@ -10,18 +10,18 @@ import pytest
 from helpers import fails
 from site_tables import SIZES, describe, frames, go, save, with_gaps
 
-from fcorun.config import build
-from fcorun.datasets.sites import Sites
-from fcorun.errors import UserError
-from fcorun.sites.messages import Message
-from fcorun.sites.table_agreement import Agreement
-from fcorun.sites.table_data import encode_table
-from fcorun.sites.table_description import merge_small_cells
-from fcorun.sites.table_options import OwnTableError, SiteOptions, TablePolicy
-from fcorun.sites.table_rows import read_site_table
-from fcorun.sites.table_union import agree
-from fcorun.tables.encoding import Encoding
-from fcorun.tables.scaling import Scaling
+from fcorun.base.config import build
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tables.scaling import Scaling
+from fcorun.sites.plan.table_options import OwnTableError, SiteOptions, TablePolicy
+from fcorun.sites.tables.table_agreement import Agreement
+from fcorun.sites.tables.table_data import encode_table
+from fcorun.sites.tables.table_description import merge_small_cells
+from fcorun.sites.tables.table_rows import read_site_table
+from fcorun.sites.tables.table_union import agree
+from fcorun.sites.transport.messages import Message
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ONLY = ["age", "dose", "sex", "ward"]

@@ -5,13 +5,13 @@ import pytest
 from helpers import not_none
 from site_tables import frames, go, pool, save, with_gaps
 
-from fcorun.config import build
-from fcorun.datasets.sites import Sites
-from fcorun.datasets.table import Table
-from fcorun.errors import UserError
-from fcorun.selection.folds import assign_folds
-from fcorun.sites.table_options import SiteOptions, TablePolicy
-from fcorun.sites.table_rows import read_site_table
+from fcorun.base.config import build
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.datasets.table import Table
+from fcorun.sites.plan.table_options import SiteOptions, TablePolicy
+from fcorun.sites.tables.table_rows import read_site_table
+from fcorun.studies.selection.folds import assign_folds
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 COLUMNS = ("x", "y", "weight", "offset", "group", "fold")

@@ -1,4 +1,4 @@
-"""Sums for a certificate over rows that stay at sites, in the exchanges that ``fcorun.problem.duality_gap`` describes.
+"""Sums for a certificate over rows that stay at sites, in the exchanges that ``fcorun.methods.problem.duality_gap`` describes.
 
 A site computes the sums over its rows at models that the server sends, and the server adds up those of all sites.
 Models and sums have a leading axis G of runs.
@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.errors import UserError
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.row_shares import ShareSums, sum_shares
-from fcorun.errors import UserError
-from fcorun.problem.duality_gap import (
+from fcorun.methods.problem.duality_gap import (
     MAX_INTERCEPT_STEPS,
     InterceptSearch,
     LossSums,
@@ -26,8 +27,7 @@ from fcorun.problem.duality_gap import (
     loss_sums,
     residual_sums,
 )
-from fcorun.problem.problem import Batch, Problem, Vector
-from fcorun.rows.site_rows import SiteRows
+from fcorun.methods.problem.problem import Batch, Problem, Vector
 
 RUN, NULL, REFERENCE = "run", "null", "reference"  # the models of a request: of the runs, without features, or any
 SCALE = "scale"

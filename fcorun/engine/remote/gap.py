@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.clients import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.certificate import CertificateRequests, Models
-from fcorun.problem.duality_gap import dual_scale, duality_gap
-from fcorun.rows.site_rows import SiteRows
+from fcorun.methods.problem.duality_gap import dual_scale, duality_gap
 
 
 @dataclass(frozen=True)

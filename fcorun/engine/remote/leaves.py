@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from fcorun.algorithms.base import PyTree
+from fcorun.methods.algorithms.algorithm import PyTree
 
 Arrays = dict[str, np.ndarray]
 _INDEX, _VALUES = "/index", "/values"  # end the names of the two arrays of a leaf with few nonzeros

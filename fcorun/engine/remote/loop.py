@@ -10,22 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.communication.base import RoundDraws, RoundState
+from fcorun.base.errors import UserError, first_line
+from fcorun.base.metrics import ROWS_PRESENT, SITES_PRESENT
+from fcorun.base.system.files import check_interrupted
+from fcorun.data.rows.away_sites import AnswersMissing
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.gap import RemoteGap
 from fcorun.engine.remote.leaves import expand_sparse, name_leaves, restore_leaves
-from fcorun.engine.remote.personal import add_broadcast
+from fcorun.engine.remote.personal_models import add_broadcast
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.engine.remote.sum_checks import SumChecks, check_work
 from fcorun.engine.schedule import Schedule
 from fcorun.engine.segments.run_loop import RunLoop, Segment, Snapshot
-from fcorun.errors import UserError, first_line
-from fcorun.metrics import ROWS_PRESENT, SITES_PRESENT
-from fcorun.rows.away_sites import AnswersMissing
-from fcorun.rows.site_rows import SiteRows
-from fcorun.system.files import check_interrupted
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.communication.contracts import RoundDraws, RoundState
 
 
 @dataclass

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, PyTree
-from fcorun.communication.base import RoundState
 from fcorun.engine.clients import chunked, vmap_runs
 from fcorun.engine.device_rows import DeviceRows, gather_whole_data
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.row_shares import FoldRows, ShareSums, rows_of_message, sum_shares
 from fcorun.engine.round import commit
-from fcorun.problem.problem import Batch, Vector
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.communication.contracts import RoundState
+from fcorun.methods.problem.problem import Batch, Vector
 
 
 def count_sent_runs(algorithm: Algorithm, n_runs: int) -> int:

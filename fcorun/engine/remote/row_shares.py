@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import LocalData
 from fcorun.engine.device_rows import DeviceRows, whole_row_indices
 from fcorun.engine.schedule import Schedule
-from fcorun.problem.problem import Batch
+from fcorun.methods.algorithms.algorithm import LocalData
+from fcorun.methods.problem.problem import Batch
 
 # Of the rows of a client or of a site, an array (3, 2): the largest share, by which the sums are divided, so that no
 # square overflows; the sum of the shares; and that of their squares. The last axis has the shares in a gradient, and

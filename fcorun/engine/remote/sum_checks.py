@@ -6,12 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import CATALOGUE
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.federation import Federation
-from fcorun.engine.remote.personal import list_sums
-from fcorun.errors import UserError
-from fcorun.metrics import CATALOGUE
-from fcorun.objectives.base import score_names, score_range
-from fcorun.rows.site_rows import SiteRows
+from fcorun.engine.remote.personal_models import list_sums
+from fcorun.methods.objectives.objective import score_names, score_range
 
 _ROUNDING = 1e-3  # of sums, relative to the share of a site's rows
 _CLIENTS = "clients"  # the clients of an answer, each with the same weight

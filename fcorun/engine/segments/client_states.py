@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fcorun.system.files import name_file_in_errors, read_rows_at, write_rows_at
+from fcorun.base.system.files import name_file_in_errors, read_rows_at, write_rows_at
 
 _BLOCK = 2**14  # slots that are read together
 

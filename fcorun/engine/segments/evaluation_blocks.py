@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.data.rows.rows import Rows
 from fcorun.engine.device_rows import device_dtype, row_extras
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.segments.row_fetching import DoubleBuffer
-from fcorun.rows.rows import Rows
 
 BLOCK_BYTES = 2**26  # bytes of a block
 # x (n, d), y (n,), and the rows' weight and offset

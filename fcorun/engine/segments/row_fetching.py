@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.base import FederatedData
+from fcorun.base.system.machine import empty_aligned
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras, target_dtype
 from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.client_assignment import host_positions, index_within_host
-from fcorun.system.machine import empty_aligned
 
 
 @dataclass

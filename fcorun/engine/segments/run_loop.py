@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import PyTree
+from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.hosts import silence_stdout
+from fcorun.base.system.machine import current_hosts
+from fcorun.data.rows.rows import Rows
 from fcorun.engine.clients import SINGLE_DEVICE, Devices
 from fcorun.engine.device_rows import DeviceRows, target_dtype
 from fcorun.engine.federation import Federation
@@ -19,10 +22,7 @@ from fcorun.engine.segments.client_assignment import assign_clients_to_devices
 from fcorun.engine.segments.client_states import RemoteStates
 from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks
 from fcorun.engine.segments.row_fetching import DoubleBuffer, bytes_per_round, fetch_rows
-from fcorun.rows.rows import Rows
-from fcorun.system.files import check_interrupted
-from fcorun.system.hosts import silence_stdout
-from fcorun.system.machine import current_hosts
+from fcorun.methods.algorithms.algorithm import PyTree
 
 # Segments: consecutive rounds that one program computes, with the rows and states that they need.
 #

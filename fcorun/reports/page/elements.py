@@ -14,8 +14,8 @@ from typing import Any
 from rich.markup import render
 from rich.table import Table as RichTable
 
+from fcorun.base.system.files import read_regular_file
 from fcorun.reports.pictures.layout import DASHES, CurveStyle
-from fcorun.system.files import read_regular_file
 
 _MAX_PAPER_COLUMNS = 9  # of a table of the terminal on a sheet of paper
 _MANY_CLAIMS = 12  # more are printed in two columns
@@ -59,7 +59,7 @@ class Page:
     Attributes:
         sections: the sections, in their order.
         charts: traces and layouts of plotly, with ``FOREGROUND`` for colours that depend on the theme.
-        curves: the result of ``fcorun.reports.page.curves.collect_curves``.
+        curves: the result of ``fcorun.reports.page.page_curves.collect_curves``.
     """
 
     sections: list[PageSection] = field(default_factory=list)

@@ -4,17 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.inference.methods import INTERVALS_TEXT
-from fcorun.models.coefficients import nonzero_rows
-from fcorun.models.inference_problem import explain_imputed, explain_relaxed
-from fcorun.models.inference_table import INTERCEPT, format_p
-from fcorun.models.inference_warnings import GAPS
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
-from fcorun.reports.page.files import parse_float, read_lines
 from fcorun.reports.page.missing_values import gaps_look_unrelated
 from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels
+from fcorun.reports.page.page_files import parse_float, read_lines
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
+from fcorun.results.inference.methods import INTERVALS_TEXT
+from fcorun.results.models.coefficients import nonzero_rows
+from fcorun.results.models.inference_problem import explain_imputed, explain_relaxed
+from fcorun.results.models.inference_table import INTERCEPT, format_p
+from fcorun.results.models.inference_warnings import GAPS
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.models.inference_table import format_p
+from fcorun.data.tables.missing_by_outcome import MISSING_FILE
 from fcorun.reports.page.elements import collapsible, format_value, html_table, paragraph
-from fcorun.reports.page.files import parse_float, read_csv
+from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.table_model import FittedTableModel, format_share
-from fcorun.tables.missing_by_outcome import MISSING_FILE
+from fcorun.results.models.inference_table import format_p
 
 _SIGNIFICANCE = 0.05
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.errors import abbreviate
-from fcorun.inference.methods import INTERVALS_TEXT
-from fcorun.models.coefficients import describe_cutoff, nonzero_rows
-from fcorun.records.formats import read_summary
-from fcorun.records.record import Record
+from fcorun.base.errors import abbreviate
+from fcorun.base.records.formats import read_summary
+from fcorun.base.records.record import Record
 from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
-from fcorun.reports.page.files import parse_cell, parse_float, read_csv, read_lines
+from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
+from fcorun.results.inference.methods import INTERVALS_TEXT
+from fcorun.results.models.coefficients import describe_cutoff, nonzero_rows
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # runs whose coefficients or curves are shown

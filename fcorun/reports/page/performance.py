@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.errors import FEW_EVENTS, describe_few_events
+from fcorun.base.errors import FEW_EVENTS, describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
-from fcorun.reports.page.files import parse_cell, parse_float
 from fcorun.reports.page.models import curve_pictures
+from fcorun.reports.page.page_files import parse_cell, parse_float
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
 

@@ -6,10 +6,10 @@ from importlib.metadata import version
 from itertools import zip_longest
 from typing import Any
 
-from fcorun.records.formats import read_summary
-from fcorun.records.record import Record
+from fcorun.base.records.formats import read_summary
+from fcorun.base.records.record import Record
+from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.page.elements import html_table, screen_or_paper
-from fcorun.system.machine import fcorun_version
 
 _MAX_VALUES = 8  # of a key, in a cell
 

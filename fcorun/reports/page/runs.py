@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fcorun.metrics import structure_metrics
-from fcorun.records.formats import read_summary
-from fcorun.records.record import FINISHED_STATUSES, Record
+from fcorun.base.metrics import structure_metrics
+from fcorun.base.records.formats import read_summary
+from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
 from fcorun.reports.page.elements import (
     facts_table,

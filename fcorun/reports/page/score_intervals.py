@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from fcorun.errors import UserError
-from fcorun.models.score_intervals.intervals import compute_intervals
-from fcorun.models.score_intervals.options import ScoreOptions
-from fcorun.models.score_intervals.table import BOOTSTRAP, ScoreIntervals
-from fcorun.records.record import PREDICTIONS_FILE
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.reports.page.elements import collapsible, html_table
+from fcorun.results.models.score_intervals.intervals import compute_intervals
+from fcorun.results.models.score_intervals.score_options import ScoreOptions
+from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, ScoreIntervals
 
 _MAX_BYTES = 2**19  # of predictions.csv, some 6,000 rows: intervals of more take many seconds
 

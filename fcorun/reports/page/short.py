@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from fcorun.errors import UserError
-from fcorun.records.record import Record
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import Record
 from fcorun.reports.build_table import drop_superseded
 from fcorun.reports.page import clinical, performance
 from fcorun.reports.page.elements import embed_picture, facts_table, paragraph, read_asset, warning_list

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.records.formats import read_json
-from fcorun.records.record import SELECTION_FILE, STABILITY_FILE
+from fcorun.base.records.formats import read_json
+from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
 from fcorun.reports.page.elements import (
     FOREGROUND,
     Page,
@@ -19,8 +19,8 @@ from fcorun.reports.page.elements import (
     paragraph,
     to_text,
 )
-from fcorun.reports.page.files import parse_cell, parse_float, read_csv
 from fcorun.reports.page.models import curve_pictures
+from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv
 from fcorun.reports.pictures.layout import COLOURS
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure

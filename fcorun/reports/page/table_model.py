@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fcorun.inference.methods import INTERVALS_FILE
-from fcorun.models.score_intervals.table import ScoreIntervals
-from fcorun.records.formats import READ_ERRORS, read_json, read_summary
-from fcorun.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record
-from fcorun.reports.page.files import parse_float, read_csv
+from fcorun.base.records.formats import READ_ERRORS, read_json, read_summary
+from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record
+from fcorun.base.trust import public_path
+from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
+from fcorun.data.tables.labels import label_column, label_features
+from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
-from fcorun.tables.encoding import ENCODING_FILE, Encoding
-from fcorun.tables.labels import label_column, label_features
-from fcorun.trust import public_path
+from fcorun.results.inference.methods import INTERVALS_FILE
+from fcorun.results.models.score_intervals.score_table import ScoreIntervals
 
 HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
 _RATIOS = {

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from fcorun.config import SECTIONS
-from fcorun.configuration.key_docs import read_choice, read_root_keys
-from fcorun.configuration.search_path import find_choices
-from fcorun.errors import UserError
-from fcorun.records.record import PAGE_FILES, Record, load_records
-from fcorun.system.files import write_atomically
+from fcorun.base.config import SECTIONS
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import PAGE_FILES, Record, load_records
+from fcorun.base.system.files import write_atomically
+from fcorun.experiment.configuration.key_docs import read_choice, read_root_keys
+from fcorun.experiment.configuration.search_path import find_choices
 
 REPORT_FILE, SHORT_FILE = PAGE_FILES
 
@@ -30,7 +30,7 @@ def write_report(folder: Path, records: Iterable[Record] = ()) -> list[str]:
 
     The page shows the records in and under the folder, and ``records``. What these have read is not read again.
     """
-    from fcorun.reports.page.build import build_page
+    from fcorun.reports.page.build_page import build_page
 
     given = {record.folder.resolve(): record for record in records}
     try:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.errors import UserError
-from fcorun.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, structure_metrics
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, structure_metrics
 from fcorun.reports.grid_edges import GridEdge
 from fcorun.reports.pictures.layout import escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.datasets.voxel_grid import VoxelGrid
-from fcorun.models.coefficients import Coefficients
+from fcorun.data.datasets.voxel_grid import VoxelGrid
 from fcorun.reports.pictures.layout import make_figure
 from fcorun.reports.pictures.style import FONT_SIZE, pt
+from fcorun.results.models.coefficients import Coefficients
 
 _MAX_MAPS = 4  # in a picture
 _MAX_SLICES = 7

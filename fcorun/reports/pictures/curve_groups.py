@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fcorun.models.curves import Curves
-from fcorun.records.record import PERSONAL
+from fcorun.base.records.record import PERSONAL
 from fcorun.reports.pictures.layout import COLOURS, DASHES, legend_name
 from fcorun.reports.pictures.style import pt
+from fcorun.results.models.score_curves import Curves
 
 # with up to so many clients each has a colour and a name; with more, all are grey and share a legend entry
 MAX_NAMED = 6

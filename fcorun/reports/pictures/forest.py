@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
-from fcorun.models.inference_table import InferenceTable, format_p, order_by_p_value
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import current_style, pt, style_context
 from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
+from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
+from fcorun.results.models.inference_table import InferenceTable, format_p, order_by_p_value
 
 MAX_ROWS = 40
 _ROW = 0.132  # inches of a row

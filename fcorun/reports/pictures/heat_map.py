@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.records.record import Record
+from fcorun.base.records.record import Record
 from fcorun.reports.pictures.style import pt
 
 CLIENT_LR, SERVER_LR = "algo.client_lr", "algo.server_lr"

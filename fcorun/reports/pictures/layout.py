@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from fcorun.config import CurveAxis
-from fcorun.errors import UserError
-from fcorun.metrics import CATALOGUE, MetricCatalogue
+from fcorun.base.config import CurveAxis
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import CATALOGUE, MetricCatalogue
 from fcorun.reports.pictures.style import current_style, pt, style_context
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; dashes tell lines apart in print without colours.

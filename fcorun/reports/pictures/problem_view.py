@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fcorun.records.record import Record
+from fcorun.base.records.record import Record
 from fcorun.reports.grid_edges import GridEdge, find_grid_edges
 from fcorun.reports.pictures.layout import CurveStyle, curve_style, escape_dollars
 from fcorun.reports.run_table import RunTable

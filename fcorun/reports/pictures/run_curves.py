@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.metrics import (
+from fcorun.base.metrics import (
     CATALOGUE,
     GAP_METRICS,
     PERSONAL_PREFIX,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.metrics import PERSONAL_PREFIX, global_name, is_baseline_row
+from fcorun.base.metrics import PERSONAL_PREFIX, global_name, is_baseline_row
 from fcorun.reports.pictures.layout import (
     CurveStyle,
     add_legend,

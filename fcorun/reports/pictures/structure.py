@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
+from fcorun.base.metrics import PERSONAL_PREFIX, structure_metrics
 from fcorun.reports.pictures.layout import (
     add_legend,
     escape_dollars,

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.records.record import FINISHED_STATUSES, Record
+from fcorun.base.records.record import FINISHED_STATUSES, Record
+from fcorun.base.system.files import write_atomically
+from fcorun.reports.helper_process import HelperProcess, begin_call
 from fcorun.reports.pictures import best_curves, rates, structure
 from fcorun.reports.pictures.layout import render_figure
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.style import style_context
 from fcorun.reports.run_table import RunTable, column_values
-from fcorun.system.files import write_atomically
-from fcorun.system.helper_process import HelperProcess, begin_call
 
 PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
     "rates": rates.draw,

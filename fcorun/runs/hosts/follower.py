@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.config import build_plugin
-from fcorun.datasets.base import FederatedData
+from fcorun.base.config import build_plugin
+from fcorun.base.errors import HostLost, UserError, describe_error
+from fcorun.base.system.files import defer_interruption
+from fcorun.base.system.hosts import Hosts
+from fcorun.base.system.machine import current_hosts, use_precision
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
-from fcorun.errors import HostLost, UserError, describe_error
 from fcorun.experiment.build import bind_objective, build_engine, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.job import decode_arrays, encode_arrays, predict_local
-from fcorun.system.files import defer_interruption
-from fcorun.system.hosts import Hosts
-from fcorun.system.machine import current_hosts, use_precision
 
 _COMMANDS = ("prepare", "build", "run", "predict", "stop")
 _ERROR_DELAY = (

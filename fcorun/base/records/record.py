@@ -1,0 +1,473 @@
+"""A run is its record: one folder, whose files appear whole or not at all."""
+
+import contextlib
+import io
+import os
+import platform
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+from fcorun.base.errors import UserError, describe_error
+from fcorun.base.records import formats
+from fcorun.base.system.files import append_line, remove_path, write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from fcorun.base.plugin_code import PluginCode
+
+
+# The lock of a record's folder: an operating-system lock that ends with the process that computes the record.
+
+LOCK_FILE = ".lock"
+IN_USE = "is being computed by another process: stop that process, or wait for it to end"  # said of a folder
+_TIMEOUT = 0.05  # seconds to wait for a process that only looks whether the folder is locked
+
+
+def try_lock(folder: Path) -> filelock.BaseFileLock | None:
+    """Lock a folder for this process; None if another process has the lock. Raises OSError if it cannot be created."""
+    lock = filelock.FileLock(folder / LOCK_FILE)
+    try:
+        lock.acquire(timeout=_TIMEOUT, poll_interval=_TIMEOUT / 10)
+    except filelock.Timeout:
+        return None
+    return lock
+
+
+def process_info() -> dict[str, Any]:
+    """Return the entries of status.json on the process that computes the record."""
+    return {"pid": os.getpid(), "host": platform.node()}
+
+
+def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
+    """Return whether no process computes a record whose status is "running", because its process was killed.
+
+    Returns False for a process of another machine, because a folder over a network need not share its locks.
+    """
+    if status.get("host", platform.node()) != platform.node():
+        return False
+    if not (folder / LOCK_FILE).exists():
+        return True
+    try:
+        with filelock.FileLock(folder / LOCK_FILE).acquire(timeout=0):
+            return True
+    except (filelock.Timeout, OSError):
+        return False
+
+
+# A record on disk, the names of its files, and words in them.
+
+PREDICTIONS_FILE = "predictions.csv"
+MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
+SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
+TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
+SELECTION_FILE = "selection.json"  # the result of a selection
+STABILITY_FILE = "stability.json"  # the result of a stability selection
+BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events
+AT_SITES = "at their sites"  # the value of summary["personal_models"] for a study over sites
+AWAY_FILE = "away_sites.csv"  # the requests that absent sites did not answer
+REFIT_FOLDER = "refit"  # the folder in a selection that holds the run with the selected strength
+PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
+PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
+PAGE_FILES = ("report.html", "report_short.html")  # the whole page, and one sheet
+RECORD_FILES = (
+    "config.yaml",
+    PLUGIN_FOLDER,
+    "metrics.csv",
+    "summary.json",
+    "solution.npz",
+    "personal.npz",
+    "encoding.json",
+    "scaling.npz",
+    "missing.csv",
+    "scores.csv",
+    PREDICTIONS_FILE,
+    BASELINE_HAZARD_FILE,
+    AWAY_FILE,
+    "roc.csv",
+    "calibration.csv",
+    "thresholds.csv",
+    "coefficients.csv",
+    "relaxed.csv",
+    "imputations.csv",
+    "lasso_metrics.csv",
+    "coefficients_by_client.csv",
+    "inference.csv",
+    "inference.txt",
+    "mask.nii.gz",
+    "weights.nii.gz",
+    "weights_by_client.nii.gz",
+    *(
+        f"{name}.{ending}"
+        for name in (
+            *("curves", "coefficients", "brain", "brain_by_client", "inference"),
+            *("roc", "calibration", "decision"),
+        )
+        for ending in ("png", "pdf", "svg")
+    ),
+    *PAGE_FILES,
+    "run.log",
+    "status.json",
+)
+FINISHED_STATUSES = ("done", "diverged")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run on disk. Each file is read when its property is first used."""
+
+    folder: Path
+
+    def __post_init__(self):
+        if not isinstance(self.folder, (str, os.PathLike)):
+            raise UserError(f"the folder of a record is of type {type(self.folder).__name__}: give a path")
+        object.__setattr__(self, "folder", Path(self.folder))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The content of status.json: ``status`` (running, done, diverged, failed, interrupted), ``reason``, ...
+
+        Empty without the file. A record whose process was killed while running is reported as interrupted.
+        """
+        status = formats.read_json(self.folder / "status.json")
+        if status.get("status") != "running" or not is_abandoned(self.folder, status):
+            return status
+        status = formats.read_json(self.folder / "status.json")  # the run may have ended since the first reading
+        if status.get("status") == "running":
+            status |= {"status": "interrupted", "reason": "killed, or its machine went down, or its disk was full"}
+        return status
+
+    @property
+    def finished(self) -> bool:
+        """True if nothing is left to compute: the run is done or has diverged."""
+        return self.status.get("status") in FINISHED_STATUSES
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration, without the tracker and the hosts, which belong to one invocation."""
+        return {key: value for key, value in self._written_config.items() if key not in ("tracker", "hosts")}
+
+    @cached_property
+    def _written_config(self) -> dict[str, Any]:
+        return formats.read_yaml(self.folder / "config.yaml")
+
+    @property
+    def flat_config(self) -> dict[str, Any]:
+        """The configuration with dotted keys, lists as text; empty if the file is missing or cannot be read."""
+        try:
+            return formats.flatten(self._written_config)
+        except (OSError, formats.yaml.YAMLError, AttributeError):
+            return {}
+
+    @property
+    def picture_title(self) -> str:
+        """The title of the run's pictures: the key ``title``, else the plug-ins and numbers of the run in one line."""
+        return str(self.flat_config.get("title") or self.status.get("label", self.folder.name))
+
+    @cached_property
+    def plugins(self) -> dict[str, Any]:
+        """The code of the user's own plug-ins when they ran, by section; empty if all plug-ins are fcorun's.
+
+        A section has ``class``, ``digest``, ``files`` with their SHA-256 and ``distributions`` with their versions.
+        """
+        return formats.read_json(self.folder / PLUGIN_INDEX)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Final, best and tail-averaged metrics, times, versions. Raises FileNotFoundError without summary.json."""
+        summary = formats.read_summary(self.folder)
+        if not summary:
+            raise FileNotFoundError(f"{self.folder} holds no summary.json that can be read")
+        return summary
+
+    @property
+    def rows(self) -> list[dict[str, float]]:
+        """The rows of metrics.csv as plain values; none without the file. Raises UserError for a damaged one."""
+        return formats.read_rows(self.folder)
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """The evaluations, one a row: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    @cached_property
+    def scores(self) -> "pd.DataFrame":
+        """The scores of the models on the rows of training, validation and test; empty without scores.csv.
+
+        Each row has a set of rows, a ``model`` and a ``client`` (empty for all), as in ``fcorun.results.models.predictions``.
+        """
+        import pandas as pd
+
+        try:
+            text = formats.read_text(self.folder / "scores.csv")
+        except FileNotFoundError:
+            return pd.DataFrame()
+        scores = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+        for name in scores:
+            if name in ("n", "events"):
+                scores[name] = scores[name].astype(int)
+            elif name not in ("set", "model", "client", "positive"):
+                scores[name] = scores[name].replace("", "nan").astype(float)
+        return scores
+
+    @cached_property
+    def predictions(self) -> "pd.DataFrame":
+        """The predictions for the held-out rows, as ``fcorun.results.models.predictions`` writes them; empty without the file.
+
+        Names of clients, labels of classes and the columns that ``data.keep`` names are text.
+        """
+        import pandas as pd
+
+        try:
+            text = formats.read_text(self.folder / "predictions.csv")
+        except FileNotFoundError:
+            return pd.DataFrame()
+        predictions = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+        is_regression = "classes" in self.summary["data"] and not self.summary["data"]["classes"]
+        for name in predictions:
+            if name == "row":
+                predictions[name] = predictions[name].astype(int)
+            elif (
+                name == "probability"
+                or name.startswith("probability_")
+                or (is_regression and name in ("target", "prediction"))
+            ):
+                predictions[name] = predictions[name].astype(float)  # Python's float() is exact in any version
+        return predictions
+
+    @cached_property
+    def scaling(self) -> "dict[str, np.ndarray]":
+        """The standardization of each client's features if it was ``per_client``; else empty.
+
+        The arrays are ``client`` (M,), ``rows`` (M,) of training, ``mean_`` and ``var_`` (M, d).
+        """
+        try:
+            return formats.read_npz(self.folder / "scaling.npz")
+        except FileNotFoundError:
+            return {}
+
+    @cached_property
+    def solution(self) -> "dict[str, np.ndarray]":
+        """The parameters of the output, by name."""
+        return formats.read_npz(self.folder / "solution.npz")
+
+    @cached_property
+    def personal(self) -> "dict[str, np.ndarray]":
+        """The clients' personal models by parameter, with a leading axis M, and ``client``, their names; or empty."""
+        try:
+            return formats.read_npz(self.folder / "personal.npz")
+        except FileNotFoundError:
+            return {}
+
+    @property
+    def has_personal_models_at_sites(self) -> bool:
+        """Return whether personal models have stayed at their sites, each in the record that its site keeps."""
+        return self.summary.get("personal_models") == AT_SITES
+
+
+def is_refit_of_stability(record: Record) -> bool:
+    """Return whether a record is in the refit folder of a stability selection, which chose its features."""
+    folder = record.folder.resolve()
+    return folder.name == REFIT_FOLDER and (folder.parent / STABILITY_FILE).exists()
+
+
+def is_refit_of_adaptive_lasso(record: Record) -> bool:
+    """Return whether a record is in the refit folder of a selection whose rows gave the weights of the penalty."""
+    folder = record.folder.resolve()
+    return folder.name == REFIT_FOLDER and bool(formats.read_json(folder.parent / SELECTION_FILE).get("adaptive"))
+
+
+def load_records(*roots: str | Path) -> list[Record]:
+    """Load the records in and under these folders, in the order of their paths.
+
+    Raises UserError for a folder that does not exist.
+    """
+    for root in roots:
+        if not isinstance(root, (str, os.PathLike)):
+            raise UserError(f"a folder is of type {type(root).__name__}: give each folder as a path of its own")
+        if not Path(root).is_dir():
+            raise UserError(f"there is no folder {root}; give one that holds records")
+    folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}
+    return [Record(folder) for folder in sorted(folders)]
+
+
+# The folder of a run that is being computed.
+
+_CHECKPOINT = ".checkpoint.npz"
+_CLIENT_STATES = ".states.bin"  # a part of the checkpoint
+
+
+@dataclass
+class RunFolder:
+    """The folder of a run that is being computed. No file is written before ``claim``.
+
+    Attributes:
+        identity: the identity of the run's experiment.
+        lock: the lock of the folder while this process has claimed it.
+    """
+
+    path: Path
+    identity: str
+    lock: Any = field(default=None, repr=False)
+
+    def inspect(self, force: bool = False) -> str:
+        """Return the state of the folder: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
+
+        Raises UserError if the folder holds another run and ``force`` is not set, or if it has no status.json but
+        other files of a record.
+        """
+        record = Record(self.path)
+        # The status is read between two looks for files: a process that begins a run meanwhile writes status.json
+        # before other files, and a process that removes a record removes status.json after them.
+        first_file = self._first_record_file()
+        status = record.status
+        if not status:
+            if first_file and self._first_record_file():
+                raise UserError(f"out={self.path} has a file {first_file} that is of no run; choose another folder")
+            return "new"
+        if force:
+            return "new"
+        if status.get("identity") != self.identity:
+            code = f", by the code in {PLUGIN_FOLDER}/: an edit of it makes another run" if record.plugins else ""
+            raise UserError(
+                f"out={self.path} holds another run ({status.get('label', 'unknown')}, "
+                f"{status.get('status')}{code}); choose another folder, or force=true to replace it"
+            )
+        return "finished" if record.finished else "resume"
+
+    def touch(self) -> None:
+        """Set the time of status.json to now, because the finished run was requested again.
+
+        Of several records of one configuration, by different code or on other data, tables take the latest.
+        """
+        with contextlib.suppress(OSError):
+            os.utime(self.path / "status.json")
+
+    def _first_record_file(self) -> str:
+        """Return the name of the first existing file that a run would replace; empty if there is none."""
+        try:
+            present = os.listdir(self.path)
+        except OSError:  # no folder
+            return ""
+        return next((name for name in RECORD_FILES if name in present), "")
+
+    def claim(self, force: bool = False, label: str = "") -> str:
+        """Lock the folder for this process unless its run is finished, and return its state.
+
+        The state is that of ``inspect``, or "locked" if another process has the folder. A "new" folder is left
+        without old files, and with a status.json that shows ``label``. The lock is the operating system's and ends
+        with its process. Raises UserError if the folder cannot be written, and as ``inspect`` does.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock = try_lock(self.path)
+        except OSError as error:
+            raise UserError(f"out={self.path} cannot be written ({error.strerror}); choose another folder") from error
+        if self.lock is None:
+            return "locked"
+        try:
+            state = self.inspect(force)
+            if state == "new":  # in this order, an interruption leaves the old record or a resumable one
+                self.delete_checkpoint()
+                self.mark_running(label)
+                self._unlink(set(RECORD_FILES) - {"status.json"})
+            elif state == "resume":
+                if not (self.path / _CHECKPOINT).exists():  # begins anew; an interrupted claim may have left old files
+                    self._unlink(set(RECORD_FILES) - {"status.json", "run.log"})
+                names = (*RECORD_FILES, _CHECKPOINT, _CLIENT_STATES)
+                links = [name for name in names if (self.path / name).is_symlink()]
+                self._unlink([*links, PLUGIN_FOLDER])  # no file is written through a link; plug-ins are copied again
+        except BaseException:
+            self.release()
+            raise
+        if state == "finished":
+            self.touch()
+            self.release()
+        return state
+
+    def _unlink(self, names: Iterable[str]) -> None:
+        """Remove these files of the record, and temporary files that an interrupted process has left."""
+        names = set(names)
+        for name in os.listdir(self.path):
+            if name in names or (name.startswith(".") and name.endswith(".tmp")):
+                remove_path(self.path / name)
+
+    def remove(self) -> None:
+        """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
+        if self.claim(force=True) == "locked":
+            raise UserError(f"{self.path} {IN_USE}")
+        self._unlink(RECORD_FILES)
+        self.release()
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def release(self) -> None:
+        """Unlock the folder if this process has locked it."""
+        if self.lock is not None:
+            (self.path / LOCK_FILE).unlink(missing_ok=True)
+            self.lock.release()
+            self.lock = None
+
+    def write_file(self, name: str, content: bytes | str) -> None:
+        """Write a file of the record atomically."""
+        write_atomically(self.path / name, content)
+
+    def save_plugins(self, plugins: "Mapping[str, PluginCode]") -> None:
+        """Save copies of the files of the user's own plug-ins, and their digests by section."""
+        if not plugins:
+            return
+        (self.path / PLUGIN_FOLDER).mkdir(exist_ok=True)
+        for code in plugins.values():
+            for file_name, content in code.files.items():
+                (self.path / PLUGIN_FOLDER / file_name).parent.mkdir(parents=True, exist_ok=True)
+                self.write_file(f"{PLUGIN_FOLDER}/{file_name}", content)
+        index = {section: code.to_json() for section, code in plugins.items()}
+        self.write_file(PLUGIN_INDEX, formats.json_text(index))
+
+    def mark_running(self, label: str, progress: str = "", **more: Any) -> None:
+        """Write to status.json that this process is computing the run, and as its ``reason`` the progress so far."""
+        self.write_status("running", label, progress, **process_info(), **more)
+
+    def write_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
+        """Write status.json."""
+        content = {"status": status, "reason": reason, "label": label, "identity": self.identity, **more}
+        self.write_file("status.json", formats.json_text(content))
+
+    def log(self, line: str) -> None:
+        """Append a line to run.log, with the time in UTC."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        append_line(self.path / "run.log", f"{stamp}  {line}")
+
+    def mark_failed(self, error: BaseException, label: str) -> None:
+        """Record a failure: the traceback in run.log, one line in status.json."""
+        self.log("failed\n" + "".join(traceback.format_exception(error)).rstrip())
+        self.write_status("failed", label, describe_error(error))
+
+    @property
+    def client_states_path(self) -> Path:
+        """The file of the clients' states during the run, if they are too large for the checkpoint."""
+        return self.path / _CLIENT_STATES
+
+    def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
+        """Save the state from which a restart resumes, and the rows so far in metrics.csv."""
+        self.write_file("metrics.csv", formats.csv_text(rows))
+        self.write_file(_CHECKPOINT, formats.checkpoint_bytes(leaves, round_, seconds, rows))
+
+    def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:
+        """Load the arguments of ``save_checkpoint``; None if the file is missing or cannot be read."""
+        return formats.read_checkpoint(self.path / _CHECKPOINT)
+
+    def delete_checkpoint(self) -> None:
+        """Delete the checkpoint, because the run is over or starts again."""
+        for name in (_CHECKPOINT, _CLIENT_STATES):
+            (self.path / name).unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""The settings of a sweep, saved in its folder so that later tables and pictures are made by the same choices."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fcorun.base.records import formats
+from fcorun.base.system.files import write_atomically
+
+SETTINGS_FILE = ".sweep"  # a folder with this file is a sweep's, and so are its results.csv and pictures
+REPORT_KEYS = ("metric", "tail_rounds", "x", "style")  # the root keys that say how a sweep is shown
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """The settings by which tables and pictures of a folder of records are made.
+
+    Attributes:
+        metric, tail_rounds, x, style: the root keys of the sweep, ``REPORT_KEYS``. None: as in the records, or the
+            default.
+        algos: the algorithms that were ever run in the folder, in the order that gives each its line style.
+        runs: the folders of the points of the last sweep, relative to the sweep's folder, in their order.
+    """
+
+    metric: str | None = None
+    tail_rounds: int | None = None
+    x: str | None = None
+    algos: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    style: str | None = None
+
+    def with_overrides(self, **overrides: object) -> "SweepSettings":
+        """Return these settings with the overrides that are not None."""
+        given = {name: value for name, value in overrides.items() if value is not None}
+        return replace(self, **given)  # type: ignore
+
+
+def save_settings(folder: Path, settings: SweepSettings) -> None:
+    """Mark a folder as a sweep's by saving the settings in it. Raises OSError."""
+    content = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
+    write_atomically(folder / SETTINGS_FILE, formats.yaml_text(content))
+
+
+def load_settings(*folders: str | Path) -> SweepSettings:
+    """Load the settings of sweeps' folders.
+
+    Of several folders, the report keys are those on which all agree, and the algorithms and runs are joined.
+    """
+    all_settings = [_load_folder(Path(folder)) for folder in folders]
+    agreed = {}
+    for key in REPORT_KEYS:
+        values = {getattr(settings, key) for settings in all_settings}
+        if len(values) == 1:
+            agreed[key] = values.pop()
+    return SweepSettings(**agreed, algos=_join(all_settings, "algos"), runs=_join(all_settings, "runs"))
+
+
+def _join(all_settings: Iterable[SweepSettings], name: str) -> tuple[str, ...]:
+    """Join the values of a field, each once, in their order."""
+    return tuple(dict.fromkeys(value for settings in all_settings for value in getattr(settings, name)))
+
+
+def _load_folder(folder: Path) -> SweepSettings:
+    """Load the settings of one folder; the defaults if its file is missing or cannot be read.
+
+    Runs outside of the folder are left out.
+    """
+    try:
+        content = formats.read_yaml(folder / SETTINGS_FILE)
+    except (OSError, yaml.YAMLError):
+        return SweepSettings()
+    values = {name: content[name] for name in ("metric", "x", "style") if isinstance(content.get(name), str)}
+    if type(content.get("tail_rounds")) is int:
+        values["tail_rounds"] = content["tail_rounds"]
+    algos, runs = ([str(item) for item in _as_list(content.get(name))] for name in ("algos", "runs"))
+    inside = [run for run in runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
+    return SweepSettings(**values, algos=tuple(algos), runs=tuple(inside))
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
+    return value if isinstance(value, list) else []

@@ -1,0 +1,477 @@
+"""The machine: versions of libraries, cores, free memory, how JAX is configured on it, and the hosts that join it.
+
+JAX, NumPy and psutil are imported in the functions that use them, so that data sets can be loaded before JAX, and the
+help is printed at once.
+"""
+
+import atexit
+import contextlib
+import gc
+import ipaddress
+import math
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fcorun.base.config import Count, Index, Positive, build
+from fcorun.base.errors import UserError
+from fcorun.base.system.files import cache_dir
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fcorun.base.system.hosts import Hosts
+
+# Arrays whose memory JAX takes over without a copy.
+
+_ALIGNMENT = 64  # bytes: on a CPU, JAX copies an array that begins at any other address
+
+
+def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
+    """Return an uninitialized array that ``jax.device_put`` takes on a CPU without a copy.
+
+    The array must not be changed while a computation uses it.
+    """
+    import numpy as np
+
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+# The versions of fcorun and its libraries, and the device.
+
+_SOURCE_VERSION = "0.0.0+source"
+
+
+def fcorun_version() -> str:
+    """Return the installed version, or 0.0.0+source where Python runs fcorun from its sources without installation."""
+    try:
+        return version("fcorun")
+    except PackageNotFoundError:
+        return _SOURCE_VERSION
+
+
+@cache
+def describe_environment() -> dict[str, Any]:
+    """Return versions, the git commit of fcorun if it is known, and the device."""
+    import jax
+
+    packages = ("jax", "jaxlib", "numpy", "hydra-core")
+    versions = {"python": platform.python_version(), "fcorun": fcorun_version(), **{p: version(p) for p in packages}}
+    device = jax.devices()[0]
+    return {
+        "versions": versions,
+        "git": read_commit(Path(__file__).parent.parent),
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{sys.platform} {platform.machine()}",
+    }
+
+
+def read_commit(package: Path) -> str | None:
+    """Return the git commit of fcorun in this folder: of a checkout, or as noted when the package was built."""
+    if (package.parent / ".git").exists():
+        command = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
+        try:
+            return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
+        except OSError:  # git is not installed
+            return None
+    note = package / "commit"
+    return note.read_text(encoding="utf-8").strip() if note.exists() else None
+
+
+# The resources of the machine, cores and free memory, and how JAX is configured on it.
+
+REDUCE_HINT = "give fewer rows, features or clients"
+_DEFAULT_SHARE = 0.6  # of the free memory, for runs
+_MEMORY_FILE = Path("/proc/meminfo")
+_CGROUP_FILE = Path("/proc/self/cgroup")
+_CGROUP_FOLDER = Path("/sys/fs/cgroup")
+# the files of the limit and the use of a cgroup, and the beginning of two keys in memory.stat, of each version
+_CGROUP_FILES = {
+    2: ("memory.max", "memory.current", ""),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+}
+
+
+@dataclass(frozen=True)
+class ComputePolicy:
+    """All that fcorun does differently on a CPU and on GPUs.
+
+    Attributes:
+        device_name: the name of devices in messages.
+        has_device_memory: whether devices have a memory of their own, to which arrays are copied.
+        chunk_bytes: the bytes that the minibatches and models of clients computed together may take.
+        sequential_grid_clients: whether a grid, whose runs share minibatches, computes the clients one by one.
+        min_padding_saved: the least padding, in entries of the feature matrices of all runs of a program, that one more
+            class of clients of similar sizes must save in a round to be worth its compilation.
+        sequential_svd: whether a batch of singular value decompositions is computed one by one.
+        threaded_batches: whether batches of runs share the machine by threads, one for each core.
+    """
+
+    device_name: str
+    has_device_memory: bool
+    chunk_bytes: int
+    sequential_grid_clients: bool
+    min_padding_saved: float
+    sequential_svd: bool
+    threaded_batches: bool
+
+
+_CPU_POLICY = ComputePolicy(
+    device_name="cores of a CPU",
+    has_device_memory=False,
+    chunk_bytes=2**22,  # a chunk stays in the cache; measured, half and twice as much do as well
+    sequential_grid_clients=True,
+    min_padding_saved=2**20,  # measured, 0.1 s in 500 rounds; a class takes 0.4 s to compile, once for all folds
+    # jaxlib 0.10 distributes a batch of LAPACK calls over XLA's threads and blocks the calling thread. Programs that
+    # run at once, as the batches of a grid do, may then deadlock. A single call is not distributed.
+    sequential_svd=True,
+    threaded_batches=True,
+)
+_GPU_POLICY = ComputePolicy(
+    device_name="GPUs",
+    has_device_memory=True,
+    chunk_bytes=2**30,  # bounds the memory of a chunk; not measured
+    sequential_grid_clients=False,
+    min_padding_saved=math.inf,  # a GPU computes all clients of a round at once; not measured
+    sequential_svd=False,
+    threaded_batches=False,
+)
+
+
+def compute_policy() -> ComputePolicy:
+    """Return how fcorun computes on the devices that JAX has found."""
+    import jax
+
+    return _CPU_POLICY if jax.default_backend() == "cpu" else _GPU_POLICY
+
+
+@contextlib.contextmanager
+def use_precision(precision: str) -> Iterator[None]:
+    """Compute in ``precision``, float32 or float64, within the context.
+
+    A GPU multiplies matrices of float32 in full precision, too, where JAX else takes TF32 with its 11 binary digits.
+    """
+    import jax
+
+    with jax.enable_x64(precision == "float64"), jax.default_matmul_precision("highest"):
+        yield
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use: $FCORUN_CORES, or the system's count."""
+    if os.environ.get("FCORUN_CORES", "").isdecimal():
+        return max(1, int(os.environ["FCORUN_CORES"]))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_device_memory() -> int:
+    """Return the free bytes of the memory in which JAX computes."""
+    import jax
+
+    stats = jax.local_devices()[0].memory_stats() if compute_policy().has_device_memory else None
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    return free_host_memory()
+
+
+def free_host_memory() -> int:
+    """Return the free bytes of main memory: of the machine, or of the container or cluster job if that is less."""
+    free = _free_memory_of_machine()
+    for folder, cgroup_version in _cgroup_folders():
+        limit_file, use_file, prefix = _CGROUP_FILES[cgroup_version]
+        try:
+            limit, used = (int((folder / name).read_text(encoding="utf-8")) for name in (limit_file, use_file))
+            statistics = dict(
+                line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
+            )
+        except (OSError, ValueError):  # no limit
+            continue
+        cached_files = sum(int(statistics.get(f"{prefix}{name}_file", 0)) for name in ("inactive", "active"))
+        free = min(free, limit - used + cached_files)  # the system drops cached files when memory is needed
+    return free
+
+
+def _cgroup_folders() -> Iterator[tuple[Path, int]]:
+    """Yield the folders of the memory cgroups that this process is in, with the version of the cgroups.
+
+    Within a container, the kernel's file names a folder outside, and the container's own cgroup is the topmost one.
+    """
+    try:
+        lines = _CGROUP_FILE.read_text(encoding="utf-8").splitlines()
+    except OSError:  # another system
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top, cgroup_version = (_CGROUP_FOLDER / "memory", 1) if controllers else (_CGROUP_FOLDER, 2)
+            folder = top / path.lstrip("/")
+            yield from ((each, cgroup_version) for each in (folder, *folder.parents) if each.is_relative_to(top))
+
+
+def _free_memory_of_machine() -> int:
+    """Return the bytes of main memory that new arrays may take, in Linux as the kernel estimates them."""
+    try:
+        sizes = dict(line.split(":", 1) for line in _MEMORY_FILE.read_text(encoding="utf-8").splitlines())
+        total, available = (int(sizes[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+        if available <= total:  # else the numbers are of the machine around a container
+            return available
+    except (OSError, KeyError, ValueError):  # another system
+        pass
+    import psutil  # takes a tenth of a second
+
+    return psutil.virtual_memory().available
+
+
+def memory_limit(limit_gib: float | None) -> float:
+    """Return the bytes that simultaneous runs may use together: ``limit_gib``, or 60 % of the free memory."""
+    return free_device_memory() * _DEFAULT_SHARE if limit_gib is None else limit_gib * 2**30
+
+
+def check_memory(needed: float, free: float, limit_gib: float | None, purpose: str) -> None:
+    """Raise UserError if ``purpose`` needs more bytes than are free.
+
+    A larger ``limit_gib``, the user's own statement, replaces ``free``.
+    """
+    available = max(free, (limit_gib or 0) * 2**30)
+    if needed > available:
+        raise UserError(f"{purpose} needs at least {format_gib(needed)} of memory, and {format_gib(available)} are "
+                        f"free; {REDUCE_HINT}, or memory=GIB if more is available")  # fmt: skip
+
+
+def format_gib(bytes_: float) -> str:
+    """Return a number of bytes as text.
+
+    >>> format_gib(1.5 * 2**30), format_gib(12345 * 2**30)
+    ('1.5 GiB', '12,345 GiB')
+    """
+    size = bytes_ / 2**30
+    return f"{size:,.0f} GiB" if size >= 100 else f"{size:.3g} GiB"
+
+
+def use_cores_as_devices(at_least: int = 1) -> None:
+    """Make each core of a CPU a device of JAX.
+
+    Does nothing once JAX has begun to compute, or if $XLA_FLAGS names a number of devices.
+    """
+    if _names_device_count():
+        return
+    import jax
+
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", max(available_cores(), at_least))
+
+
+_XLA_THREADS = "NPROC"  # the environment variable of the number of threads that XLA starts for a CPU
+
+
+def compute_in_calling_threads() -> None:
+    """Have JAX compute each program in the thread that calls it, for threads that keep all cores busy.
+
+    Else XLA divides the operations of a program among threads of its own, one for each core, for which the calling
+    threads then wait: the rounds of 49 runs on two cores take a fifth more time. Does nothing once JAX has begun to
+    compute, if $XLA_FLAGS names a number of devices, or where a plug-in of JAX for other devices is installed.
+    """
+    if _names_device_count() or find_spec("jax_plugins"):
+        return
+    import jax
+
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", 1)  # XLA starts at least one thread for each device
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        before = os.environ.get(_XLA_THREADS)
+        os.environ[_XLA_THREADS] = "1"
+        try:
+            jax.devices()  # starts the threads
+        finally:
+            del os.environ[_XLA_THREADS]
+            if before is not None:
+                os.environ[_XLA_THREADS] = before
+
+
+def _names_device_count() -> bool:
+    """Return whether the user chose the number of devices of a CPU."""
+    return "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+
+
+def collect_garbage_rarely() -> None:
+    """Have Python look for garbage rarely, and not at all when this process ends.
+
+    Imports and traced programs are many objects that stay: looking at them again and again takes seconds.
+    """
+    gc.set_threshold(500_000)
+    atexit.register(gc.freeze)
+
+
+def set_up_jax(devices: int = 1) -> None:
+    """Make cores devices, at least ``devices`` of a CPU, and keep compiled programs on disk.
+
+    With programs on disk, the second start of the same kind of run does not compile.
+    """
+    import jax
+
+    use_cores_as_devices(devices)
+    jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+# The hosts that compute together: given by the keys ``hosts.*``, or started by Slurm, Open MPI or Kubernetes.
+
+SECRET_VARIABLE = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
+_MIN_SECRET_BYTES = 16
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """The keys of ``hosts``.
+
+    Attributes:
+        address: HOST:PORT of the leader, the host of rank 0; an IPv6 address is in brackets.
+        count: the number of hosts.
+        rank: the number of this host, from 0.
+        timeout: seconds to wait for the other hosts.
+        rows: the rows that each host loads: those of its own clients ("own"), or all ("all"). "auto" is "own" unless
+            a run needs all rows.
+        gpus: the numbers of the GPUs that this process uses. None: all that it sees, or with Slurm and Open MPI the one
+            of its number among the tasks of its machine.
+        secret_file: a file with a secret that all hosts share. Without it, the environment variable
+            ``SECRET_VARIABLE`` holds the secret.
+    """
+
+    address: str | None = None
+    count: Count | None = None
+    rank: Index | None = None
+    timeout: Positive = 300.0
+    rows: Literal["auto", "own", "all"] = "auto"
+    gpus: list[int] | None = None
+    secret_file: str | None = None
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The leader's host, without the brackets of IPv6, and its port."""
+        host, _, port = str(self.address).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Return whether the address is reachable from this machine alone."""
+        host, _ = self.endpoint
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:  # a host name
+            return False
+
+    def secret(self) -> bytes:
+        """Return the secret that the hosts share; on a loopback address it may be empty.
+
+        Raises UserError for a missing secret, and for one that is short enough to be guessed.
+        """
+        secret = os.environ.get(SECRET_VARIABLE, "").encode()
+        source = SECRET_VARIABLE
+        if self.secret_file is not None:
+            source = f"hosts.secret_file={self.secret_file}"
+            try:
+                secret = Path(self.secret_file).read_bytes()
+            except OSError as error:
+                raise UserError(
+                    f"{source} cannot be read ({error.strerror}): give a file with a secret, the same on all hosts"
+                ) from error
+        secret = secret.strip()
+        if not secret and not self.is_loopback:
+            raise UserError(
+                f"hosts.address={self.address} can be reached by others: give all hosts the same secret, in a file as "
+                f"hosts.secret_file=FILE or in the environment variable {SECRET_VARIABLE}"
+            )
+        if (secret or self.secret_file) and len(secret) < _MIN_SECRET_BYTES:
+            raise UserError(
+                f"{source} holds a secret of {len(secret)} bytes: give {_MIN_SECRET_BYTES} or more, such as those of "
+                "openssl rand -hex 32"
+            )
+        return secret
+
+
+def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
+    """Return the hosts that the keys name, or that a cluster has started; None for a single host.
+
+    Raises UserError for incomplete or contradictory keys.
+    """
+    options = build(HostOptions, {key: value for key, value in (values or {}).items() if value is not None}, "hosts")
+    if options.count == 1:
+        return None
+    is_incomplete = None in (options.address, options.count, options.rank)
+    if is_incomplete and (_count_tasks() > 1 or _is_indexed_pod()):
+        from fcorun.base.system.cluster import detect_cluster
+
+        options = detect_cluster(options)
+    address, count, rank = options.address, options.count, options.rank
+    given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
+    if not given:
+        return None
+    if address is None or count is None or rank is None:
+        raise UserError(f"{', '.join(given)} without the rest: give hosts.address, hosts.count and hosts.rank together")
+    if rank >= count:
+        raise UserError(f"hosts.rank={rank} must be less than hosts.count={count}: the first one is 0")
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise UserError(f"hosts.address={address}: give an address of IPv6 in brackets, as [::1]:4321")
+    return options
+
+
+def require_single_host(command: str, values: Mapping[str, Any] | None) -> None:
+    """Raise UserError if several hosts are configured, or were started, for a ``command`` that runs on one host."""
+    if resolve_hosts(values) is not None:
+        raise UserError(f"{command} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
+
+
+def _count_tasks() -> int:
+    """Return the number of tasks that Slurm or Open MPI have started together."""
+    tasks = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
+    if "SLURM_STEP_NODELIST" in os.environ:  # unset in a batch script, which is one process
+        tasks.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
+    return max(int(number) if number.isdecimal() else 1 for number in tasks)
+
+
+def _is_indexed_pod() -> bool:
+    """Return whether this is a pod of an indexed Kubernetes job, and the Kubernetes client is installed."""
+    is_indexed = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    return is_indexed and find_spec("kubernetes") is not None
+
+
+# The ``Hosts`` of this process, at most one. This is a fact of the process, as JAX's group of processes is, which
+# cannot be left and joined again. An argument would pass through all functions between the command and each collective
+# step.
+_CURRENT_HOSTS: list["Hosts"] = []
+
+
+def current_hosts() -> "Hosts | None":
+    """Return the hosts that this process computes with; None if it computes alone."""
+    return _CURRENT_HOSTS[0] if _CURRENT_HOSTS else None
+
+
+def set_hosts(hosts: "Hosts") -> None:
+    """Make ``hosts`` the current ones, and begin to receive their messages."""
+    _CURRENT_HOSTS.append(hosts)
+    threading.Thread(target=hosts.receive_messages, daemon=True).start()
+
+
+def close_hosts(code: int) -> None:
+    """Close the current hosts, if this process has any, with an exit code."""
+    if hosts := current_hosts():
+        _CURRENT_HOSTS.clear()
+        hosts.close(code)

@@ -1,0 +1,266 @@
+"""Haxby's fMRI scans of subjects who look at faces, houses and other objects: a client is one run of one subject."""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from fcorun.base import config
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
+from fcorun.data.datasets.images import (
+    RUN_DEPENDENCE,
+    extract_voxels,
+    file_digest,
+    file_stats,
+    load_or_make,
+    read_errors,
+    read_voxel_grid,
+)
+from fcorun.data.rows.rows import Rows
+
+ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
+MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"
+SUBJECTS = (1, 2, 3, 4, 5, 6)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Haxby(Dataset):
+    """fMRI scans of people who look at objects of two categories, such as faces and houses.
+
+    The brain is masked by nilearn's mask. Every voxel of a run is standardized to mean 0 and sample deviation 1 over
+    all volumes of that run, of every category. Files missing in ``root`` are downloaded, 300 MB a subject; masked scans
+    are cached.
+
+    Attributes:
+        root: nilearn's data folder, the one that holds ``haxby2001/``.
+        subjects: the subjects to load, of 1 to 6.
+        validation_subjects: held out wholly. None: the last of the subjects that are not ``test_subjects``, if there
+            are several of these and no ``validation_runs``.
+        validation_runs: held out of every subject, numbered as in the column ``chunks`` of labels.txt, from 0.
+        test_subjects, test_runs: the test split, scored once, at the end of a run. A run that both splits take, such
+            as a run of a validation subject that ``test_runs`` names, is in the test split.
+        categories: the two to tell apart, as in the column ``labels``.
+        fold: "subject" makes the training rows of each subject a fold of ``fcorun select``, which holds out whole
+            subjects. None: folds are drawn.
+        group: "subject" keeps the rows of a subject together, in folds and halves that are drawn.
+        split_seed: the seed of folds that are drawn. None: ``seed`` of the run draws them.
+    """
+
+    source = "@haxby2001, from PyMVPA by way of nilearn"
+    units: ClassVar[bool] = False
+
+    root: config.PathOption = "data"
+    subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))
+    validation_subjects: list[int] | None = None
+    validation_runs: list[int] | None = None
+    categories: list[str] = field(default_factory=lambda: ["face", "house"])
+    test_subjects: Annotated[list[int] | None, "default outside identity"] = None
+    test_runs: Annotated[list[int] | None, "default outside identity"] = None
+    fold: Annotated[Literal["subject"] | None, "default outside identity"] = None
+    group: Annotated[Literal["subject"] | None, "default outside identity"] = None
+    split_seed: config.SplitSeed = None
+
+    def __post_init__(self):
+        if not self.subjects:
+            raise UserError(f"data.subjects=[] is empty: give some of {list(SUBJECTS)}")
+        for subject in self.subjects:
+            if subject not in SUBJECTS:
+                raise UserError(
+                    f"data.subjects: there is no subject {subject}; {suggest_name(subject, map(str, SUBJECTS))}"
+                )
+        for key in ("validation_subjects", "test_subjects"):
+            for subject in getattr(self, key) or []:
+                if subject not in self.subjects:
+                    raise UserError(
+                        f"data.{key}: subject {subject} is not one of data.subjects={self.subjects}; add it"
+                    )
+        for kind in ("subjects", "runs"):
+            validation, test = (getattr(self, f"{split}_{kind}") or [] for split in ("validation", "test"))
+            for number in (n for n in test if n in validation):
+                raise UserError(
+                    f"data.validation_{kind} and data.test_{kind} both name {number}: name it in one of them"
+                )
+        if len(self.categories) != 2 or len(set(self.categories)) != 2:
+            raise UserError(
+                f"data.categories={self.categories} must be two different ones: give data.categories=[face,house]"
+            )
+
+    @property
+    def dependence_warning(self):  # type: ignore[override]
+        """Return a warning for splits that divide runs; whole subjects have whole runs."""
+        return RUN_DEPENDENCE if self.group is None else ""
+
+    def load(self) -> FederatedData:
+        """Return volumes x voxels (39,912 in nilearn's mask), float32, by subject, run and time; y indexes classes."""
+        files = self._files()
+        parts, names = [], []
+        for subject, (bold, labels_file, mask) in files.items():
+            labels, runs = _read_labels(labels_file)
+            for category in self.categories:
+                if category not in labels:
+                    known = suggest_name(category, set(labels.tolist()))
+                    raise UserError(f"data.categories: subject {subject} has no '{category}'; {known}")
+            x, y, run = _mask_volumes((bold, labels_file, mask), labels, runs, sorted(self.categories))
+            for number in np.unique(run):
+                names.append((subject, int(number)))
+                parts.append((x[run == number], y[run == number]))
+        runs = {run for _, run in names}
+        for key in ("validation_runs", "test_runs"):
+            for number in getattr(self, key) or []:
+                if number not in runs:
+                    raise UserError(f"data.{key}: there is no run {number}; the runs are {sorted(runs)}")
+        splits = [self._split_of(subject, run) for subject, run in names]
+        if "train" not in splits:
+            tested = " and the keys of the test" if "test" in splits else ""
+            raise UserError(
+                f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
+            )
+        rows: dict[str, Rows] = {}
+        clients: list[str] = []
+        for split in ("train", "validation", "test"):
+            members = [k for k, split_of_run in enumerate(splits) if split_of_run == split]
+            if not members:
+                continue
+            subject = np.repeat([f"subject{names[k][0]}" for k in members], [len(parts[k][1]) for k in members])
+            rows[split] = Rows(
+                x=np.concatenate([parts[k][0] for k in members]),
+                y=np.concatenate([parts[k][1] for k in members]),
+                client=np.repeat(np.arange(len(members)) + len(clients), [len(parts[k][1]) for k in members]),
+                fold=None if self.fold is None else subject,
+                group=None if self.group is None else subject,
+            )
+            clients += [f"subject{names[k][0]}_run{names[k][1]}" for k in members]
+        n_clients = splits.count("train")
+        return FederatedData(
+            train=rows["train"],
+            validation=rows.get("validation"),
+            test=rows.get("test"),
+            features=Features(
+                standardized={"by": "per_run"}, voxel_grid=read_voxel_grid(next(iter(files.values()))[2])
+            ),
+            task="binary",
+            classes=tuple(sorted(self.categories)),
+            clients=tuple(clients[:n_clients]),
+            held_out_clients=tuple(clients[n_clients:]),
+        ).validate()
+
+    def fetch(self) -> None:
+        self._files()
+
+    def sources(self) -> Any:
+        """Return for each subject digests of the labels, of the mask and of both ends of the scan."""
+        return {
+            subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
+        }
+
+    def _split_of(self, subject: int, run: int) -> str:
+        """Return the split of a run: "train", "validation" or "test"."""
+        if subject in (self.test_subjects or []) or run in (self.test_runs or []):
+            return "test"
+        if subject in self._validation_subjects() or run in (self.validation_runs or []):
+            return "validation"
+        return "train"
+
+    def _validation_subjects(self) -> list[int]:
+        if self.validation_subjects is not None:
+            return self.validation_subjects
+        others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
+        return others[-1:] if len(set(others)) > 1 and self.validation_runs is None else []
+
+    def _files(self, download: bool = True) -> dict[int, tuple[Path, Path, Path]]:
+        """Return scan, labels and mask of each subject. Downloads missing files if ``download``."""
+        folder = Path(self.root).expanduser() / "haxby2001"
+        files = {
+            s: (folder / f"subj{s}" / "bold.nii.gz", folder / f"subj{s}" / "labels.txt", folder / "mask.nii.gz")
+            for s in sorted(set(self.subjects))
+        }
+        missing = [s for s, needed in files.items() if not all(f.exists() for f in needed)]
+        if missing and not download:
+            raise UserError(f"data.root={self.root}: subject {missing[0]} of the Haxby data is not in '{folder}' yet; "
+                            "a run that is not dry downloads it")  # fmt: skip
+        for subject in missing:  # one at a time, so that complete subjects stay when the next download fails
+            try:
+                _fetch(folder.parent, subject)
+            # nilearn raises errors of many types: network, disk, checksum, archive
+            except Exception as error:
+                left = missing[missing.index(subject) :]
+                wanted = f"subject {subject} of the Haxby data is"
+                if len(left) > 1:
+                    wanted = f"subjects {', '.join(map(str, left))} of the Haxby data are"
+                raise UserError(
+                    f"data.root={self.root}: {wanted} not in '{folder}' and cannot be downloaded "
+                    f"({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject) into "
+                    f"that folder, which gives subj{subject}/, and put {MASK} into the same folder"
+                ) from error
+        return files
+
+
+def _fetch(root: Path, subject: int) -> None:
+    """Download the missing files of one subject by nilearn; after a failure remove empty folders."""
+    from nilearn.datasets import fetch_haxby
+
+    def present() -> set[Path]:
+        return {root, root / "README.md", root / "haxby2001", *(root / "haxby2001").glob("*")}
+
+    before = {p for p in present() if p.exists()}
+    log.info("downloading subject %d of the Haxby data to %s", subject, root)
+    try:
+        # one subject a call: nilearn 0.14 mixes files up where subject 6, which has no anatomical scan, is not the last
+        fetch_haxby(data_dir=str(root), subjects=[subject], fetch_stimuli=False, verbose=0)
+    except BaseException:
+        for path in sorted(present() - before, reverse=True):  # a partial download is kept: nilearn resumes it
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+            elif path.name == "README.md":
+                path.unlink(missing_ok=True)
+        raise
+
+
+def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read the label and the run of each volume, both of shape (volumes,)."""
+    try:
+        header, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        label, run = header.index("labels"), header.index("chunks")
+        return np.array([r[label] for r in rows]), np.array([int(r[run]) for r in rows])
+    except OSError as error:
+        raise UserError(
+            f"data.root: {file} cannot be read ({error.strerror}); give yourself the right to read it, or "
+            "delete it and download it anew"
+        ) from error
+    except (ValueError, IndexError) as error:
+        raise UserError(f"data.root: {file} is not a table of labels and chunks ({error}); download it anew") from error
+
+
+def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
+    """Return the volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,)."""
+    bold, _, mask = files
+
+    def make() -> dict[str, np.ndarray]:
+        x = _mask_and_standardize(bold, mask, runs)
+        order = np.argsort(runs, kind="stable")  # nilearn returns the volumes run by run
+        shown = np.isin(labels[order], categories)
+        y = np.searchsorted(categories, labels[order][shown]).astype(np.int32)
+        return {"x": x[shown], "y": y, "run": runs[order][shown]}
+
+    arrays = load_or_make("haxby", bold.parent.name, (1, file_stats(files), categories), make)
+    return arrays["x"], arrays["y"], arrays["run"]
+
+
+def _mask_and_standardize(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
+    """Return all volumes x voxels in the mask, standardized within each run, float32, sorted by run."""
+    log.info("masking %s", bold)
+    try:
+        return extract_voxels(str(bold), str(mask), runs)
+    except read_errors() as error:
+        try:
+            read_voxel_grid(mask)
+            file = bold
+        except read_errors():
+            file = mask
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"data.root: {file} cannot be read ({reason}); delete it and download it anew") from error

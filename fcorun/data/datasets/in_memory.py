@@ -1,0 +1,158 @@
+"""Rows that a Python program has in memory: arrays of NumPy, or a DataFrame of pandas."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.datasets.table import Table
+from fcorun.data.tables.columns import ParsedRows
+from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.readers import ParsedTable, parse_columns
+from fcorun.data.tables.splits import attach_groups_and_splits
+
+
+class MemoryRows:
+    """The rows of a Python program: a DataFrame, or arrays by name. The digest tells whether they have changed.
+
+    Attributes:
+        values: a pandas.DataFrame, or the arrays "x" (N, d) and "y" (N,), and optionally "client", "weight",
+            "offset", "event", "group", "fold", and "validation" and "test", True for held-out rows, each (N,); and
+            "feature_names" (d,).
+        digest: sixteen hex digits of the content when the rows were given.
+    """
+
+    def __init__(self, values: Any):
+        self.values = values
+        self.digest = self._compute_digest()
+
+    def __repr__(self) -> str:
+        return f"MemoryRows({self.digest})"
+
+    def describe(self) -> str:
+        """Return the number of rows, and of features or columns, as text."""
+        if isinstance(self.values, dict):
+            n_rows, n_features = self.values["x"].shape
+            return f"{n_rows} rows, {n_features} features"
+        return f"{len(self.values)} rows, {len(self.values.columns)} columns"
+
+    def __deepcopy__(self, memo: Any) -> "MemoryRows":
+        return self
+
+    def check_unchanged(self, name: str) -> None:
+        """Raise UserError if the rows have changed since they were given."""
+        if self._compute_digest() != self.digest:
+            raise UserError(f"data.path={name}: the rows have changed since they were given to fcorun: call "
+                            "from_arrays or from_frame again, or give a copy")  # fmt: skip
+
+    def _compute_digest(self) -> str:
+        digest = hashlib.sha256()
+        if isinstance(self.values, dict):
+            for name, array in self.values.items():
+                digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                digest.update(_array_bytes(array))
+        else:
+            from pandas.core.util.hashing import hash_pandas_object
+
+            for name in self.values.columns:
+                column = self.values[name]
+                digest.update(f"{name} {column.dtype} {len(column)}".encode())
+                try:
+                    hashes = hash_pandas_object(column, index=False)
+                except TypeError:  # lists, for example
+                    hashes = hash_pandas_object(column.astype(str), index=False)
+                digest.update(hashes.to_numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InMemoryTable(Table):
+    """Rows in memory, made by ``from_arrays`` and ``from_frame``. All options but the path are those of a table.
+
+    Attributes:
+        path: the name of the data, in messages and folders.
+        rows: the rows; None in a configuration that was read from a record, which has no rows.
+        task_is_guessed: whether the task was guessed from the targets, so that ``for_tasks`` may take another one.
+    """
+
+    source = "yours"
+
+    rows: Annotated[Any, "outside identity", "in memory"] = None
+    task_is_guessed: Annotated[bool, "outside identity", "in memory"] = False
+
+    def __repr__(self) -> str:
+        """Return the name, the size of the rows, and the options that differ from their defaults."""
+        parts = [repr(self.path)]
+        if self.rows is not None:
+            parts.append(self.rows.describe())
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("path", "rows", "task_is_guessed") and value != field.default:
+                parts.append(f"{field.name}={value!r}")
+        return f"InMemoryTable({', '.join(parts)})"
+
+    def load(self) -> FederatedData:
+        """Return the rows sorted by client, as ``Table.load`` does."""
+        rows = self._get_rows()
+        if isinstance(rows.values, dict):
+            parsed = self._parse_arrays(rows.values)
+        else:
+            parsed = parse_columns(ParsedTable(rows.values), self.path, self.roles)
+        return self.to_federated_data(attach_groups_and_splits(parsed, self.roles, self.path))
+
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
+        return Dataset.load_shard(self, host, n_hosts)
+
+    @property
+    def has_explicit_task(self) -> bool:
+        return not self.task_is_guessed
+
+    def for_tasks(self, tasks: Sequence[str]) -> "InMemoryTable":
+        if not self.task_is_guessed:
+            return self
+        if self.task in tasks:
+            return replace(self, task_is_guessed=False)
+        targets = self.rows.values[self.target] if self.target else self.rows.values["y"]
+        n_labels = len(set(np.asarray(targets).tolist()))
+        task = "binary" if n_labels == 2 and "binary" in tasks else tasks[-1]
+        return replace(self, task=task, task_is_guessed=False)
+
+    def _digest_rows(self) -> str:
+        rows = self._get_rows()
+        rows.check_unchanged(self.path)
+        return rows.digest
+
+    def _get_rows(self) -> MemoryRows:
+        if self.rows is None:
+            raise UserError(f"data.path={self.path}: the rows were given to a Python program and are in no file: "
+                            "give them again, by from_arrays or from_frame")  # fmt: skip
+        return self.rows
+
+    def _parse_arrays(self, arrays: dict[str, np.ndarray]) -> ParsedRows:
+        import pandas as pd
+
+        options = ("weight", "offset", "event", "group", "fold")
+        metadata = {option: arrays[option] for option in options if option in arrays}
+        encoding = None
+        if "feature_names" in arrays:
+            encoding = Encoding(tuple(Column(str(name)) for name in arrays["feature_names"]))
+        return ParsedRows(
+            x=arrays["x"],
+            y=arrays["y"],
+            client=arrays.get("client"),
+            validation=arrays.get("validation"),
+            test=arrays.get("test"),
+            metadata=pd.DataFrame(metadata) if metadata else None,
+            encoding=encoding,
+        )
+
+
+def _array_bytes(array: np.ndarray) -> bytes:
+    """Return bytes that identify the content of an array."""
+    if array.dtype.kind == "O":
+        return "\x00".join(map(str, array.tolist())).encode()
+    return np.ascontiguousarray(array).tobytes()

@@ -1,0 +1,57 @@
+"""Synthetic logistic regression with Gaussian features."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.base.config import Count, NonNegative
+from fcorun.base.system.random_streams import random_stream
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.synthetic import EqualSizeClients
+from fcorun.data.rows.host_matrix import ClientBuffer
+
+
+@dataclass(frozen=True)
+class LogisticSynthetic(EqualSizeClients):
+    """Synthetic data of a logistic model.
+
+    Client j has a ~ N(0, I) and P(b = 1) = 1 / (1 + exp(-a'x_j)), else b = -1, with x_j = x0, uniform on the sphere of
+    radius ``signal``. The option ``heterogeneity`` is ours: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The
+    paper's supplement is not at hand; the laws are a reconstruction.
+
+    Attributes:
+        features: number of features, d.
+        signal: the norm of x0; 0 gives labels that are independent of the features.
+        heterogeneity: standard deviation of each client's coefficients about x0; 0 gives all clients the same.
+    """
+
+    itemsize = 8
+    source = "figure 2a of @pathak2020, the laws reconstructed"
+
+    clients: Count = 10
+    samples: Count = 1000
+    features: Count = 100
+    signal: NonNegative = 1.0
+    heterogeneity: NonNegative = 0.0
+
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
+        """Return the shard of a host, of M * samples training rows of d float64 features.
+
+        The truth is ``weights`` x0 (d,) and ``bias`` 0 ().
+        """
+        truth_rng = random_stream(self.seed, "logistic_synthetic", "truth")
+        center = truth_rng.standard_normal(self.features)
+        center *= self.signal / np.linalg.norm(center)
+        coefficients = center + self.heterogeneity * truth_rng.standard_normal((self.clients, self.features))
+
+        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
+            rng = random_stream(self.seed, "logistic_synthetic", split)
+            probability = np.empty((self.clients, rows))
+            for m, weights in enumerate(coefficients):
+                x = rng.standard_normal(out=buffer_of(m))
+                probability[m] = (1 + np.tanh(np.einsum("nd,d->n", x, weights) / 2)) / 2
+            return (rng.random(probability.shape) < probability).ravel().astype(np.int32)
+
+        truth = {"weights": center, "bias": np.zeros(())}
+        labels = {"task": "binary", "classes": (-1, 1)}
+        return self.assemble(draw, self.features, np.float64, host, n_hosts, **labels, truth=truth)

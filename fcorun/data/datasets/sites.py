@@ -1,0 +1,140 @@
+"""Tables whose rows stay with their owners, at several sites."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from fcorun.base.config import Count, Index, Positive, SplitSeed
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.datasets.table import Table
+from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.tables.encoding import MissingPolicy
+
+_NOT_OF_TABLE = (  # options that data=table does not have
+    *("classes", "ranges", "fold_names", "by_site", "away", "away_seconds", "least_sites"),
+    *("load_from_sites", "digest"),
+)
+
+
+@dataclass(frozen=True)
+class Sites(Dataset):
+    """The options that the tables of all sites share, which a plan lists.
+
+    Options that ``Table`` has, too, mean the same here.
+
+    Attributes:
+        task: the kind of targets. With ``event`` it is "survival", and need not be given.
+        classes: the labels in the order of the class indices. None: all labels, sorted; a binary task then needs
+            ``positive``, so that no site decides which class is the positive one.
+        ranges: the least and the largest value of columns of numbers, between which ``missing`` "median" counts values
+            in bins of equal width: a median within a bin is not exact.
+        fold_names: the names of the folds in the column ``fold``, all of which each client with training rows has; no
+            site decides how many there are.
+        by_site: whether scores.csv has the scores of single sites, which the owners of all sites must allow.
+        away: "wait" for a site that does not answer; or "skip" the site in that round, and ask again in the next one.
+        away_seconds: how long a site is waited for before it is skipped.
+        least_sites: the least number of answers with which a round, or an evaluation, goes on without the others.
+        client: the column of clients' names, unless a site names another. Without one, a file is one client.
+        split_seed: the seed of the held-out rows and of the folds. None: ``seed`` of these options. The seed of the run
+            draws neither: the answers for two splits of the same rows would differ by few rows.
+        load_from_sites: asks connected sites for what the server knows of their rows; None: no site is connected.
+        digest: stands for the rows of the connected sites in the identity of a run.
+    """
+
+    source = "yours"
+
+    target: str
+    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
+    classes: list[str] | None = None
+    positive: str | bool | None = None
+    only: list[str] | None = None
+    ignore: list[str] | None = None
+    by_site: bool = False
+    away: Annotated[Literal["wait", "skip"], "default outside identity"] = "wait"
+    away_seconds: Annotated[Positive, "default outside identity"] = 60.0
+    least_sites: Annotated[Count, "default outside identity"] = 2
+    client: str | None = None
+    missing: MissingPolicy = "refuse"
+    ranges: dict[str, list[float]] | None = None
+    standardize: Literal["none", "pooled", "per_client"] = "none"
+    validation: float | list[str] | None = None
+    test: float | list[str] | None = None
+    seed: Index = 0
+    weight: str | None = None
+    offset: str | None = None
+    group: str | None = None
+    group_across: Literal["refuse", "keep"] = "refuse"
+    split: str | None = None
+    fold: str | None = None
+    event: Annotated[str | None, "default outside identity"] = None
+    fold_names: Annotated[list[str] | None, "default outside identity"] = None
+    split_seed: SplitSeed = None
+    load_from_sites: Annotated[Any, "outside identity", "in memory"] = None
+    digest: Annotated[Any, "outside identity", "in memory"] = None
+
+    def __post_init__(self):
+        self.as_table("", self.client)
+        if self.event is not None:
+            object.__setattr__(self, "task", "survival")
+        elif self.task == "survival":
+            raise UserError("data.task=survival needs data.event: name the column of 1 for an event, 0 for a censored "
+                            "row")  # fmt: skip
+        if self.classes is not None:
+            self._check_classes(self.classes)
+        elif self.task == "binary" and self.positive is None:
+            raise UserError("data.positive has no value: name the positive class, since no site decides it")
+        if self.fold_names is not None:
+            self._check_fold_names(self.fold_names)
+        for name, bounds in (self.ranges or {}).items():
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                raise UserError(f"data.ranges: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
+
+    @property
+    def away_rule(self) -> AwayRule | None:
+        """The rule by which sites without an answer are left out; None: all sites are waited for."""
+        return AwayRule(self.away_seconds, self.least_sites) if self.away == "skip" else None
+
+    @property
+    def hold_out_seed(self) -> int:
+        """The seed of the held-out rows."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    def fold_seed(self, seed: int) -> int:
+        """Return the seed of the folds, which is not that of the run: see ``split_seed``."""
+        return self.hold_out_seed
+
+    def _check_classes(self, classes: list[str]) -> None:
+        listed = f"data.classes=[{','.join(classes)}]"
+        if self.task not in ("binary", "multiclass"):
+            raise UserError(f"{listed} are for a classification: leave them out, or give data.task=binary")
+        if len(set(classes)) != len(classes) or len(classes) < 2 or (self.task == "binary" and len(classes) > 2):
+            raise UserError(f"{listed} must be different labels, two of a binary task: mend the list")
+        if self.positive is not None and str(self.positive) != classes[1]:
+            raise UserError(f"data.positive={self.positive} is not the second of {listed}: leave data.positive out, or "
+                            "change the order")  # fmt: skip
+
+    def _check_fold_names(self, names: list[str]) -> None:
+        listed = f"data.fold_names=[{','.join(names)}]"
+        if self.fold is None:
+            raise UserError(f"{listed} are the folds of a column: give data.fold=COLUMN, or leave them out")
+        if len(set(names)) != len(names) or len(names) < 2:
+            raise UserError(f"{listed} must be two or more different names: mend the list")
+
+    def as_table(self, path: str, client: str | None) -> Table:
+        """Return the options of the table at ``path``. Raises UserError for options that do not fit each other."""
+        shared = {
+            option.name: getattr(self, option.name) for option in fields(self) if option.name not in _NOT_OF_TABLE
+        }
+        return Table(**shared | {"path": path, "client": client, "split_seed": self.hold_out_seed})
+
+    def load(self) -> FederatedData:
+        """Return what the server knows of the rows of connected sites."""
+        if self.load_from_sites is None:
+            raise UserError("data=sites has its rows at their sites: make a plan, fcorun plan ... data=sites --out "
+                            "study.yaml, and have fcorun site try, or fcorun site run, compute it")  # fmt: skip
+        load: Callable[[], FederatedData] = self.load_from_sites
+        return load()
+
+    def sources(self) -> Any:
+        return self.digest

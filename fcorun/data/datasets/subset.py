@@ -1,0 +1,152 @@
+"""Subsets of the training rows of a data set, which are data sets themselves: folds and subsamples."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.rows.rows import renumber_clients
+from fcorun.data.tables.scaling import Scaling, standardize_per_client
+from fcorun.data.tables.training_cells import TrainingCells
+
+
+@dataclass(frozen=True)
+class RowSubset:
+    """A subset of the training rows; the other rows are held out or left out.
+
+    Attributes:
+        data: the subset's training rows, with the held-out rows as validation rows. Clients without training rows are
+            dropped, and so are the validation rows of the whole data set.
+        x: all rows, (N, d): those of the whole data set, or with fills, levels and scale learnt by the rows of the
+            subset.
+        train_rows: the indices in ``x`` of the training rows of ``data``, (N',).
+        validation_rows: the indices in ``x`` of its validation rows, (V,).
+    """
+
+    data: FederatedData
+    x: np.ndarray = field(repr=False)
+    train_rows: np.ndarray = field(repr=False)
+    validation_rows: np.ndarray = field(repr=False)
+
+
+def take_subset(
+    data: FederatedData, train: Bool[np.ndarray, " N"], validation: Bool[np.ndarray, " N"], restandardize: bool = True
+) -> RowSubset:
+    """Return the subset of the rows ``train``, validated on the rows ``validation``.
+
+    Missing values are filled, and levels known, by the rows ``train`` alone (``fcorun.data.tables.scaling``).
+    Where the data set standardized its features, ``restandardize`` standardizes them anew by the rows ``train``: the
+    scale of held-out rows must not be known. Raises UserError for a column without a value in these rows.
+    """
+    data, cells = _encode_anew(data, train)
+    x = restandardize_rows(data, train, train | validation) if restandardize else data.train.x
+    train_rows, validation_rows = np.flatnonzero(train), np.flatnonzero(validation)
+    assert data.train.client is not None
+    numbers, clients, others = renumber_clients(data.train.client, train)
+    client_truths = None
+    if data.client_truths is not None:
+        client_truths = {name: values[clients] for name, values in data.client_truths.items()}
+    rows = replace(data.train, x=x, client=numbers)
+    subset = replace(
+        data,
+        features=replace(data.features, cells=cells),
+        train=rows.take(train_rows),
+        validation=rows.take(validation_rows),
+        test=None,
+        clients=tuple(data.clients[m] for m in clients) if data.clients else (),
+        held_out_clients=tuple(data.clients[m] for m in others) if data.clients else (),
+        client_truths=client_truths,
+    )
+    return RowSubset(subset, x, train_rows, validation_rows)
+
+
+def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
+    """Raise UserError where a class of the training rows has no row in ``train``."""
+    missing = np.setdiff1d(data.train.y, data.train.y[train])
+    if data.classes and len(missing):
+        n_rows = int((data.train.y == missing[0]).sum())
+        raise UserError(f"class '{data.classes[int(missing[0])]}' has {n_rows} of {len(data.train.y):,} training rows, "
+                        "and none is among the rows that are left in a fold or a half: give by=rows or fewer folds, or "
+                        "leave out classes with so few rows")  # fmt: skip
+
+
+def check_values(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
+    """Raise UserError where a column with gaps has no value in the rows ``train``."""
+    if data.features.cells is not None:
+        data.features.cells.check_values(train)
+
+
+def _encode_anew(data: FederatedData, train: Bool[np.ndarray, " N"]) -> tuple[FederatedData, TrainingCells | None]:
+    """Return the data with the fills and levels that the rows ``train`` teach, and the cells of these rows.
+
+    Features keep the scale of the data.
+    """
+    cells = data.features.cells
+    if cells is None:
+        return data, None
+    fits = cells.fit(train)
+    encoded = cells.encode(fits)
+    if encoded:
+        standardized = data.features.standardized or {}
+        scaling = Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None
+        x = data.train.x.copy()
+        for position, values in encoded.items():
+            if scaling is not None:
+                values = (values - scaling.mean[position]) * scaling.factor[position]
+            x[:, position] = values
+        data = replace(data, train=replace(data.train, x=x))
+    return data, cells.take(train, fits)
+
+
+def restandardize_rows(
+    data: FederatedData, train: Bool[np.ndarray, " N"], known: Bool[np.ndarray, " N"]
+) -> Shaped[np.ndarray, "N d"]:
+    """Standardize all rows by the rows ``train``, in the way in which the data set was standardized before.
+
+    By client, the rows ``known`` of a client without rows in ``train`` standardize its rows: an outer fold stays
+    unknown. Standardizing twice equals standardizing once, so the first one needs no inverse.
+    """
+    x, by = data.train.x, (data.features.standardized or {}).get("by")
+    if by == "pooled":
+        assert data.train.client is not None
+        client = np.unique(data.train.client[train], return_inverse=True)[1]
+        scaling = Scaling.fit(x[train], client)
+        return ((x - scaling.mean) * scaling.factor).astype(x.dtype)
+    if by == "per_client":
+        assert data.train.client is not None
+        of_training = np.zeros(data.train.client.max() + 1, bool)
+        of_training[data.train.client[train]] = True
+        return standardize_per_client(x, data.train.client, ~np.where(of_training[data.train.client], train, known))[0]
+    return x
+
+
+@dataclass(frozen=True)
+class SubsetDataset(Dataset):
+    """The data set of a RowSubset, for results that are computed once for each data set.
+
+    Attributes:
+        parent: the fingerprint of the whole data set.
+        subset: the rows.
+        digest: a digest of the rows' indices.
+    """
+
+    source = "ours"
+
+    parent: str
+    subset: RowSubset
+    digest: str
+
+    @classmethod
+    def from_subset(cls, parent: str, subset: RowSubset) -> "SubsetDataset":
+        """Return the data set of a subset of the data set with the fingerprint ``parent``."""
+        content = subset.train_rows.tobytes() + b"/" + subset.validation_rows.tobytes()
+        return cls(parent, subset, hashlib.sha256(content).hexdigest()[:16])
+
+    def load(self) -> FederatedData:
+        return self.subset.data
+
+    def fingerprint(self) -> str:
+        return f"{self.parent}/{self.digest}"

@@ -1,0 +1,438 @@
+"""A user's table, whose rows belong to clients or are assigned to clients by a partition."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from fcorun.base.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
+from fcorun.base.errors import UserError, abbreviate, warn_similar_names
+from fcorun.base.system.files import file_digest
+from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
+from fcorun.data.rows.disk_matrix import DiskMatrix
+from fcorun.data.rows.rows import Rows, renumber_clients
+from fcorun.data.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
+from fcorun.data.tables.cells import find_complete_columns
+from fcorun.data.tables.column_kinds import infer_kind
+from fcorun.data.tables.columns import ColumnKind, ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.data_warnings import (
+    describe_positive_class,
+    warn_client_differences,
+    warn_constant_features,
+    warn_leaks,
+    warn_missing_codes,
+    warn_nothing_held_out,
+    warn_scaled_by_held_out_rows,
+    warn_suspicious_columns,
+)
+from fcorun.data.tables.encoding import (
+    ENCODING_FILE,
+    ClientRows,
+    Encoding,
+    MissingPolicy,
+    encode,
+    encode_targets,
+    order_classes,
+    read_encoding,
+)
+from fcorun.data.tables.event_times import read_signed_times
+from fcorun.data.tables.label_file import assign_roles, read_label_file
+from fcorun.data.tables.missing_by_outcome import MissingByOutcome, compare_gaps
+from fcorun.data.tables.readers import detect_ending, find_file, is_array_folder, read_table
+from fcorun.data.tables.scaling import Scaling, standardize
+from fcorun.data.tables.splits import (
+    DEFAULT_VALIDATION,
+    HoldOut,
+    assign_rows_to_clients,
+    attach_groups_and_splits,
+    check_groups_and_folds,
+    summarize_groups,
+    warn_groups_across_clients,
+)
+from fcorun.data.tables.training_cells import TrainingCells
+
+ColumnName = Annotated[str | None, "default outside identity"]
+ColumnNames = Annotated[list[str] | None, "default outside identity"]
+
+
+@dataclass(frozen=True)
+class Table(Dataset):
+    """The rows of a file, by client.
+
+    Attributes:
+        path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
+            (a .csv may have semicolons and decimal commas: see ``fcorun.data.tables.readers``); a .npz file of X
+            (N, d), y (N,) and, optionally, client (N,) and boolean validation and test (N,); or a LIBSVM file
+            (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be compressed (.gz, .bz2).
+            An HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
+        target: the column to predict; required for files with named columns, and refused for others.
+        client: the column that names the client of a row. None: ``partition`` assigns the rows.
+        partition: see ``fcorun.data.tables.partition.assign_rows``; only for files that name no clients.
+        clients: the number of clients of the partition.
+        alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
+        event: a column of 1 for an event at the time that ``target`` gives, and 0 for a row that is censored then; no
+            feature. The task is then "survival".
+        task: "regression" keeps the target as a number; "survival" without ``event`` expects signed times, negative
+            ones of censored rows; for the others any values are labels, sorted.
+        validation: the fraction of each client's rows to hold out, or names of clients to hold out wholly. None: the
+            rows that an .npz marks, and 0.2 of each client's rows where nothing is marked.
+        test: likewise the rows that only the scores at the end of a run use. None: the rows that an .npz marks, else
+            none. A fraction ``validation`` does not change the rows of the test.
+        standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
+        scaling: a record on data standardized "pooled", whose mean and deviation are applied.
+        seed: the seed of the partition, and without ``split_seed`` of the held-out rows.
+        split_seed: the seed of the held-out rows, and of the folds of a selection.
+        missing: the treatment of gaps in the features, see ``fcorun.data.tables.encoding.fit_encoding``.
+        ignore: columns that are no features.
+        only: the columns that are features, to the exclusion of all others. None: all columns.
+        encoding: a record whose encoding is applied, for new clients: columns found by name, levels and fills. A run
+            that starts from a record has the encoding of that record.
+        weight: a column of row weights, 0 or more, in all means of losses and scores; no feature. In "examples"
+            weighting, a client counts by the sum of its weights. Features are standardized without weights.
+        offset: a column that is added to the linear predictor, such as the logarithm of an exposure; no feature.
+        positive: the label of the positive class, whose index is 1: coefficients, probabilities and sensitivity speak
+            for it. None: the last label in order. The choice changes neither clients nor held-out rows.
+        group: a column that names the group of each row, such as the patient of a visit; no feature. The rows of one
+            group are held out together, by numbers drawn from (seed, group) alone, and ``validation`` and ``test`` are
+            the probability of each group to be held out. Without ``client``, groups are assigned to clients. Of a file
+            of arrays, ``group``, ``split`` and ``fold`` name arrays (N,).
+        group_across: whether a group with rows of several clients is refused, or kept and held out at all of them.
+        split: a column that assigns each row to "train", "validation" or "test"; no feature.
+        fold: a column that names the fold in which ``fcorun select`` holds each row out; no feature.
+        resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
+            are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
+        keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
+        labels: a CSV with the labels, units and roles of columns: see ``fcorun.data.tables.label_file``. Only the roles are
+            part of the identity, as the options that they stand for.
+    """
+
+    source = "yours"
+    path: PathOption
+    target: str | None = None
+    client: str | None = None
+    partition: Literal["iid", "dirichlet", "by_label", "sorted"] = "iid"
+    clients: Count = 10
+    alpha: Positive = 0.5
+    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
+    validation: float | list[str] | None = None
+    standardize: Literal["none", "pooled", "per_client"] = "none"
+    scaling: PathOption | None = None
+    seed: Index = 0
+    missing: Annotated[MissingPolicy, "default outside identity"] = "refuse"
+    ignore: ColumnNames = None
+    only: ColumnNames = None
+    encoding: PathOption | None = None
+    test: Annotated[float | list[str] | None, "default outside identity"] = None
+    weight: ColumnName = None
+    offset: ColumnName = None
+    positive: Annotated[str | bool | None, "default outside identity"] = None
+    resident: Annotated[bool, "or auto", "outside identity"] = AUTO
+    group: ColumnName = None
+    group_across: Annotated[Literal["refuse", "keep"], "default outside identity"] = "refuse"
+    split: ColumnName = None
+    fold: ColumnName = None
+    keep: ColumnNames = None
+    event: ColumnName = None
+    labels: PathOption | None = None
+    split_seed: SplitSeed = None
+
+    def __post_init__(self):
+        if self.labels is not None:
+            for option, columns in assign_roles(read_label_file(self.labels), self.roles, self.labels).items():
+                object.__setattr__(self, option, columns)
+        if self.scaling is not None and self.standardize != "pooled":
+            raise UserError(f"data.scaling={self.scaling} needs data.standardize=pooled: give that too")
+        HoldOut(self.validation, self.test).check()
+        self.roles.check()
+        if self.group_across == "keep" and self.group is None:
+            raise UserError("data.group_across=keep needs data.group: name the column of groups, or leave it out")
+        if self.split is not None and (self.validation is not None or self.test is not None):
+            option = "test" if self.validation is None else "validation"
+            raise UserError(f"data.split={self.split} marks the rows to hold out: leave data.{option} out")
+        if self.event is not None and self.task in ("binary", "multiclass"):
+            raise UserError(f"data.event={self.event} marks times to events, and data.task={self.task} has labels: "
+                            "leave one of them out")  # fmt: skip
+        if self.task in ("regression", "survival") and self.partition in ("by_label", "dirichlet"):
+            raise UserError(f"data.partition={self.partition} needs classes and data.task={self.task} has none: "
+                            "give data.partition=sorted")  # fmt: skip
+        if self.positive is not None and self.task != "binary":
+            raise UserError(f"data.positive={self.positive} is one of two labels, and the task is data.task="
+                            f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
+
+    @property
+    def has_explicit_task(self) -> bool:
+        return False
+
+    @property
+    def target_task(self) -> str:
+        """The kind of targets: "survival" for a table with a column of events, else ``task``."""
+        return self.task if self.event is None else "survival"
+
+    @property
+    def hold_out_seed(self) -> int:
+        """The seed of the held-out rows."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    @property
+    def roles(self) -> ColumnRoles:
+        """The roles of the columns that options name."""
+        return ColumnRoles.from_options(self)
+
+    @property
+    def _where(self) -> str:
+        """The beginning of an error or a warning about the file."""
+        return f"data.path={self.path}"
+
+    def with_record_encoding(self, record: str) -> "Table":
+        """Return the table with the encoding of ``record``, if the record has one and the table names none."""
+        if self.encoding is None and (FilePath(record) / ENCODING_FILE).is_file():
+            return replace(self, encoding=record)
+        return self
+
+    def load(self) -> FederatedData:
+        """Load the rows sorted by client, in the order of the file within a client; clients are sorted by name.
+
+        Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
+        """
+        rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident)
+        return self.to_federated_data(attach_groups_and_splits(rows, self.roles, self.path))
+
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
+        """Load the rows of one host's clients.
+
+        The other rows of a folder or an HDF5 file are read block by block, to be checked and summed.
+        """
+        has_array_file = is_array_folder(self.path)
+        if not has_array_file:
+            has_array_file = detect_ending(find_file(self.path, arrays=True), self._where) in HDF5_ENDINGS
+        if self.standardize == "per_client" or not has_array_file:
+            return super().load_shard(host, n_hosts)
+        data = replace(self, resident=False).load()
+        in_memory = not stays_on_disk(data.train.x.nbytes // n_hosts, self.resident)
+        shard = shard_for_host(data, host, n_hosts, in_memory)
+        if shard is data:  # all hosts have all rows
+            return self.load()
+        warnings = data.warnings
+        if in_memory:
+            warnings = tuple(warning for warning in warnings if not warning.endswith(ON_DISK_WARNING))
+        return replace(shard, warnings=warnings)
+
+    def to_federated_data(self, rows: ParsedRows, warn_of_columns: bool = True) -> FederatedData:
+        """Return rows as ``load`` does, by the options; with ``warn_of_columns``, warn about single columns, too."""
+        rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
+        kinds = self._column_kinds(rows)
+        target = f"target '{self.target}'" if self.target else "target y"
+        times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
+        y, classes = encode_targets(times, self.target_task, f"data.task={self.task}: {target} of {self.path}")
+        client_names, client_index = assign_rows_to_clients(
+            rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
+        )
+        y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")
+        across_warnings = self._check_groups_across_clients(rows, client_index, client_names)
+        is_validation, is_test = self._draw_held_out(rows, y, classes, client_names, client_index)
+        client_rows = ClientRows(client_names, client_index, ~(is_validation | is_test))
+
+        if kinds is None:
+            encoding, x, warnings = rows.encoding, rows.x, []
+        else:
+            encoding, x, warnings = encode(rows.frame, kinds, client_rows, self.missing, where=self._where)
+        names = encoding.feature_names if encoding else ()
+        number = np.where(client_index == len(client_names), -1, client_index)  # a held-out row may have no client
+        number, trained, others = renumber_clients(number, client_rows.is_training)
+        order = np.argsort(client_index, kind="stable")
+        training, validation, test = (order[mask[order]] for mask in (client_rows.is_training, is_validation, is_test))
+        x_train, y_train = x[training], y[training]
+        warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
+        if warn_of_columns:
+            ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
+            warnings += warn_suspicious_columns(x, client_index, names)
+            warnings += warn_constant_features(x_train, names, ignorable) + warn_leaks(x_train, y_train, classes, names)
+        trained_names = [client_names[m] for m in trained]
+        value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
+        gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
+        training_gaps = {name: mask[training] for name, mask in gaps.items()}
+        cells = self._read_training_cells(x_train, kinds, encoding, training_gaps, number[training])
+        if warn_of_columns and rows.client is not None and not isinstance(kinds, Encoding):
+            frame = None if rows.frame is None else rows.frame.iloc[training]
+            warnings += warn_client_differences(
+                x_train, encoding, frame, number[training], client_names=trained_names, gaps=training_gaps
+            )
+        offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
+        missing = MissingByOutcome()
+        if training_gaps:
+            missing = compare_gaps(
+                training_gaps, y_train, offsets, task=self.target_task, classes=classes, client_names=trained_names
+            )
+        warnings += missing.warnings
+        standardized = None
+        if self.standardize != "none":
+            x, standardized = standardize(
+                x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)
+            )
+        row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
+        repeated = rows.repeated_columns
+        all_rows = Rows(
+            x, y, number, row=row, group=rows.group, fold=rows.fold, repeated_columns=repeated, **weight_and_offset
+        )
+        return FederatedData(
+            train=all_rows.take(training),
+            validation=all_rows.take(validation),
+            test=all_rows.take(test),
+            features=Features(
+                names,
+                standardized=standardized,
+                encoding=encoding,
+                value_range=value_range,
+                gaps={name: int(mask.sum()) for name, mask in gaps.items()},
+                missing=missing.rows,
+                cells=cells,
+                labels={} if self.labels is None else read_label_file(self.labels),
+                first_index=rows.first_index,
+            ),
+            task=self.target_task,  # type: ignore[arg-type]
+            classes=classes,
+            clients=tuple(trained_names),
+            held_out_clients=tuple(client_names[m] for m in others),
+            warnings=self._warnings(rows, classes, warnings, client_rows),
+            keep=() if repeated is None else tuple(self.keep or ()),
+        ).validate()
+
+    def _check_groups_across_clients(
+        self, rows: ParsedRows, client_index: np.ndarray, client_names: Sequence[str]
+    ) -> list[str]:
+        """Return a warning about groups with rows of several clients. Raises UserError if they are not to be kept."""
+        if rows.group is None or rows.client is None:
+            return []
+        is_kept = self.group_across == "keep"
+        return warn_groups_across_clients(rows.group, client_index, client_names, str(self.group), is_kept)
+
+    def _read_training_cells(
+        self,
+        x: np.ndarray,
+        kinds: dict[str, ColumnKind] | Encoding | None,
+        encoding: Encoding | None,
+        gaps: Mapping[str, np.ndarray],
+        client: np.ndarray,
+    ) -> TrainingCells | None:
+        """Return the cells from which a part of the training rows learns fills and levels; None where it learns none.
+
+        An encoding that was given (``kinds``) is applied as it is: nothing is learned from the rows.
+        """
+        if encoding is None or kinds is None or isinstance(kinds, Encoding):
+            return None
+        if not (gaps or any(column.kind == "levels" for column in encoding.columns)):
+            return None
+        return TrainingCells.from_features(x, encoding, gaps, client, self.missing)
+
+    def _column_kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
+        """Return the kinds of the columns, or the encoding to apply; None where columns have no names."""
+        if rows.frame is not None:
+            if self.encoding:
+                return read_encoding(self.encoding)
+            frame, complete = rows.frame, find_complete_columns(rows.frame)
+            return {
+                name: "number" if name in complete else infer_kind(frame[name], self._where, rows.client)
+                for name in frame
+            }
+        if rows.encoding is not None:
+            return None
+        for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):
+            if is_given:
+                raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has "
+                                f"none: leave data.{option} out")  # fmt: skip
+        return None
+
+    def _draw_held_out(
+        self, rows: ParsedRows, y: np.ndarray, classes: tuple, client_names: list[str], client_index: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the masks of the validation and the test rows, shape (N,) each.
+
+        Raises UserError if no training rows are left, or only one class of them, and as the methods of ``HoldOut`` and
+        ``check_groups_and_folds``.
+        """
+        hold_out = HoldOut(self.validation, self.test)
+        if rows.client is not None:
+            hold_out.check_clients(client_names)
+        validation, test = hold_out.draw_masks(
+            rows, client_names, client_index, path=self.path, seed=self.hold_out_seed
+        )
+        hold_out.check_test_rows(int(test.sum()), rows.group is not None)
+        held_out = validation | test
+        check_groups_and_folds(rows, self.roles, validation, test, self.path)
+        options = f"data.validation={self.validation}"
+        if test.any():
+            options += f", data.test={self.test}"
+        if held_out.all():
+            raise UserError(f"{options}: every row is held out; leave some to train on")
+        if classes and len(np.unique(y[~held_out])) < 2:
+            raise UserError(f"{options} leaves training rows of one class only: hold out fewer rows")
+        return validation, test
+
+    def _summarize_groups(
+        self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray, client_rows: ClientRows
+    ) -> list[str]:
+        """Return sentences on the groups, on those held out, and on the clients that lose all rows thereby."""
+        if rows.group is None:
+            return []
+        sentences = summarize_groups(rows.group, str(self.group), validation, test)
+        named = [name for option in (self.validation, self.test) if isinstance(option, list) for name in option]
+        lost = [name for name in client_rows.held_out_clients() if name and name not in named]
+        if lost:
+            sentences.append(
+                f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so that it takes no "
+                "part in training: another data.split_seed draws others"
+            )
+        return sentences
+
+    def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str], client_rows: ClientRows) -> tuple[str, ...]:
+        """Return all warnings: about the file, ``more`` about its columns, its target, and the split."""
+        clients = [] if rows.client is None else np.unique(rows.client).tolist()
+        warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
+        warnings += [*rows.warnings, *more]
+        if self.target_task == "regression":
+            warnings += warn_missing_codes(rows.y[:, None], ["the target"])
+        elif self.task == "binary":
+            warnings += describe_positive_class(classes, self.positive)
+        if rows.client is None and self.clients > 1:
+            clients = "no clients are given" if self.target is None else "no column of clients is given (data.client)"
+            warnings.append(f"{clients}: data.partition={self.partition} divides the rows among {self.clients} clients")
+        warnings = [f"{self._where}: {warning}" for warning in warnings]
+
+        fraction = DEFAULT_VALIDATION if self.validation is None else self.validation
+        nothing_held_out = client_rows.is_training.all() and rows.validation is None
+        if nothing_held_out and not isinstance(fraction, list):
+            if rows.group is None:
+                warnings += warn_nothing_held_out(fraction, np.bincount(client_rows.client_index))
+            elif fraction:
+                n_groups = len(np.unique(rows.group))
+                warnings.append(
+                    f"data.validation={fraction} holds out none of the {n_groups} groups of data.group={self.group}: "
+                    "nothing is measured on held-out rows; give more"
+                )
+        if isinstance(rows.x, DiskMatrix):
+            warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
+        if self.standardize == "per_client":
+            warnings += warn_scaled_by_held_out_rows(client_rows.held_out_clients())
+        return tuple(warnings)
+
+    def sources(self) -> Any:
+        """Return the digest of the rows, whatever their path, and the applied scaling and encoding."""
+        digest = self._digest_rows()
+        applied = []
+        try:
+            if self.scaling:
+                applied.append(Scaling.from_record(self.scaling)[0].to_identity())
+            if self.encoding:
+                applied.append({"encoding": read_encoding(self.encoding).to_dict()})
+        except UserError:
+            return [digest, None]  # ``load`` raises the error
+        return [digest, *applied] if applied else digest
+
+    def _digest_rows(self) -> Any:
+        """Return the digest of the file, or of the arrays of a folder."""
+        if is_array_folder(self.path):
+            arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
+            return folder_digest(self.path, arrays)
+        return file_digest(find_file(self.path, arrays=True))

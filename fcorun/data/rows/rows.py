@@ -1,0 +1,400 @@
+"""Rows of data with all that belongs to a row, wherever their features are: in memory, on disk, or on another host."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from fcorun.data.rows.disk_matrix import DiskMatrix
+from fcorun.data.rows.host_matrix import HostMatrix
+
+_BLOCK = 2**14  # rows that are checked together
+_CACHE_BYTES = 2**20  # of a core, for columns that are summed together
+ColumnSums = Float[np.ndarray, "M d"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows:
+    """N rows: features, targets, and optional columns, each (N,) or None.
+
+    The class of ``x`` says where the features are. All other columns are in memory, on every host for all rows. Methods
+    and properties answer what a computation needs to know, so that callers need not ask for the class.
+
+    Attributes:
+        x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
+            ``DiskMatrix``; or those of a host's clients, a ``HostMatrix``.
+        y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
+            ``Rows`` also takes y with columns, (N, k).
+        client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
+        weight: the weight of each row in means of losses, not negative; None: 1.
+        offset: the term that is added to each row's prediction; None: 0.
+        group: the name of each row's group, text; rows of one group are held out together.
+        fold: the name of the fold that holds each row out, text; None: folds are drawn.
+        row: the number of each row in the user's file, counted from 0.
+        repeated_columns: columns that predictions.csv repeats, text, (N, k); ``FederatedData.keep`` has their names.
+    """
+
+    x: Any
+    y: np.ndarray
+    client: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    group: np.ndarray | None = None
+    fold: np.ndarray | None = None
+    row: np.ndarray | None = None
+    repeated_columns: np.ndarray | None = None
+
+    @classmethod
+    def from_offsets(cls, x: Any, y: np.ndarray, offsets: np.ndarray, **columns: Any) -> "Rows":
+        """Return rows sorted by client, of which client m has ``offsets[m]:offsets[m + 1]``.
+
+        ``offsets`` (M + 1,) increase from 0 to N; ``columns`` are further attributes.
+        """
+        client = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+        return cls(x, y, client, **columns)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} rows, {self.x.shape[1]} features)"
+
+    # -- the rows of clients
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Return the bounds of the clients' rows, (M + 1,): client m has the rows ``offsets[m]:offsets[m + 1]``.
+
+        Only for rows sorted by client, of which every client up to the last has a row.
+        """
+        assert self.client is not None
+        n_clients = int(self.client[-1]) + 1 if len(self) else 0
+        return np.searchsorted(self.client, np.arange(n_clients + 1))
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Return the number of rows of each client, (M,), as ``offsets`` gives them."""
+        return np.diff(self.offsets)
+
+    def offsets_of(self, n_clients: int) -> np.ndarray | None:
+        """Return the bounds of the rows of these clients, (n_clients + 1,), of which some may have none.
+
+        Returns None where a row belongs to no client or to another one, or where rows are not sorted by client.
+        """
+        client = self.client
+        if client is None or not len(self) or client.min() < 0 or client.max() >= n_clients:
+            return None
+        if (np.diff(client) < 0).any():
+            return None
+        return np.searchsorted(client, np.arange(n_clients + 1))
+
+    def sum_by_client(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of ``values``, (N,), over the rows of each client, (M,)."""
+        return np.add.reduceat(values, self.offsets[:-1])
+
+    @cached_property
+    def client_weights(self) -> np.ndarray:
+        """Return the weight of each client, (M,): its number of rows, or the sum of their ``weight``."""
+        return self.sizes if self.weight is None else self.sum_by_client(self.weight)
+
+    @cached_property
+    def relative_weight(self) -> np.ndarray | None:
+        """Return the weight of each row, scaled to a mean of one in each client, (N,); None: all weights are 1.
+
+        With these factors the mean loss of a uniform minibatch is an unbiased estimate of the client's loss.
+        """
+        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.client_weights, self.sizes)
+
+    def objective_weights(self, client_weighting: str) -> np.ndarray:
+        """Return the weight of each row in F, (N,), summing to one over all clients: 1/N, or 1/(M n_m) for "uniform".
+
+        A row with weight v has v / sum v, over all rows, or, for "uniform", over its client's rows and divided by M.
+        """
+        if client_weighting == "examples":
+            return self.mean_weights()
+        even = np.repeat(1 / (len(self.sizes) * self.sizes), self.sizes)
+        return even if self.relative_weight is None else even * self.relative_weight
+
+    def mean_weights(self) -> np.ndarray:
+        """Return the weight of each row in a mean over all rows, (N,), summing to one."""
+        return np.full(len(self), 1 / len(self)) if self.weight is None else self.weight / self.weight.sum()
+
+    # -- subsets
+
+    def take(self, index: Any) -> "Rows":
+        """Return the rows of a mask (N,), of indices, or of a slice. Rows on disk stay there."""
+        columns = {}
+        for field in fields(Rows):
+            values = getattr(self, field.name)
+            columns[field.name] = None if values is None else values[index]
+        return Rows(**columns)
+
+    def find_nonfinite(self) -> tuple[str, np.ndarray] | None:
+        """Return "features" or "targets", and the index of their first entry that is NaN or infinite, or None."""
+        for kind, values in (("features", self.x), ("targets", self.y)):
+            index = _find_nonfinite(values) if values.dtype.kind == "f" else None
+            if index is not None:
+                return kind, index
+        return None
+
+    # -- where the features are
+
+    @property
+    def streamed(self) -> bool:
+        """Return whether features stay on disk, so that blocks of rows are read when a computation needs them."""
+        return isinstance(self._local_x, DiskMatrix)
+
+    @property
+    def n_hosts(self) -> int:
+        """Return the number of hosts over which the features are sharded by client."""
+        return self.x.n_hosts if isinstance(self.x, HostMatrix) else 1
+
+    @property
+    def all_on_device(self) -> bool:
+        """Return whether each device can have all stored rows at once: they are not on disk, and not sharded."""
+        return not self.streamed and self.n_hosts == 1
+
+    @property
+    def why_not_in_memory(self) -> str:
+        """Return why this process does not have the rows of all clients in memory, and advice; empty if it does."""
+        if self.streamed:
+            return "stay on disk: give data.resident=true where they fit, or fewer rows"
+        return "belong to several hosts: give hosts.rows=all" if self.n_hosts > 1 else ""
+
+    @property
+    def stays_at_sites(self) -> bool:
+        """Return whether rows stay at their sites, which answer the server's requests."""
+        return False
+
+    @property
+    def place(self) -> str:
+        """Return where a host has its rows: "in memory" or "on disk"."""
+        return "on disk" if self.streamed else "in memory"
+
+    @property
+    def _local_x(self) -> Any:
+        return self.x.values if isinstance(self.x, HostMatrix) else self.x
+
+    @property
+    def local(self) -> "Rows":
+        """Return the rows that this host stores: all of them, unless they are sharded by client.
+
+        Arrays of all hosts have one shape: a host with fewer rows has rows of zeros at the end.
+        """
+        if not isinstance(self.x, HostMatrix):
+            return self
+        columns: dict[str, Any] = {"x": self.x.values}
+        for field in fields(Rows)[1:]:
+            values = getattr(self, field.name)
+            columns[field.name] = None if values is None else self.x.align(values)
+        return Rows(**columns)
+
+    @property
+    def resident(self) -> "Rows | None":
+        """Return the rows that this host can put on its devices, as ``local`` does; None where they stay on disk."""
+        return None if self.streamed else self.local
+
+    @property
+    def shard_features(self) -> Any:
+        """Return the features of this host's clients, (k, d), without padding; None where rows are not sharded."""
+        return self.x[self.x.row_range] if isinstance(self.x, HostMatrix) else None
+
+    def can_be_sharded(self, n_hosts: int) -> bool:
+        """Return whether the rows can be sharded by client over so many hosts, more than one."""
+        return 1 < n_hosts <= self.n_clients
+
+    def shard(self, bounds: np.ndarray, host: int, in_memory: bool) -> "Rows":
+        """Return these rows with the features of the rows ``bounds[host]:bounds[host + 1]`` alone.
+
+        The features are copied so that x can be freed. All other columns are kept for all rows. Features on disk stay
+        there unless ``in_memory``.
+        """
+        return replace(self, x=HostMatrix.take(self.x, bounds, host, in_memory))
+
+    # -- the clients of a host
+
+    @cached_property
+    def host_offsets(self) -> np.ndarray:
+        """Return the bounds of the clients of H hosts, (H + 1,): ``host_offsets[h]`` is the first client of host h."""
+        if isinstance(self.x, HostMatrix):
+            return np.searchsorted(self.offsets, self.x.bounds)
+        return np.array([0, len(self.sizes)])
+
+    @cached_property
+    def host_of_client(self) -> np.ndarray:
+        """Return the host that stores each client's rows, (M,)."""
+        return np.repeat(np.arange(self.n_hosts), np.diff(self.host_offsets))
+
+    @property
+    def local_client_slices(self) -> list[slice]:
+        """Return the rows of each client that this host stores."""
+        host = self.x.host if isinstance(self.x, HostMatrix) else 0
+        first, end = self.host_offsets[host : host + 2]
+        return [slice(start, stop) for start, stop in pairwise(self.offsets[first : end + 1].tolist())]
+
+    @property
+    def most_clients_of_a_host(self) -> int:
+        """Return the largest number of clients that a host stores."""
+        return int(np.diff(self.host_offsets).max())
+
+    @property
+    def device_starts(self) -> np.ndarray:
+        """Return the position of each client's first row among the rows on its host's devices, (M,).
+
+        Streamed rows are read by their positions among all rows, on every host.
+        """
+        starts = self.offsets[:-1]
+        if self.streamed or self.n_hosts == 1:
+            return starts
+        return starts - self.x.bounds[self.host_of_client]
+
+    # -- differences between stored and generated rows
+
+    @property
+    def n_clients(self) -> int:
+        """Return the number of clients, M."""
+        return len(self.sizes)
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows of all clients."""
+        return len(self)
+
+    @property
+    def n_generated_clients(self) -> int:
+        """Return the number of clients whose rows are generated in each round; 0: rows are stored."""
+        return 0
+
+    @property
+    def n_initial_states(self) -> int:
+        """Return the number of initial states of clients: one for each client, or one for all.
+
+        It is one for all where they begin with the same state and it is stored when a client first takes part.
+        """
+        return self.n_clients
+
+    def client_rows(self, x: Any, y: Any, client: Any) -> tuple[Any, Any]:
+        """Return the features and targets that the row indices of a client refer to: here x and y, all on the device.
+
+        JAX traces this method; ``client`` is the client's number, a traced int32.
+        """
+        return x, y
+
+    def rows_in_memory(self, needed: int) -> int:
+        """Return the number of rows in memory for a client that takes ``needed`` rows at a time."""
+        return needed
+
+    def host_index(self, cohort: Any, in_order: bool) -> Any:
+        """Return the numbers of the clients of a cohort (S,), traced, counted from the first client of their host.
+
+        Returns None where the cohort is all clients ``in_order`` and each device has their rows: no lookup is needed.
+        """
+        if self.n_hosts == 1:
+            return None if in_order else cohort
+        import jax.numpy as jnp
+
+        numbers = np.arange(self.n_clients) - self.host_offsets[self.host_of_client]
+        return jnp.asarray(numbers, jnp.int32)[cohort]
+
+
+def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number the clients that have training rows from 0 on, and after them the clients that have none.
+
+    Args:
+        client: the number of each row's client, (N,), -1 for none.
+        is_training: the mask of the training rows, (N,), of which each has a client.
+
+    Returns:
+        The new number of each row's client, (N,), -1 for none, and the former numbers of the clients with training
+        rows and of the others, in their new order.
+    """
+    trained = np.unique(client[is_training])
+    others = np.setdiff1d(client[client >= 0], trained)
+    new_numbers = np.full(int(client.max(initial=-1)) + 2, -1, np.int32)  # the last one is that of no client, -1
+    new_numbers[trained] = np.arange(len(trained))
+    new_numbers[others] = np.arange(len(trained), len(trained) + len(others))
+    return new_numbers[client], trained, others
+
+
+def _find_nonfinite(values: Any) -> np.ndarray | None:
+    """Return the index of the first entry that is NaN or infinite, or None.
+
+    A finite sum proves all entries finite, without a mask as large as the array.
+    """
+    if isinstance(values, HostMatrix):
+        index = _find_nonfinite(values.values)
+        if index is not None:
+            index[0] += values.row_range.start
+        return index
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.all_finite if isinstance(values, DiskMatrix) else np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    for first in range(0, len(values), _BLOCK):
+        nonfinite = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))
+        if len(nonfinite):
+            index = nonfinite[0]
+            index[0] += first
+            return index
+    return None
+
+
+# Sums of columns by client. A pooled table and sites whose rows stay apart call the same functions, with the clients in
+# the same order, so that both compute the same numbers to the last bit; of rows on disk, up to rounding, since they are
+# added block by block.
+
+
+def sum_columns_by_client(x: Any, client: Int[np.ndarray, " N"]) -> ColumnSums:
+    """Return the sum of each column over the rows of each client, (M, d), in float64.
+
+    A sum depends on the column's values at the client alone, and neither on other columns nor on other clients; of rows
+    on disk, up to rounding, since they are added block by block.
+
+    Args:
+        x: rows sorted by client, (N, d), which may stay on disk.
+        client: the number of each row's client, from 0 to M - 1; each client has a row.
+    """
+    return _sum_columns(x, client, lambda values, columns: values)
+
+
+def sum_squares_by_client(x: Any, client: Int[np.ndarray, " N"], mean: Float[np.ndarray, " d"]) -> ColumnSums:
+    """Return the sums of squared deviations from ``mean``, (M, d), as ``sum_columns_by_client`` returns sums."""
+    return _sum_columns(x, client, lambda values, columns: (values - mean[columns, None]) ** 2)
+
+
+def _sum_columns(
+    x: Any, client: Int[np.ndarray, " N"], transform: Callable[[np.ndarray, slice], np.ndarray]
+) -> ColumnSums:
+    """Return the sums of the transformed columns over the rows of each client, (M, d)."""
+    n_clients = int(client[-1]) + 1 if len(client) else 0
+    sums = np.zeros((n_clients, x.shape[1]))
+    with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
+        for rows, owners in _blocks(x, client):
+            first = np.flatnonzero(np.diff(owners, prepend=-1))
+            for columns in _column_slices(rows.shape):
+                # contiguous columns are added pairwise, whatever their number
+                values = np.ascontiguousarray(rows[:, columns].T, np.float64)
+                sums[owners[first], columns] += np.add.reduceat(transform(values, columns), first, axis=1).T
+    return sums
+
+
+def _blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield blocks of rows sorted by client, and the clients of these rows; rows on disk in the order of the file."""
+    if not isinstance(x, DiskMatrix):
+        if len(x):
+            yield x, client
+        return
+    order = x.file_order()
+    for block in x.slices():
+        rows = np.sort(order[block])
+        yield x[rows].read(), client[rows]
+
+
+def _column_slices(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield slices of columns whose values in float64 fit into the cache of a core."""
+    n_rows, n_columns = shape
+    step = max(1, _CACHE_BYTES // (8 * n_rows))
+    yield from (slice(start, start + step) for start in range(0, n_columns, step))

@@ -1,0 +1,255 @@
+"""Rows that stay at their sites: what a site, or the server, knows of the rows of all clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.data.rows.away_sites import Absences, AnswersMissing, AwayRule
+from fcorun.data.rows.rows import Rows
+
+Ask = Callable[..., Mapping[str, Any]]  # ``Connections.ask`` of fcorun.sites.transport.connections
+_NO_ROWS = (np.inf, 0.0, np.inf, 0.0, 0.0)  # the bounds on the curvature of a site without training rows
+_UNLIKE = 1e6  # times as large as at all other sites: a bound on numbers of another unit
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SiteRows(Rows):
+    """The rows of the clients of one site, sorted by client, among clients of which only the sizes are known.
+
+    x, y, client and all other columns are those of the site's own rows; ``client`` holds numbers among all M clients.
+    The server has no rows of its own.
+
+    Attributes:
+        all_sizes: the number of rows of each client, (M,).
+        all_weights: the sum of the weights of each client's rows, (M,); None: rows have no weights.
+        site_of_client: the name of each client's site, (M,); empty at a site.
+        sum_name: the name under which the server gets sums over all sites instead of the answers of single sites; None:
+            each site's answer comes under its own name.
+        sum_errors: the largest error of a number in a sum over all sites, by message, where secure sums round numbers.
+        by_site: whether the plan asks for results of single sites.
+        away: the rule by which sites without an answer are left out of rounds; None: all are waited for.
+        absences: what sites missed in the present run.
+        ask: sends requests to the sites; None at a site.
+        curvature: the bounds on the curvature of all clients' losses, once they are known: of minibatches, of whole
+            data, and of F.
+    """
+
+    all_sizes: np.ndarray
+    all_weights: np.ndarray | None = None
+    site_of_client: tuple[str, ...] = ()
+    sum_name: str | None = None
+    sum_errors: Mapping[str, float] = field(default_factory=dict)
+    by_site: bool = False
+    away: AwayRule | None = None
+    absences: Absences = field(default_factory=Absences)
+    ask: Ask | None = None
+    curvature: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.all_sizes)])
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        return self.all_sizes
+
+    def offsets_of(self, n_clients: int) -> np.ndarray | None:
+        return self.offsets if n_clients == len(self.all_sizes) else None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.all_sizes.sum())
+
+    @cached_property
+    def client_weights(self) -> np.ndarray:
+        return self.all_sizes if self.all_weights is None else self.all_weights
+
+    @cached_property
+    def relative_weight(self) -> np.ndarray | None:
+        if self.weight is None:
+            return None
+        return self.weight * (self.all_sizes / self.client_weights)[self.client]
+
+    def sum_by_client(self, values: np.ndarray) -> np.ndarray:
+        assert self.client is not None
+        return np.bincount(self.client, values, len(self.all_sizes))
+
+    def take(self, index: Any) -> Rows:
+        return self.local.take(index)
+
+    # -- requests of the server
+
+    @cached_property
+    def answer_of_client(self) -> tuple[str, ...]:
+        """The name under which the server gets what each client adds to an answer, (M,)."""
+        return self.site_of_client if self.sum_name is None else (self.sum_name,) * len(self.all_sizes)
+
+    @cached_property
+    def rows_of_answer(self) -> dict[str, int]:
+        """The number of rows of the sites behind the answers of each name."""
+        return _sum_by_name(self.answer_of_client, self.all_sizes)
+
+    def sum_by_answer(self, of_client: np.ndarray) -> dict[str, Any]:
+        """Return the sum of numbers of clients, (M,), by the name of the answers that have their rows."""
+        return _sum_by_name(self.answer_of_client, of_client)
+
+    def request(self, name: str, **content: Any) -> Mapping[str, Any]:
+        """Return the answers of all sites to a request, or of those that the request is ``of``."""
+        assert self.ask is not None
+        return self.ask(name, **content)
+
+    @cached_property
+    def sites(self) -> tuple[str, ...]:
+        """The names of the sites with training rows, sorted."""
+        return tuple(sorted(set(self.site_of_client)))
+
+    def request_present(
+        self, name: str, round_number: int, of: Sequence[str] | None = None, **content: Any
+    ) -> Mapping[str, Any]:
+        """Return the answers of the sites that are not away. Who is away is noted with the number of the round."""
+        if self.away is None:
+            return self.request(name, **content) if of is None else self.request(name, of=of, **content)
+        asked = self.sites if of is None else tuple(of)
+        answers = self.request(name, of=asked, away=self.away, **content)
+        self.absences.note(name, round_number, asked, tuple(answers))
+        return answers
+
+    def request_all_or_none(
+        self, name: str, round_number: int, of: Sequence[str] | None = None, **content: Any
+    ) -> Mapping[str, Any]:
+        """Return the answers of all sites, or of those that the request is ``of``.
+
+        Raises AnswersMissing if one is away: sums over different sites do not belong together.
+        """
+        answers = self.request_present(name, round_number, of, **content)
+        if self.away is not None and len(answers) < len(self.sites if of is None else of):
+            raise AnswersMissing
+        return answers
+
+    def curvature_bounds(self, full_batch: bool) -> tuple[float, float]:
+        """Return bounds on the curvature of every client's loss, or of its minibatches' losses, rounded outwards."""
+        return tuple(self._ask_for_curvature()["full_batch" if full_batch else "minibatch"])  # type: ignore[return-value]
+
+    def pooled_smoothness(self) -> float:
+        """Return a bound on the curvature of F."""
+        return self._ask_for_curvature()["pooled"]
+
+    def _ask_for_curvature(self) -> dict[str, Any]:
+        """Return the bounds, which the server asks for once."""
+        if not self.curvature and self.ask is not None:
+            answers = self.request("curvature")
+            n_rows = _sum_by_name(self.site_of_client, self.all_sizes)
+            bounds = [read_bounds(site, answers[site].arrays, n_rows.get(site, 0)) for site in answers]
+            _check_alike(list(answers), np.array(bounds)[:, [1, 3, 4]].max(axis=1))
+            least, most = np.min(bounds, axis=0).tolist(), np.max(bounds, axis=0).tolist()
+            self.curvature["minibatch"] = [least[0], most[1]]
+            self.curvature["full_batch"] = [least[2], most[3]]
+            self.curvature["pooled"] = most[4]
+        return self.curvature
+
+    # -- the site's own clients
+
+    @cached_property
+    def has_client(self) -> np.ndarray:
+        """Return the mask of the clients whose rows are here, (M,)."""
+        return self.sum_by_client(np.ones(len(self))) > 0
+
+    @property
+    def local(self) -> Rows:
+        columns = {name: getattr(self, name) for name in ("weight", "offset", "group", "fold", "row")}
+        return Rows(self.x, self.y, self.client, **columns)
+
+    @property
+    def resident(self) -> Rows:
+        return self.local
+
+    @property
+    def all_on_device(self) -> bool:
+        return False
+
+    @property
+    def why_not_in_memory(self) -> str:
+        return "stay at their sites"
+
+    @property
+    def stays_at_sites(self) -> bool:
+        return True
+
+    @property
+    def n_initial_states(self) -> int:
+        return int(self.has_client.sum())
+
+    @property
+    def local_client_slices(self) -> list[slice]:
+        ends = np.cumsum(self.all_sizes[self.has_client])
+        return [slice(start, stop) for start, stop in pairwise([0, *ends.tolist()])]
+
+    @property
+    def most_clients_of_a_host(self) -> int:
+        return self.n_initial_states
+
+    @property
+    def device_starts(self) -> np.ndarray:
+        own_sizes = np.where(self.has_client, self.all_sizes, 0)
+        return np.where(self.has_client, np.cumsum(own_sizes) - own_sizes, 0)
+
+    @cached_property
+    def local_numbers(self) -> np.ndarray:
+        """The number of each client among those here, (M,); 0 for the others."""
+        return np.where(self.has_client, np.cumsum(self.has_client) - 1, 0)
+
+    def host_index(self, cohort: Any, in_order: bool) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.asarray(self.local_numbers, jnp.int32)[cohort]
+
+    def objective_weights(self, client_weighting: str) -> np.ndarray:
+        if client_weighting == "examples":
+            return self.mean_weights()
+        even = 1 / (len(self.all_sizes) * self.all_sizes[self.client])
+        return even if self.relative_weight is None else even * self.relative_weight
+
+    def mean_weights(self) -> np.ndarray:
+        total = self.client_weights.sum()
+        return np.full(len(self), 1 / total) if self.weight is None else self.weight / total
+
+
+def _sum_by_name(names: Sequence[str], values: np.ndarray) -> dict[str, Any]:
+    sums: dict[str, Any] = {}
+    for name, value in zip(names, values.tolist(), strict=True):
+        sums[name] = sums.get(name, 0) + value
+    return sums
+
+
+def read_bounds(site: str, arrays: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+    """Return a site's bounds on curvatures: of minibatches and of whole clients, least and most, and of F, (5,).
+
+    Raises UserError, which names the site, for anything else.
+    """
+    bounds = arrays.get("bounds", np.zeros(0))
+    problem = ""
+    if set(arrays) != {"bounds"} or bounds.shape != (5,) or bounds.dtype != np.float64:
+        problem = "what are no bounds"
+    elif n_rows == 0:
+        problem = "" if tuple(bounds.tolist()) == _NO_ROWS else "bounds without training rows"
+    elif not np.isfinite(bounds).all() or (bounds < 0).any() or bounds[0] > bounds[1] or bounds[2] > bounds[3]:
+        problem = "impossible bounds"
+    if problem:
+        raise UserError(f"site '{site}' sent {problem} on the curvature of its losses: use the same version of fcorun "
+                        "at the server and at all sites, and see the log of that site")  # fmt: skip
+    return bounds
+
+
+def _check_alike(sites: list[str], most: np.ndarray) -> None:
+    """Raise UserError for a site whose curvatures, (sites,), are far larger than those of all others."""
+    if len(sites) > 1:
+        second, largest = np.sort(most)[-2:]
+        if largest > _UNLIKE * second > 0:
+            raise UserError(f"site '{sites[int(most.argmax())]}' bounds the curvature of its losses by {largest:.2g}, "
+                            f"and all other sites by at most {second:.2g}: see whether its columns have the units of "
+                            "the others")  # fmt: skip

@@ -1,0 +1,498 @@
+"""Warnings about a table before it is used, each a sentence in a list."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from fcorun.base.errors import abbreviate, describe_rows, normalize_name
+from fcorun.base.system.machine import free_host_memory
+from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.data.tables.cells import is_missing, to_level_names
+from fcorun.data.tables.encoding import Encoding
+
+_FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
+_MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes
+# numbers that stand for missing values in many files: -9, and with both signs 77, 777, ... 999999, one digit repeated
+_MISSING_CODES = np.array(
+    [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
+)
+_MEMORY_SHARE = 0.1  # of the free memory, for columns that may be identifiers
+_MAX_VISITS = 3  # rows that persons have at most, on average, where a column is taken to number persons
+_FIRST_DATE, _LAST_DATE = 19000101, 21001231  # dates as whole numbers, such as 20240608
+_MAX_CELLS = 10_000_000  # cells of a table whose repeated rows are counted, which takes a second, or compared
+# a feature that tells so many rows of a class from all rows of the other is rarely known before the outcome
+_LEAK_SHARE = 0.9
+_LEAK_ROWS = 30  # of either class: a strong feature may tell more rows from few others
+
+
+def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the columns of x (N, d) that hold a different whole number in every row.
+
+    The rows may stay on disk. Fewer than 20 rows are not searched.
+    """
+    n_distinct = 256.0**x.dtype.itemsize if x.dtype.kind in "iu" else np.inf
+    if not _FEW_ROWS <= len(x) <= n_distinct:
+        return []
+    first_rows = np.asarray(x[:_FEW_ROWS])
+    candidates = np.array([j for j in range(x.shape[1]) if _are_distinct_integers(first_rows[:, j])], int)
+    if len(candidates):
+        with np.errstate(invalid="ignore"):  # infinite values are reported elsewhere
+            widths = x.max(axis=0)[candidates].astype(float) - x.min(axis=0)[candidates]
+        candidates = candidates[widths >= len(x) - 1]
+    names = [_column_name(j, features) for j, values in _read_columns(x, candidates) if _are_distinct_integers(values)]
+    if not names:
+        return []
+    return [f"every row has a different whole number in {abbreviate(names)}: if that numbers rows or persons, drop "
+            "the column"]  # fmt: skip
+
+
+def warn_counters(x: Any, client: np.ndarray, features: Sequence[str]) -> list[str]:
+    """Return a warning about the columns of x (N, d) that count persons or rows anew in each client.
+
+    Such a column holds whole numbers that never fall from a row to the next one of the same client, of which a third
+    or more rise, and repeats some: ``warn_identifiers`` is about the others. The rows may stay on disk. Fewer than 20
+    rows are not searched.
+    """
+    if len(x) < _FEW_ROWS:
+        return []
+    rows = np.argsort(client, kind="stable")
+    same_client = np.diff(client[rows]) == 0
+    first_rows = np.asarray(x[rows[:_FEW_ROWS]])
+    may_count = (first_rows == np.floor(first_rows)).all(axis=0)
+    may_count &= ((first_rows[1:] >= first_rows[:-1]) | ~same_client[: _FEW_ROWS - 1, None]).all(axis=0)
+    may_count &= x.min(axis=0) < x.max(axis=0)
+    names = []
+    for column, in_file_order in _read_columns(x, np.flatnonzero(may_count)):
+        values = in_file_order[rows]
+        before, after = values[:-1][same_client], values[1:][same_client]
+        if not len(after) or (after < before).any() or _MAX_VISITS * np.count_nonzero(after > before) < len(after):
+            continue
+        if (values == np.floor(values)).all() and len(np.unique(values)) < len(values):
+            names.append(_column_name(column, features))
+    if not names:
+        return []
+    return [f"whole numbers in {abbreviate(names)} rise from row to row of each client: if they number persons or "
+            "rows, they are no feature: drop the column"]  # fmt: skip
+
+
+def warn_dates(x: Any, features: Sequence[str]) -> list[str]:
+    """Return a warning about the columns of x (N, d) that hold dates as whole numbers, such as 20240608.
+
+    The rows may stay on disk. Fewer than 20 rows are not searched. A filled gap need not be a date.
+    """
+    if len(x) < _FEW_ROWS:
+        return []
+    examples = []
+    least, largest = (np.asarray(limit, float) for limit in (x.min(axis=0), x.max(axis=0)))  # float16 has no dates
+    candidates = np.flatnonzero((least >= _FIRST_DATE) & (largest <= _LAST_DATE))
+    for column, values in _read_columns(x, candidates):
+        month, day = values // 100 % 100, values % 100
+        is_date = (values == np.floor(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+        if is_date.mean() > 0.5:
+            examples.append(f"{_column_name(column, features)} ({values[is_date.argmax()]:.0f})")
+    if not examples:
+        return []
+    return [f"whole numbers that look like dates in {abbreviate(examples)}, whose differences are no times: give days "
+            "since a date or the year instead, or drop the column"]  # fmt: skip
+
+
+def warn_repeated_rows(frame: Any) -> list[str]:
+    """Return a warning about rows of a pandas.DataFrame that equal an earlier row in all columns.
+
+    Rows are compared where one column has different values in most of the rows, since other tables repeat rows by
+    chance. Fewer than 20 rows, and tables of more than 10,000,000 cells, are not searched.
+    """
+    if len(frame) < _FEW_ROWS or frame.size > _MAX_CELLS:
+        return []
+    is_repeated = frame.duplicated().to_numpy()
+    if not is_repeated.any():
+        return []
+    distinct = frame[~is_repeated]
+    if 2 * max(distinct[name].nunique() for name in distinct) <= len(distinct):
+        return []
+    return [f"{describe_rows(np.flatnonzero(is_repeated).tolist())} repeat an earlier row in all columns: if they are "
+            "copies, drop them, for copies of training rows among held-out rows make scores too good"]  # fmt: skip
+
+
+def warn_suspicious_columns(x: Any, client: np.ndarray, features: Sequence[str] = ()) -> list[str]:
+    """Return warnings about columns of x (N, d) that seem to hold identifiers, counters, dates, or codes of gaps."""
+    return [
+        *warn_identifiers(x, features),
+        *warn_counters(x, client, features),
+        *warn_dates(x, features),
+        *warn_missing_codes(x, features),
+    ]
+
+
+def _read_columns(x: Any, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield columns of x (N, d) with their numbers. Rows on disk are read once for as many columns as fit in memory."""
+    at_once = max(1, int(free_host_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
+    for start in range(0, len(columns), at_once):
+        step = columns[start : start + at_once]
+        yield from zip(step.tolist(), x[:, step].T, strict=True)
+
+
+def _are_distinct_integers(values: np.ndarray) -> bool:
+    return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+
+
+def _column_name(column: int, features: Sequence[str]) -> str:
+    """Return the quoted name of a column, or its number where columns have no names."""
+    return f"'{features[column]}'" if features else f"column {column} (from 0)"
+
+
+def warn_decimal_commas(columns: Sequence[str]) -> list[str]:
+    """Return a warning about the columns whose commas were read as decimal commas."""
+    if not columns:
+        return []
+    return [
+        f"commas in {abbreviate(list(map(repr, columns)))} are read as decimal commas, 1,5 as 1.5: check that they are"
+    ]
+
+
+def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list[str]:
+    """Return warnings about tokens such as NA that became levels, and about tokens that became gaps.
+
+    ``tokens`` has the tokens in the file by column of ``frame``, a pandas.DataFrame.
+    """
+    levels, gaps = [], []
+    for name, column_tokens in tokens.items():
+        quoted = " and ".join(map(repr, column_tokens))
+        if frame[name].isin(column_tokens).any():
+            levels.append(f"column {name!r} has the level {quoted}")
+        else:
+            gaps.append(f"{quoted} is read as a gap in column {name!r}")
+    warnings = []
+    if levels:
+        warnings.append(f"{abbreviate(levels)}: if that stands for a missing value, leave the cells empty")
+    if gaps:
+        warnings.append(abbreviate(gaps))
+    return warnings
+
+
+IF_CLASSES = "if they are classes, give data.task="  # the end of a warning about a target
+
+
+def warn_class_like_target(y: np.ndarray) -> list[str]:
+    """Return a warning about a target of a regression, shape (N,), with two values, or few whole numbers, only.
+
+    Fewer than 20 rows are not searched.
+    """
+    if len(y) < _FEW_ROWS or len(np.unique(y[:1000])) > _MAX_CLASSES:  # most targets need no sorting of all rows
+        return []
+    values = np.unique(y)
+    if not 2 <= len(values) <= _MAX_CLASSES:
+        return []
+    if len(values) == 2:
+        return [f"the target has two values only: {IF_CLASSES}binary"]
+    if (values != np.floor(values)).any():
+        return []
+    listed = abbreviate([f"{value:g}" for value in values])
+    return [f"the target has {len(values)} values only, all whole numbers ({listed}), and is taken as a number: "
+            f"{IF_CLASSES}multiclass"]  # fmt: skip
+
+
+def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the columns of x (N, d) with a code for missing values, such as -999.
+
+    A number is taken for a code if many files use it as one, and if it lies farther from all other values than these
+    lie from each other. The rows may stay on disk.
+    """
+    if len(x) < 2:
+        return []
+    descriptions = []
+    has_extreme_code = np.isin(x.min(axis=0), _MISSING_CODES) | np.isin(x.max(axis=0), _MISSING_CODES)
+    for column, values in _read_columns(x, np.flatnonzero(has_extreme_code)):
+        is_code = np.isin(values, _MISSING_CODES)
+        others = values[~is_code].astype(float)
+        if not len(others):
+            continue
+        low, high = others.min(), others.max()
+        codes = np.unique(values[is_code]).astype(float)
+        far_codes = [code for code in codes if max(low - code, code - high) > high - low]
+        if far_codes and high > low:
+            rows = np.flatnonzero(np.isin(values, far_codes)).tolist()
+            code_text = " and ".join(f"{code:g}" for code in far_codes)
+            descriptions.append(f"{_column_name(column, features)} has {code_text} in {describe_rows(rows)}, all "
+                                f"others lie between {low:g} and {high:g}")  # fmt: skip
+    if not descriptions:
+        return []
+    return [f"{abbreviate(descriptions)}: if that stands for a missing value, leave the cells empty"]
+
+
+def describe_positive_class(classes: Sequence, positive: object) -> list[str]:
+    """Return a sentence that names the positive class, the second of two.
+
+    Returns no sentence where the option ``positive`` names the class, or where the class is 1 of 0 and 1, or True.
+    """
+    if positive is not None or list(classes) in ([0, 1], ["0", "1"], [False, True]):
+        return []
+    first, second = classes
+    return [f"of the classes '{first}' and '{second}', coefficients above 0 and probabilities speak for '{second}'; "
+            f"data.positive={first} makes '{first}' the positive class"]  # fmt: skip
+
+
+def warn_constant_features(
+    x: np.ndarray, features: Sequence[str] = (), columns: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return a warning about the features of the training rows x (N, d) that have one value.
+
+    ``columns`` has the column of each feature by the feature's name, where the user can leave columns out.
+    """
+    if len(x) < 2:
+        return []
+    constant = np.flatnonzero(x.min(axis=0) == x.max(axis=0)).tolist()
+    if not constant:
+        return []
+    if not features:
+        advice = "; leave it out"
+    elif columns:
+        varying = {columns[name] for j, name in enumerate(features) if j not in constant}
+        names = [name for name in dict.fromkeys(columns[features[j]] for j in constant) if name not in varying]
+        advice = f"; data.ignore=[{','.join(names)}] leaves {'it' if len(names) == 1 else 'them'} out" if names else ""
+    else:
+        advice = ""
+    listed = abbreviate([_column_name(j, features) for j in constant])
+    return [f"one value in all training rows of {listed}: nothing can be learned from that, but it counts in density "
+            f"and may be chosen{advice}"]  # fmt: skip
+
+
+def warn_leaks(x: Any, y: Int[np.ndarray, " N"], classes: Sequence[Any], features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the features of the training rows x (N, d) that almost give away one of two classes.
+
+    Such a feature is below, or above, all values of one class in nine tenths of the rows of the other class or more. A
+    rare level without events is none. Rows on disk, and tables with more features than rows, are not searched.
+    """
+    if len(classes) != 2 or not isinstance(x, np.ndarray) or x.size > _MAX_CELLS or x.shape[1] >= len(x):
+        return []
+    told_apart: dict[int, str] = {}
+    for other in (0, 1):
+        rows, other_rows = x[y != other], x[y == other]
+        if min(len(rows), len(other_rows)) < _LEAK_ROWS:
+            continue
+        below, above = rows < other_rows.min(axis=0), rows > other_rows.max(axis=0)
+        counts = np.maximum(below.sum(axis=0), above.sum(axis=0))
+        for j in np.flatnonzero(counts >= max(_LEAK_SHARE * len(rows), _LEAK_ROWS)).tolist():
+            told_apart[j] = (f"{_column_name(j, features)} alone tells {counts[j]} of {len(rows)} training rows of "
+                             f"'{classes[1 - other]}' from all {len(other_rows)} of '{classes[other]}'")  # fmt: skip
+    if not told_apart:
+        return []
+    return [f"the outcome may have leaked into a feature: {abbreviate(list(told_apart.values()))}: check that it was "
+            "not recorded after the outcome, or because of it"]  # fmt: skip
+
+
+def warn_nothing_held_out(fraction: float, sizes: np.ndarray) -> list[str]:
+    """Return a warning about a fraction of each client's rows, of ``sizes`` (M,), that rounds down to no row."""
+    if not fraction:
+        return []
+    needed = int(np.ceil(1 / fraction - 1e-9))
+    return [f"data.validation={fraction} holds out no row, for every client has fewer than {needed} rows (the largest "
+            f"{sizes.max()}): nothing is measured on held-out rows; give more, or a list of clients"]  # fmt: skip
+
+
+def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
+    """Return a warning about clients without training rows, where each client standardizes its features."""
+    if not clients:
+        return []
+    return [f"data.standardize=per_client: {abbreviate(list(map(repr, clients)))} without training rows are scaled "
+            "by the mean and deviation of their held-out rows, which a new row would not have"]  # fmt: skip
+
+
+# Warnings about clients whose columns seem to be written otherwise than those of the others: units, levels.
+
+FAR = 5  # standard deviations of the others' rows: a mean so far away suggests another unit
+_FAR_RATIO = 8  # of medians, or its inverse: so large a ratio suggests another unit, too
+_FEW_ROWS_OF_CLIENT = 5  # the mean and the levels of fewer rows tell nothing
+_SHOWN_LEVELS = 4
+
+
+def measure_distances(
+    sums: Float[np.ndarray, "G d"],
+    squares: Float[np.ndarray, "G d"],
+    n_rows: Int[np.ndarray, " G"],
+    mean: Float[np.ndarray, " d"],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how far each group's means are from those of all others, in the others' standard deviations, (G, d).
+
+    The distance is 0 for a group of few rows, or whose others are few or do not vary.
+
+    Args:
+        sums: the sums of the columns over the rows of each group.
+        squares: the sums of squared deviations from ``mean``, the mean of all rows.
+
+    Returns:
+        The distances, the means of the groups, and those of all others of each group, each (G, d).
+    """
+    other_rows = n_rows.sum() - n_rows
+    is_known = (n_rows >= _FEW_ROWS_OF_CLIENT) & (other_rows >= _FEW_ROWS_OF_CLIENT)
+    count, other_count = np.maximum(n_rows, 1)[:, None], np.maximum(other_rows, 1)[:, None]
+    means, other_means = sums / count, (sums.sum(axis=0) - sums) / other_count
+    variance = (squares.sum(axis=0) - squares) / other_count - (other_means - mean) ** 2
+    varies = variance > 1e-12 * np.maximum(other_means**2, mean**2)  # beyond rounding
+    distances = np.abs(means - other_means) / np.sqrt(np.where(varies, variance, 1.0))
+    return np.where(varies & is_known[:, None], distances, 0.0), means, other_means
+
+
+def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:
+    """Return the groups that have none of the levels of all others, by name.
+
+    Capitals and spaces make no other level, since ``warn_similar_names`` is about these. No group is returned for a
+    column most of whose groups have levels of their own, such as the name of a ward. Of two groups the second one is
+    returned.
+
+    >>> find_other_codes({"a": {"f", "m"}, "b": {"F"}, "c": {"0", "1"}})
+    ['c']
+    """
+    normalized = {name: set(map(normalize_name, of_group)) for name, of_group in levels.items() if of_group}
+    if len(normalized) < 2:
+        return []
+    n_groups = Counter(level for of_group in normalized.values() for level in of_group)
+    apart = [name for name, of_group in normalized.items() if all(n_groups[level] == 1 for level in of_group)]
+    if len(normalized) == 2:
+        return apart[1:]
+    return apart if 2 * len(apart) <= len(normalized) else []
+
+
+def describe_other_codes(kind: str, column: str, levels: Mapping[str, set[str]]) -> list[str]:
+    """Return a warning for each group, a ``kind`` such as "client", whose levels of a column are written otherwise."""
+    warnings = []
+    for name in find_other_codes(levels):
+        of_others = set().union(*(levels[other] for other in levels if other != name))
+        own_text, others_text = (
+            abbreviate([f"'{level}'" for level in sorted(of_group)], _SHOWN_LEVELS)
+            for of_group in (levels[name], of_others)
+        )
+        warnings.append(f"{kind} '{name}' has none of the levels of '{column}' of the other {kind}s ({own_text}, the "
+                        f"others {others_text}): if they mean the same, write them alike")  # fmt: skip
+    return warnings
+
+
+def warn_client_differences(
+    x: Any,
+    encoding: Encoding | None,
+    frame: Any,
+    client: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
+    gaps: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> list[str]:
+    """Return warnings about clients whose units of a column, or codes of levels, seem to differ from all others.
+
+    Args:
+        x: training rows sorted by client, (N, d). Rows on disk are not searched.
+        encoding: the encoding of the columns as features; None where columns have no names.
+        frame: a pandas.DataFrame with the same rows; None for arrays, whose columns are all numbers.
+        client: the number of each row's client.
+        gaps: the masks of filled gaps, which are no values, (N,), by column.
+    """
+    if len(client_names) < 2 or not isinstance(x, np.ndarray):
+        return []
+    warnings = _warn_units(x, encoding, client, client_names, gaps)
+    if encoding is not None and frame is not None:
+        levels = [column.name for column in encoding.columns if column.kind == "levels"]
+        warnings += _warn_codes(frame[levels], client, client_names)
+    return warnings
+
+
+def _warn_units(
+    x: np.ndarray,
+    encoding: Encoding | None,
+    client: np.ndarray,
+    client_names: Sequence[str],
+    gaps: Mapping[str, np.ndarray],
+) -> list[str]:
+    """Return warnings about the columns of numbers with a client whose mean or median is far from that of all others.
+
+    The median of a skewed column, such as laboratory values, may be far away where the mean is not. Medians of columns
+    without names are not compared: they may be counts, such as those of an image.
+    """
+    names: Sequence[str] = ()
+    is_number = np.ones(x.shape[1], bool)
+    if encoding is not None:
+        names = encoding.feature_names
+        numbers = {column.name for column in encoding.columns if column.kind == "number"}
+        is_number = np.array([name in numbers for name in names], bool)
+    mean = sum_columns_by_client(x, np.zeros(len(x), int))[0] / len(x)
+    n_rows = np.bincount(client, minlength=len(client_names))
+    with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
+        distances, means, other_means = measure_distances(
+            sum_columns_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
+        )
+        ratios = medians = other_medians = np.ones(means.shape)
+        if encoding is not None:
+            filled = [(j, gaps[name]) for j, name in enumerate(names) if name in gaps]
+            ratios, medians, other_medians = _compare_medians(x, filled, n_rows)
+
+    def describe(columns: np.ndarray, distances: np.ndarray, own: np.ndarray, others: np.ndarray) -> str:
+        examples = []
+        for j in columns.tolist():
+            m = int(distances[:, j].argmax())
+            values = f"{own[m, j]:.4g}, the others {others[m, j]:.4g}"
+            examples.append(f"{_column_name(j, names)} at client '{client_names[m]}' ({values})")
+        return f"{abbreviate(examples)}: check that the units are the same"
+
+    has_far_mean = (distances > FAR).any(axis=0)
+    has_far_median = (ratios >= _FAR_RATIO).any(axis=0) & ~has_far_mean
+    warnings = []
+    if len(columns := np.flatnonzero(has_far_mean & is_number)):
+        warnings.append(f"means more than {FAR} standard deviations from those of the other clients: "
+                        f"{describe(columns, distances, means, other_means)}")  # fmt: skip
+    if len(columns := np.flatnonzero(has_far_median & is_number)):
+        warnings.append(f"medians that are {_FAR_RATIO} times those of the other clients or more, or an "
+                        f"{_FAR_RATIO}th or less: {describe(columns, ratios, medians, other_medians)}")  # fmt: skip
+    return warnings
+
+
+def _compare_medians(
+    x: np.ndarray, gaps: Sequence[tuple[int, np.ndarray]], n_rows: Int[np.ndarray, " M"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ratios of each client's medians to those of the others, or the inverse, 1 or more, (M, d).
+
+    The ratio is 1 for a column with values below 0, for a client with fewer than 20 values or a median of 0, and if
+    rows or pairs of clients have more than 10,000,000 entries.
+
+    Args:
+        x: rows sorted by client, (N, d).
+        gaps: columns with the masks of their filled gaps, which are no values, (N,).
+        n_rows: the number of rows of each client.
+
+    Returns:
+        The ratios, the medians of the clients, and the medians of the medians of all others, each (M, d).
+    """
+    ratios, medians, other_medians = np.ones((3, len(n_rows), x.shape[1]))
+    if max(len(x), len(n_rows) ** 2) * x.shape[1] > _MAX_CELLS:
+        return ratios, medians, other_medians
+    for m, (start, end) in enumerate(pairwise([0, *np.cumsum(n_rows).tolist()])):
+        medians[m] = np.median(x[start:end], axis=0) if end - start >= _FEW_ROWS else np.nan
+        for j, mask in gaps:
+            values = x[start:end, j][~mask[start:end]]
+            medians[m, j] = np.median(values) if len(values) >= _FEW_ROWS else np.nan
+    medians[medians <= 0] = np.nan
+    compared = np.flatnonzero((x.min(axis=0) >= 0) & (np.isfinite(medians).sum(axis=0) >= 2))
+    for m in range(len(n_rows)):
+        others = np.delete(medians[:, compared], m, axis=0)
+        other_medians[m, compared] = np.nanmedian(others, axis=0)
+    own, others = medians[:, compared], other_medians[:, compared]
+    ratios[:, compared] = np.fmax(1, np.fmax(own / others, others / own))
+    return ratios, medians, other_medians
+
+
+def _warn_codes(text: Any, client: np.ndarray, client_names: Sequence[str]) -> list[str]:
+    """Return warnings about clients that have none of the levels of all others."""
+    warnings = []
+    for column in text:
+        present = ~is_missing(text[column])
+        names = to_level_names(text[column])[present]
+        of_client = client[present]
+        n_rows = np.bincount(of_client, minlength=len(client_names))
+        names_of_client = np.split(np.asarray(names)[np.argsort(of_client, kind="stable")], np.cumsum(n_rows)[:-1])
+        levels = {
+            client_names[m]: set(names_of_client[m].tolist())
+            for m in np.flatnonzero(n_rows >= _FEW_ROWS_OF_CLIENT).tolist()
+        }
+        warnings += describe_other_codes("client", str(column), levels)
+    return warnings

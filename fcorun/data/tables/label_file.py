@@ -1,0 +1,79 @@
+"""The file ``data.labels``: names as people say them, units and roles of the columns of a table."""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.data.tables.columns import ColumnRoles
+from fcorun.data.tables.readers import UTF_8_HINT, find_file
+
+COLUMNS = ("column", "label", "unit", "role")
+_LISTS = ("ignore", "keep")  # roles that several columns may have
+_SINGLE = ("target", "client", "event", "group", "weight", "offset", "split", "fold")
+ROLES = (*_SINGLE, *_LISTS, "feature")
+
+
+def read_label_file(path: str) -> dict[str, dict[str, str]]:
+    """Return the ``label``, ``unit`` and ``role`` of each column that the CSV at ``path`` lists; "" for none.
+
+    Raises UserError for a file that is missing, for other columns than ``COLUMNS``, and for a column listed twice.
+    """
+    where = f"data.labels={path}"
+    try:
+        text = find_file(path, "data.labels=", (".csv",)).read_text(encoding="utf-8-sig").strip("\r\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: cannot be read as text; {UTF_8_HINT}") from error
+    header = text.partition("\n")[0]
+    delimiter = ";" if header.count(";") > header.count(",") else ","
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        raise UserError(f"{where}: cannot be read ({error}): check its quotation marks") from error
+    rows = [[cell.strip() for cell in line] for line in lines]
+    rows = [row for row in rows if any(row)]
+    names = rows.pop(0) if rows else []
+    unknown = [name for name in names if name not in COLUMNS]
+    if "column" not in names or unknown or len(set(names)) < len(names):
+        raise UserError(f"{where} has the columns {', '.join(names) or 'none'}: give column, label, unit and role, "
+                        "each once, of which only column is needed")  # fmt: skip
+    labels: dict[str, dict[str, str]] = {}
+    for row in rows:
+        words = dict(zip(names, row, strict=False))
+        column = words.pop("column", "")
+        if len(row) > len(names):
+            raise UserError(f"{where}: the line of '{column}' has more than {len(names)} cells: put a label with "
+                            "commas between quotation marks")  # fmt: skip
+        if column in labels:
+            raise UserError(f"{where} lists the column '{column}' twice: leave one line out")
+        if words.get("role") and words["role"] not in ROLES:
+            raise UserError(f"{where}: '{column}' has the role '{words['role']}'; {suggest_name(words['role'], ROLES)}")
+        labels[column] = {key: words.get(key, "") for key in COLUMNS[1:]}
+    return labels
+
+
+def assign_roles(labels: Mapping[str, Mapping[str, str]], given: ColumnRoles, path: str) -> dict[str, Any]:
+    """Return the options of a table that follow from the roles of a label file, given the roles of its own options.
+
+    Given options win: a column that they name has no other role, and a column whose role they give to another column
+    is ignored, so that it is no feature. Raises UserError for two columns with a role that one column can have.
+    """
+    named = {*given.metadata.values(), given.target, given.client}
+    for option in (*_LISTS, "only"):
+        named |= {*(getattr(given, option) or ())}
+    options: dict[str, Any] = {}
+    for column, words in labels.items():
+        role = words["role"]
+        if column in named or role in ("", "feature"):
+            continue
+        if role in _SINGLE and getattr(given, role) is not None:
+            role = "ignore"
+        if role in _LISTS:
+            options[role] = [*options.get(role, getattr(given, role) or ()), column]
+        elif role in options:
+            raise UserError(f"data.labels={path}: '{options[role]}' and '{column}' both have the role {role}: give the "
+                            f"role to one of them, or data.{role}=COLUMN")  # fmt: skip
+        else:
+            options[role] = column
+    return options

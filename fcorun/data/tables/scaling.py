@@ -1,0 +1,228 @@
+"""The standardization of features.
+
+Of "pooled", summary.json has the mean and the deviation of all training rows. Of "per_client", scaling.npz has those
+of each client.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import read_json
+from fcorun.data.rows.disk_matrix import DiskMatrix
+from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.data.tables.column_statistics import deviation_from_sums, sum_in_order
+from fcorun.data.tables.encoding import ClientRows
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The map of features x (N, d) to (x - mean) * factor.
+
+    Attributes:
+        mean: shape (d,).
+        factor: 1 / the standard deviation, 0 where a feature was constant, shape (d,).
+        deviation: the standard deviation, 0 where a feature was constant, shape (d,).
+    """
+
+    mean: np.ndarray
+    factor: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
+        """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
+        mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
+        return cls.from_squares(mean, sum_squares_by_client(x, client, mean), len(x))
+
+    @classmethod
+    def from_squares(cls, mean: Float[np.ndarray, " d"], squares: Float[np.ndarray, "M d"], n_rows: int) -> "Scaling":
+        """Return the scaling of ``n_rows`` rows from their mean and each client's squared deviations from the mean."""
+        deviation = deviation_from_sums(sum_in_order(squares), n_rows, mean)
+        return cls(mean, reciprocal_or_zero(deviation), deviation)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Scaling":
+        """Return the scaling that ``to_dict`` returned. Raises KeyError, TypeError or ValueError for anything else."""
+        mean, variance, scale = arrays = [np.array(values[name], float) for name in ("mean_", "var_", "scale_")]
+        if any(array.shape != (len(mean),) or not np.isfinite(array).all() for array in arrays) or (scale <= 0).any():
+            raise ValueError("these are no means, variances and positive scales of features")
+        deviation = np.where(variance > 0, scale, 0.0)
+        return cls(mean, reciprocal_or_zero(deviation), deviation)
+
+    @classmethod
+    def from_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
+        """Return the scaling of a record and the names of its features. Raises UserError for a record without one."""
+        try:
+            data = read_json(Path(folder) / "summary.json")["data"]
+            return cls.from_dict(data["standardized"]), tuple(data.get("feature_names", ()))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"data.scaling={folder} is no record of data that were standardized pooled: give the "
+                            "folder of one that is done") from error  # fmt: skip
+
+    def transform(self, x: Any) -> Any:
+        """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype."""
+        if isinstance(x, DiskMatrix):
+            return x.standardize(self.mean, self.factor)
+        return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
+
+    def to_original_units(self, weights: np.ndarray, bias: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (..., d, k) and the bias (..., k) for features x of those for (x - mean) * factor."""
+        weights = weights * self.factor[:, None]
+        return weights, bias - self.mean @ weights
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes of scikit-learn's StandardScaler, by which x becomes (x - mean_) / scale_.
+
+        A constant feature has scale_ 1 and var_ 0.
+        """
+        constant = self.deviation == 0
+        return {
+            "by": "pooled",
+            "mean_": self.mean,
+            "var_": self.deviation**2,
+            "scale_": np.where(constant, 1.0, self.deviation),
+        }
+
+    def to_identity(self) -> dict[str, Any]:
+        """Return the values that stand for this scaling in the identity of a run."""
+        return {"by": "pooled", "mean": self.mean.tolist(), "scale": self.factor.tolist()}
+
+
+@dataclass(frozen=True)
+class ClientScalings:
+    """The map of features x of client m to (x - mean[m]) / deviation[m], and to 0 where the deviation is 0.
+
+    Attributes:
+        clients: the names of the M clients, wholly held-out clients included.
+        n_rows: the number of each client's training rows, shape (M,).
+        mean, deviation: statistics of each client's training rows, or of all rows of a client without training rows,
+            shape (M, d).
+    """
+
+    clients: tuple[str, ...]
+    n_rows: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "ClientScalings":
+        """Return the scalings that ``to_dict`` returned. Raises KeyError for anything else."""
+        clients = tuple(np.asarray(values["client"]).astype(str).tolist())
+        return cls(clients, values["rows"], values["mean_"], np.sqrt(values["var_"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arrays of scaling.npz."""
+        return {
+            "by": "per_client",
+            "client": np.array(self.clients),
+            "rows": self.n_rows,
+            "mean_": self.mean,
+            "var_": self.deviation**2,
+        }
+
+    def for_client(self, client: str | None) -> Scaling:
+        """Return the scaling of a client.
+
+        An unknown client gets the mean of all training rows and the deviation within clients, sqrt(sum_m n_m
+        deviation_m^2 / sum_m n_m) over the n_m training rows of each client m.
+        """
+        if client in self.clients:
+            index = self.clients.index(client)
+            mean, deviation = self.mean[index], self.deviation[index]
+        else:
+            share = self.n_rows / self.n_rows.sum()
+            mean = share @ self.mean
+            deviation = np.sqrt(share @ self.deviation**2)
+        return Scaling(mean, reciprocal_or_zero(deviation), deviation)
+
+
+def standardize(
+    x: Any,
+    features: tuple[str, ...],
+    client_rows: ClientRows,
+    training: Int[np.ndarray, " n"],
+    *,
+    by: Literal["pooled", "per_client"],
+    record: str | None,
+    path: str,
+) -> tuple[Any, dict[str, Any]]:
+    """Standardize the features of a table, and return them, (N, d), with the scaling as a dict.
+
+    Args:
+        x: the features, (N, d), which may stay on disk.
+        features: the names of the features, or empty.
+        client_rows: the rows of each client.
+        training: the indices of the training rows, sorted by client.
+        by: the option ``data.standardize``.
+        record: the record whose mean and deviation are applied, the option ``data.scaling``; None: those of the rows.
+        path: the option ``data.path``, for messages.
+
+    Raises:
+        UserError: rows stay on disk and are to be standardized by client, or the record has other features.
+    """
+    if by == "per_client":
+        if isinstance(x, DiskMatrix):
+            raise UserError(f"data.standardize=per_client needs rows in memory, and those of {path} stay on "
+                            "disk: give pooled, or none")  # fmt: skip
+        x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
+        names = [*client_rows.client_names, ""]
+        clients = tuple(names[m] for m in by_client["client_index"])
+        scalings = ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"])
+        return x, scalings.to_dict()
+    if record is None:
+        client = np.unique(client_rows.client_index[training], return_inverse=True)[1]
+        scaling = Scaling.fit(x[training], client)
+    else:
+        scaling, names = Scaling.from_record(record)
+        if len(scaling.mean) != x.shape[1] or (names and names != features):
+            raise UserError(f"data.scaling={record} has other features than data.path={path}: give the same columns in "
+                            "the same order")  # fmt: skip
+    return scaling.transform(x), scaling.to_dict()
+
+
+def standardize_per_client(
+    x: Shaped[np.ndarray, "N d"], client_index: Int[np.ndarray, " N"], held_out: Bool[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
+    """Standardize ``x`` (N, d) by the mean and deviation of each client's training rows; constant features become 0.
+
+    Held-out rows are standardized by the training rows of their client, or by all rows of a client without training
+    rows. Integers become float64; floats keep their dtype.
+
+    Returns:
+        The standardized features, and the statistics of the clients in order: "client_index" (M,), "mean" and
+        "deviation" (M, d), and the numbers of training rows "n_rows" (M,).
+    """
+    scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    statistics: dict[str, list] = {"client_index": [], "mean": [], "deviation": [], "n_rows": []}
+    order = np.argsort(client_index, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(client_index[order])) + 1):
+        training = rows[~held_out[rows]]
+        mean, deviation = mean_and_deviation(x[training if len(training) else rows])
+        scaled[rows] = (x[rows] - mean) * reciprocal_or_zero(deviation)
+        statistics["client_index"].append(client_index[rows[0]])
+        statistics["mean"].append(mean)
+        statistics["deviation"].append(deviation)
+        statistics["n_rows"].append(len(training))
+    return scaled, {name: np.array(values) for name, values in statistics.items()}
+
+
+def mean_and_deviation(x: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """Return the mean and the standard deviation of each column of ``x`` (N, d).
+
+    The deviation of a constant column is 0.
+    """
+    varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
+    deviation = x.std(axis=0, dtype=np.float64)
+    deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
+    return x.mean(axis=0, dtype=np.float64), deviation
+
+
+def reciprocal_or_zero(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Return 1 / values, and 0 where a value is 0."""
+    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)

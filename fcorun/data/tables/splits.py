@@ -1,0 +1,404 @@
+"""Groups of rows: the client of each row, the rows to hold out for validation and test, and rows that stay together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
+
+from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
+from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
+from fcorun.data.tables.cells import column_as_text
+from fcorun.data.tables.column_kinds import holds_dates
+from fcorun.data.tables.columns import ColumnRoles, ParsedRows, suggest_columns
+from fcorun.data.tables.partition import partition_rows
+
+SPLITS = ("train", "validation", "test")
+DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
+_MANY_VALUES = 100  # a text column with more values may name groups
+_FEW_VISITS, _MANY_VISITS = 1.5, 10  # mean rows of a value of a feature that may name groups
+_MIN_CLIENTS = 3  # with fewer, the ranges of an ordinary feature, such as the age, may not overlap
+# numbers of groups that each client counts anew: more than the days of a month, few left out, few rows each on average
+_DAYS_OF_MONTH, _COUNTED_SHARE, _MEAN_VISITS = 31, 0.9, 3
+_FEW_ROWS = 20  # clients with fewer rows are not searched for such numbers
+FractionOrClients = float | list[str] | None
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """The options that say which rows are held out.
+
+    Attributes:
+        validation, test: a fraction of each client's rows, or names of clients. None stands for the rows that the file
+            marks, else for 0.2 of the rows in validation and none in the test. Where rows have groups, a fraction is
+            the probability of each group to be held out.
+    """
+
+    validation: FractionOrClients
+    test: FractionOrClients
+
+    def check(self) -> None:
+        """Raise UserError for a fraction out of range, for no rows left to train on, and for a client named twice."""
+        for split, option in (("validation", self.validation), ("test", self.test)):
+            if isinstance(option, (int, float)) and not 0 <= option < 1:
+                raise UserError(f"data.{split}={option} must be at least 0 and less than 1, or a list of clients")
+        if isinstance(self.test, (int, float)) and not isinstance(self.validation, list):
+            validation = DEFAULT_VALIDATION if self.validation is None else self.validation
+            if self.test and validation + self.test >= 1:
+                given = "" if self.validation is not None else ", its default,"
+                raise UserError(f"data.validation={validation}{given} and data.test={self.test} leave no rows to train "
+                                "on: their sum must be less than 1")  # fmt: skip
+        if isinstance(self.test, list) and isinstance(self.validation, list):
+            for name in self.test:
+                if name in self.validation:
+                    raise UserError(
+                        f"data.validation and data.test both name the client '{name}': name it in one of them"
+                    )
+
+    def check_clients(self, client_names: Sequence[str]) -> None:
+        """Raise UserError if ``validation`` or ``test`` names a client that there is not."""
+        for split, option in (("validation", self.validation), ("test", self.test)):
+            for client in option if isinstance(option, list) else ():
+                if client not in client_names:
+                    suggestion = suggest_name(client, client_names)
+                    raise UserError(f"data.{split}: there is no client '{client}'; {suggestion}")
+
+    def check_test_rows(self, n_rows: int, by_groups: bool) -> None:
+        """Raise UserError if ``test`` asks for rows and none of all clients' rows was drawn."""
+        if self.test and not n_rows:
+            reason = "none of the few groups was drawn" if by_groups else "no client has enough of them"
+            raise UserError(f"data.test={self.test} holds out no row, since {reason}: "
+                            "give a larger fraction, or names of clients")  # fmt: skip
+
+    def draw_masks(
+        self, rows: ParsedRows, client_names: list[str], client_index: Int[np.ndarray, " N"], *, path: str, seed: int
+    ) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
+        """Return the masks of the validation rows and of the test rows, shape (N,) each, which do not overlap.
+
+        Fractions count all rows of a client. A fraction ``validation`` does not change the rows of the test. The rows
+        of a group stay together, and a number drawn from (seed, group) alone decides whether the group is held out.
+
+        Args:
+            rows: the rows of the file, with the masks that the file marks, and with the groups.
+            client_names: the names of the clients.
+            client_index: the index of each row's client, shape (N,); ``len(client_names)`` for a row of no client.
+            path: the file, for errors.
+            seed: the seed of fractions.
+
+        Raises UserError for rows of both splits, for a split that the file and an option both give, and for names of
+        clients where rows have none.
+        """
+        group, marked = rows.group, (rows.validation, rows.test)
+        for split, option, mask in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
+            if mask is not None and option is not None:
+                raise UserError(f"data.{split}={option}: {path} marks its {split} rows itself; leave data.{split} out, "
+                                "or the array out of the file")  # fmt: skip
+
+        def draw(split: str, option: FractionOrClients, excluded: np.ndarray | None) -> np.ndarray:
+            """Return the mask of one split, without the ``excluded`` rows where a fraction is drawn."""
+            if isinstance(option, list):
+                if rows.client is None and option:
+                    raise UserError(
+                        f"data.{split}={option}: the rows have no named clients; "
+                        f"give data.client=... or a fraction of the rows, data.{split}=0.2"
+                    )
+                mask = np.isin(np.array([*client_names, ""])[client_index], option)
+                return mask if group is None else np.isin(group, group[mask])
+            fraction = option or 0.0
+            if group is None:
+                return hold_out(client_index, client_names, fraction, split=split, seed=seed, excluded=excluded)
+            uniforms = draw_uniform_per_group(group, random_stream(seed, "table", "group"))
+            mask = uniforms < fraction if split == "test" else uniforms >= 1 - fraction
+            return mask if excluded is None else mask & ~excluded
+
+        validation_option = DEFAULT_VALIDATION if self.validation is None else self.validation
+        marked_validation, marked_test = marked
+        # validation rows that are fixed by the file or by clients' names are no candidates for the test
+        if marked_validation is not None:
+            fixed_validation = marked_validation
+        elif isinstance(validation_option, list):
+            fixed_validation = draw("validation", validation_option, None)
+        else:
+            fixed_validation = None
+        test = draw("test", self.test, fixed_validation) if marked_test is None else marked_test
+        if fixed_validation is None:
+            validation = draw("validation", validation_option, test if test.any() else None)
+        else:
+            validation = fixed_validation
+        if (validation & test).any():
+            row = int((validation & test).argmax()) + 1
+            if group is not None and isinstance(self.test, list) and isinstance(self.validation, list):
+                raise UserError(f"data.validation and data.test name clients that share group '{group[row - 1]}': name "
+                                "these clients in one of them")  # fmt: skip
+            named = [
+                f"data.{split}" for split, option in (("validation", self.validation), ("test", self.test)) if option
+            ]
+            given = f", by the file and by {' and '.join(named)}" if named else ""
+            raise UserError(f"data.path={path}: row {row} is held out for validation and for the test{given}: hold it "
+                            "out for one of them")  # fmt: skip
+        return validation, test
+
+
+def hold_out(
+    client_index: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
+    fraction: float,
+    *,
+    split: str,
+    seed: int,
+    excluded: Bool[np.ndarray, " N"] | None = None,
+) -> Bool[np.ndarray, " N"]:
+    """Return the mask of rows to hold out, shape (N,): ``fraction`` of each client's rows, rounded down, at random.
+
+    Rows are drawn from (seed, split, client's name) alone: the rows of other clients do not change them. Rows that are
+    ``excluded`` (N,) are not drawn, nor are rows whose ``client_index`` is no client's.
+    """
+    held_out = np.zeros(len(client_index), dtype=bool)
+    order = np.argsort(client_index, kind="stable")
+    bounds = np.searchsorted(client_index[order], np.arange(len(client_names) + 1))
+    for name, start, stop in zip(client_names, bounds[:-1], bounds[1:], strict=True):
+        rows = order[start:stop]
+        count = int(fraction * len(rows) + 1e-9)  # 0.29 * 100 is 28.999...
+        if not count:
+            continue
+        priority = random_stream(seed, "table", split, name).random(len(rows))
+        if excluded is not None:
+            priority += excluded[rows]  # excluded rows come last
+        held_out[rows[np.argsort(priority)[:count]]] = True
+    return held_out if excluded is None else held_out & ~excluded
+
+
+def attach_groups_and_splits(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows:
+    """Return the rows with the groups, splits and folds that their metadata has.
+
+    Raises UserError for a missing column, a row without a group or split, and a split that is not one of ``SPLITS``.
+    """
+    values = {}
+    for option, name in roles.metadata.items():
+        if option not in ("group", "split", "fold"):
+            continue
+        if name not in rows.metadata:
+            suggestion = suggest_columns(name, rows.metadata)
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggestion}")
+        values[option] = column_as_text(rows.metadata[name])
+        if option != "fold" and "" in values[option]:
+            row = values[option].tolist().index("") + 1
+            raise UserError(f"data.{option}={name}: row {row} of {path} has no value there; fill it in or drop it")
+    if "split" in values:
+        marked = (rows.validation, rows.test)
+        validation, test = split_masks(values["split"], f"data.split={roles.split}", path, marked)
+        rows = replace(rows, validation=validation, test=test)
+    return replace(rows, group=values.get("group"), fold=values.get("fold"))
+
+
+def split_masks(
+    split: Shaped[np.ndarray, " N"], option: str, path: str, marked: tuple[np.ndarray | None, np.ndarray | None]
+) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
+    """Return the masks of the validation and the test rows, shape (N,) each, from a column of names in ``SPLITS``.
+
+    Raises UserError, which begins with ``option``, for other names, and where the file already has ``marked`` rows.
+    """
+    if any(mask is not None for mask in marked):
+        raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave data.split out")
+    unknown = ~np.isin(split, SPLITS)
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise UserError(f"{option}: row {row + 1} of {path} has '{split[row]}'; write train, validation or test")
+    if not (split == "train").any():
+        raise UserError(f"{option}: no row of {path} is marked train; leave some to train on")
+    return split == "validation", split == "test"
+
+
+def check_groups_and_folds(
+    rows: ParsedRows, roles: ColumnRoles, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"], path: str
+) -> None:
+    """Raise UserError for a group with rows of two splits or two folds, and for a training row without a fold."""
+    group_column = str(roles.group)
+    split = np.array(SPLITS)[validation + 2 * test]
+    if rows.group is not None:
+        option = "the arrays validation and test" if roles.split is None else f"data.split={roles.split}"
+        check_groups_intact(rows.group, split, option, group_column)
+    if rows.fold is None:
+        return
+    training = split == "train"
+    option = f"data.fold={roles.fold}"
+    if "" in rows.fold[training]:
+        row = int(((rows.fold == "") & training).argmax()) + 1
+        raise UserError(f"{option}: row {row} of {path} is trained on and has no fold: fill it in")
+    if rows.group is not None:
+        check_groups_intact(rows.group[training], rows.fold[training], option, group_column)
+
+
+def check_groups_intact(
+    group: Shaped[np.ndarray, " N"], label: Shaped[np.ndarray, " N"], option: str, column: str
+) -> None:
+    """Raise UserError, which begins with ``option``, where rows of one group have two labels, such as two splits.
+
+    ``group`` and ``label`` have shape (N,); ``column`` is the column of groups.
+    """
+    if (mixed := _find_mixed_group(group, label)) is not None:
+        name, first, second = mixed
+        raise UserError(f"{option}: group '{name}' of data.group={column} has rows of '{first}' and of '{second}': "
+                        "mark all rows of a group alike, or leave data.group out")  # fmt: skip
+
+
+def warn_groups_across_clients(
+    group: Shaped[np.ndarray, " N"],
+    client_index: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
+    column: str,
+    keep: bool,
+) -> list[str]:
+    """Return a warning about groups with rows of several clients. Raise UserError for such groups unless ``keep``."""
+    if (mixed := _find_mixed_group(group, client_index)) is None:
+        return []
+    name, *indices = mixed
+    first, second = ([*client_names, ""][index] or "nobody" for index in indices)
+    example = f"'{name}' has rows of client {first} and of client {second}"
+    if not keep:
+        raise UserError(f"data.group={column}: group {example}: if these are two groups, give them two names, such as "
+                        f"{first}-{name}; if they are one, data.group_across=keep holds it out at all of its "
+                        "clients at once")  # fmt: skip
+    group_index = np.unique(group, return_inverse=True)[1]
+    pairs = np.unique(np.stack([group_index, client_index]), axis=1)
+    n_across = int((np.bincount(pairs[0]) > 1).sum())
+    return [f"data.group={column}: {n_across} groups have rows of several clients ({example}): data.group_across=keep "
+            "holds such a group out at all of its clients at once, also where a whole client is held out"]  # fmt: skip
+
+
+def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
+    """Return the first group whose rows have two labels, and these labels; None where no group is mixed."""
+    order = np.lexsort((label, group))
+    group, label = group[order], label[order]
+    mixed = (group[1:] == group[:-1]) & (label[1:] != label[:-1])
+    if not mixed.any():
+        return None
+    row = int(mixed.argmax())
+    return group[row], label[row], label[row + 1]
+
+
+def summarize_groups(
+    group: Shaped[np.ndarray, " N"], column: str, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"]
+) -> list[str]:
+    """Return sentences on the numbers of groups and of held-out groups, and on groups with similar names."""
+    held_out = []
+    for split, mask in (("validation", validation), ("the test", test)):
+        if mask.any():
+            held_out.append(f"{len(np.unique(group[mask])):,} with {mask.sum():,} rows for {split}")
+    names = np.unique(group)
+    summary = f"data.group={column}: the rows of each of {len(names):,} groups stay together"
+    if held_out:
+        summary += f"; held out are {' and '.join(held_out)}"
+    return [summary, *warn_similar_names(f"data.group={column}: groups", names.tolist())]
+
+
+def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence[str], client: str | None) -> list[str]:
+    """Return hints about columns that may name groups of rows, such as patients of visits.
+
+    An ignored column may name groups if it holds repeated text other than dates, or repeated whole numbers. Either each
+    value belongs to one client and there are more than two values for each client, or the values are text and more than
+    100 or than half of the rows, or each client counts groups anew. A feature may name groups if it holds whole
+    numbers, of which each belongs to one of three clients or more, and to 1.5 to 10 rows on average.
+    """
+    client_of_row = np.full(len(frame), "") if client is None else frame[client].astype(str).to_numpy()
+    n_clients = len(np.unique(client_of_row))
+    candidates, counted_anew = [], []
+    for name in (*ignored, *(features if n_clients >= _MIN_CLIENTS else ())):
+        series = frame[name]
+        is_feature, is_text = name not in ignored, series.dtype.kind not in "iu"
+        if series.isna().any() or (is_feature and is_text) or not _may_name_groups(series):
+            continue
+        n_values = series.nunique()
+        if n_values == len(series) or (is_feature and not _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS):
+            continue
+        within_clients = client is not None and _find_mixed_group(column_as_text(series), client_of_row) is None
+        names_groups = within_clients and n_values > 2 * n_clients
+        if not (is_feature or within_clients):
+            names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(series) / 2)
+            if n_values > _DAYS_OF_MONTH and _counts_groups(series, client_of_row):
+                names_groups = client is None
+                counted_anew += [] if names_groups else [name]
+        if names_groups:
+            candidates.append((name, n_values))
+    hints = []
+    if candidates:
+        counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
+        hints.append(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
+                     f"data.group={candidates[0][0]} keeps them together where rows are held out")  # fmt: skip
+    if counted_anew:
+        names = abbreviate([f"'{name}'" for name in counted_anew])
+        example = f"{client_of_row[0]}-{frame[counted_anew[0]].iloc[0]}"
+        hints.append(f"numbers begin anew in each client in {names}, and repeat there: if they are of patients, write "
+                     f"names that no two clients share, such as {example}, and data.group={counted_anew[0]} keeps the "
+                     "rows of a patient together where rows are held out")  # fmt: skip
+    return hints
+
+
+def _counts_groups(series: Any, client: np.ndarray) -> bool:
+    """Return whether each client counts groups of rows from 0 or 1 on, as hospitals may number their patients.
+
+    Clients of fewer than 20 rows are left out. At the others a number has one to three rows on average, and few numbers
+    are left out. The number of text is the digits at its end.
+    """
+    digits = series.astype(str).str.extract(r"(\d+)\s*$")[0]
+    if digits.isna().any():
+        return False
+    rows = np.argsort(client, kind="stable")
+    starts = np.flatnonzero(client[rows][1:] != client[rows][:-1]) + 1
+    repeats = False
+    for numbers in np.split(digits.to_numpy(dtype=float)[rows], starts):
+        distinct = np.unique(numbers)
+        if len(numbers) < _FEW_ROWS:
+            continue
+        length = distinct[-1] - distinct[0] + 1
+        if distinct[0] > 1 or len(distinct) < _COUNTED_SHARE * length or len(numbers) > _MEAN_VISITS * len(distinct):
+            return False
+        repeats |= len(distinct) < len(numbers)
+    return repeats
+
+
+def _may_name_groups(series: Any) -> bool:
+    """Return whether a column holds whole numbers, or text other than dates."""
+    from pandas.api import types
+
+    if types.is_bool_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
+        return False
+    return types.is_integer_dtype(series.dtype) or not (types.is_numeric_dtype(series.dtype) or holds_dates(series))
+
+
+# The client of each row: named by the table, or simulated (``fcorun.data.tables.partition``).
+
+
+def assign_rows_to_clients(
+    rows: ParsedRows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
+) -> tuple[list[str], np.ndarray]:
+    """Return the names of the clients, and the index of each row's client, shape (N,).
+
+    A table that names no clients is partitioned by ``kind`` (see ``fcorun.data.tables.partition.assign_rows``). Rows with
+    groups are partitioned by group, and ``kind`` must be "iid". Where clients are simulated, rows that the file itself
+    holds out get the index ``clients``, which is no client's.
+
+    Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
+    groups can fill.
+    """
+    if rows.client is not None:
+        if kind != "iid":
+            raise UserError(
+                f"data.partition={kind}: the rows of {path} have clients already; "
+                "leave data.partition out, or take the clients out of the data"
+            )
+        names, inverse = np.unique(rows.client, return_inverse=True)
+        order = sorted(range(len(names)), key=numeric_or_text_key(names.tolist()))
+        return [str(names[k]) for k in order], np.argsort(order)[inverse]
+
+    return partition_rows(rows, y, path, kind=kind, clients=clients, alpha=alpha, seed=seed)
+
+
+def numeric_or_text_key(names: list[str]) -> Callable[[int], Any]:
+    """Return a sorting key for indices into ``names``: numeric if all names are numbers, otherwise alphabetic."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return lambda k: names[k]
+    return lambda k: (numbers[k], names[k])

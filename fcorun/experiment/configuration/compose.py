@@ -1,0 +1,308 @@
+"""Composition of configuration files and overrides by Hydra, to plain values."""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
+from yaml import YAMLError
+
+from fcorun.base.config import AUTO, SECTIONS, Settings, build_plugin, import_classes, keys_outside_identity
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.trust import public_path
+from fcorun.experiment.configuration.hydra_errors import NO_PACKAGE, describe_hydra_error, find_key_of_class
+from fcorun.experiment.configuration.override_text import NOT_READ_AS_TEXT
+from fcorun.experiment.configuration.search_path import (
+    find_choices,
+    packaged_config_dir,
+    read_yaml,
+    use_config_dir,
+    user_config_dir,
+)
+
+if TYPE_CHECKING:
+    from fcorun.experiment.experiment import PreparedExperiment
+
+
+# Overrides, KEY=VALUE, before Hydra composes them.
+
+_GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
+
+
+def override_key(override: str) -> str:
+    """Return the key of an override, without the signs before it."""
+    return override.partition("=")[0].lstrip("+")
+
+
+def check_overrides(overrides: Any) -> None:
+    """Raise UserError for overrides that are no list of texts."""
+    if isinstance(overrides, str) or not isinstance(overrides, Sequence):
+        raise UserError(f"overrides is {overrides!r}: give a list of texts KEY=VALUE")
+    for override in overrides:
+        if not isinstance(override, str):
+            raise UserError(f"overrides has {override!r}: give texts KEY=VALUE")
+
+
+def translate_folder(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command line with Hydra's key of the folder in place of ``out=DIR``.
+
+    Without out=DIR the arguments are returned as they are. Raises UserError for two folders, and for an empty out=.
+    """
+    given = [text for text in arguments if override_key(text) == "out" and "=" in text]
+    if not given:
+        return [*arguments]
+    is_sweep = bool({"-m", "--multirun", "hydra.mode=MULTIRUN"} & {*arguments})
+    key = "hydra.sweep.dir" if is_sweep else "hydra.run.dir"
+    others = [text for text in arguments if text not in given]
+    if len(given) > 1 or any(override_key(text) == key for text in others):
+        raise UserError(f"the folder is given twice, as {given[0]} and again: give one out=DIR")
+    folder = given[0].partition("=")[2]
+    if not folder:
+        raise UserError("out= names no folder: give out=DIR")
+    if NOT_READ_AS_TEXT.fullmatch(folder):
+        folder = f"'{folder}'"  # Hydra would read 2026_05 as 202605
+    return [*others, f"{key}={folder}"]
+
+
+def normalize_overrides(arguments: Sequence[str]) -> list[str]:
+    r"""Return the arguments of the command line in the form that Hydra takes.
+
+    -m is moved to the front, and ``+experiment=NAME`` becomes ``experiment=NAME``. Two kinds of values are put into
+    quotes: an IPv6 address, which Hydra would read as a list, and a network path of Windows (``\\server\share``), of
+    whose two leading backslashes Hydra would drop one.
+
+    Raises UserError for a value of a group that is no name, for a strength that is given twice, for a list of files as
+    ``data.path``, and for Hydra's option that runs the content of a pickle.
+    """
+    given_keys = {override_key(text) for text in arguments if not text.endswith("=null")}
+    if {"reg.strength", "reg.relative"} <= given_keys:
+        raise UserError("reg.relative sets the strength: give reg.relative or reg.strength, not both")
+    for argument in arguments:
+        if argument.startswith("--experimental-rerun"):
+            raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys again")
+        if re.fullmatch(r"\+{0,2}data\.path=\[.*\]", argument, re.DOTALL):
+            raise UserError(f"{argument}: data.path is one file: join the tables into one, with a column that names "
+                            "each row's client (data.client); rows that stay apart need fcorun plan")  # fmt: skip
+        if match := _GROUP_OVERRIDE.fullmatch(argument):
+            _check_group(match[1], match[2], argument)
+    normalized = []
+    for argument in sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun")):
+        argument = re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument)
+        argument = re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument)
+        normalized.append(re.sub(r"^\+{1,2}(?=experiment=)", "", argument))
+    return normalized
+
+
+def _check_group(group: str, text: str, argument: str) -> None:
+    """Raise UserError if an override of a group has a value that is no name of a choice, or its file is no YAML."""
+    try:
+        override = OverridesParser.create().parse_override(argument)
+        values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+    except HydraException:  # composing reports the error; a pattern, glob(...), matches names only
+        return
+    for value in values:
+        if isinstance(value, str) or (value is None and group == "experiment"):
+            if path := find_choices(group).get(value or ""):
+                read_yaml(path)  # Hydra does not name a file that is not in UTF-8
+            continue
+        advice = ""
+        if isinstance(value, list):
+            advice = f"; several are a sweep, fcorun -m {group}={text.strip('[]')}"
+        elif isinstance(value, (int, float)):
+            advice = f"; numbers go to its keys, which fcorun help {group} lists"
+        choices = find_choices(group)
+        suggestion = suggest_name("none" if value is None and "none" in choices else "", choices)
+        raise UserError(f"{group}={text} must be the name of one choice: {suggestion}{advice}")
+
+
+# The composition.
+
+# Hydra 1.3 needs version_base and does not know execution_whitelist; Hydra 1.4 is the other way round. fcorun never
+# executes anything by name through Hydra, so its whitelist is empty.
+HYDRA_1_3 = hydra.__version__.startswith("1.3")
+
+
+def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:
+    """Return the configuration that ``fcorun --config-dir CONFIG_DIR OVERRIDES`` would run, as plain values.
+
+    >>> compose(["algo=fedmid", "rounds=20"])["algo"]["name"]
+    'fedmid'
+
+    Raises UserError with the sentence that the command would print.
+    """
+    check_overrides(overrides)
+    with use_config_dir(config_dir) if config_dir is not None else nullcontext():
+        try:
+            return to_plain_values(compose_config(overrides, with_hydra=False))
+        except OmegaConfBaseException as error:
+            raise UserError(describe_hydra_error(error)) from error
+
+
+def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictConfig:
+    """Return the configuration that Hydra composes, with or without Hydra's own section.
+
+    Raises UserError with the sentence that the command would print.
+    """
+    try:
+        with initialize_hydra():
+            return compose_with_defaults(
+                normalize_overrides(overrides),
+                lambda current: hydra.compose("config", current, return_hydra_config=with_hydra),
+            )
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise UserError(describe_hydra_error(error)) from error
+
+
+def initialize_hydra() -> AbstractContextManager[None]:
+    """Return a context in which Hydra composes fcorun's configuration files."""
+    version: Any = {"version_base": "1.3"} if HYDRA_1_3 else {}
+    return hydra.initialize_config_dir(packaged_config_dir(), job_name="main", **version)
+
+
+def compose_with_defaults(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:
+    """Return ``compose(overrides)``, with keys added that a section's class has but its file does not.
+
+    Raises what Hydra raises.
+    """
+    current = list(overrides)
+    while True:
+        try:
+            return compose(current)
+        except Exception as error:
+            key = find_key_of_class(error)
+            if key is None or f"++{key}" in (text.partition("=")[0] for text in current):
+                raise
+            current = [f"++{text}" if text.partition("=")[0] == key else text for text in current]
+
+
+def to_plain_values(config: DictConfig) -> dict[str, Any]:
+    """Return a composed configuration as plain values, with interpolations resolved, and import its classes.
+
+    Raises UserError.
+    """
+    if "experiment" in config:  # Hydra's place for the keys of a file without the line @package _global_
+        raise UserError(NO_PACKAGE)
+    values: dict[str, Any] = {}
+    try:
+        for key in (str(key) for key in config if key != "hydra"):
+            value = "???" if OmegaConf.is_missing(config, key) else config[key]
+            values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except (InterpolationKeyError, InterpolationResolutionError) as error:
+        data: Any = OmegaConf.to_container(config.data, resolve=True)
+        import_classes({"data": data})
+        build_plugin("data", data)  # an error in data.task explains the failed interpolation better
+        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
+    for section in SECTIONS:
+        if isinstance(values.get(section), dict) and isinstance(values[section].get("class"), str):
+            values[section]["class"] = public_path(values[section]["class"])
+    if user_config_dir() is not None:
+        check_names(values)
+    import_classes(values)  # a composed configuration is the user's own
+    return values | resolve_settings(values)
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Raise UserError for a section that has the name of a choice, but another class than that choice's file.
+
+    Records, tables and pictures call a section by its name.
+    """
+    for section in SECTIONS:
+        given = values.get(section)
+        if not isinstance(given, Mapping) or given.get("class") in (None, "???"):
+            continue
+        path = find_choices(section).get(str(given.get("name")))
+        named = public_path(str(read_yaml(path).get("class"))) if path else "None"
+        if named != "None" and "$" not in named and named != given["class"]:
+            raise UserError(
+                f"{section}.name={given['name']} is the name of {named}, and not of {given['class']}: give another name"
+            )
+
+
+def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for the root keys that are "auto".
+
+    They are those of ``algo.natural``, else of ``data.natural``, else the defaults of ``Settings``.
+    """
+    natural: dict[str, Any] = {}
+    for section in ("data", "algo"):
+        plugin = values.get(section)
+        natural |= (plugin.get("natural") or {}) if isinstance(plugin, Mapping) else {}
+    return {
+        field.name: natural.get(field.name, field.default)
+        for field in fields(Settings)
+        if values.get(field.name) == AUTO
+    }
+
+
+def sweep_name(*, _root_: DictConfig) -> str:
+    """Return the folder of a sweep below outputs: beside its figure, or else named after its overrides."""
+    if _root_.get("figure"):
+        return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
+    data = str(_root_.hydra.runtime.choices.data)
+    overrides = list(_root_.hydra.overrides.task)
+    is_given = any(override_key(text) == "data" for text in overrides)
+    if not is_given and "data" in (_root_.hydra.sweeper.get("params") or {}):
+        data = "several"
+    return "sweeps/" + make_sweep_name(data, overrides)
+
+
+def make_sweep_name(data: str, task_overrides: list[str]) -> str:
+    """Return a name for a sweep: its data, and a digest of its axes' keys and its fixed overrides.
+
+    The name stays the same when values are added to an axis. In place of the choice ``data`` it has "several" if the
+    data are an axis.
+    """
+    fixed, axes = [], []
+    for override in OverridesParser.create().parse_overrides(list(task_overrides)):
+        key = override.get_key_element()
+        if key.partition(".")[0] in {"tracker", *keys_outside_identity()}:
+            continue
+        if override.is_sweep_override():
+            axes.append(key)
+        else:
+            fixed.append(f"{key}={override.value()}")
+    if "data" in axes:
+        data = "several"
+    return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"
+
+
+class PreparedOnce:
+    """A function that prepares the experiment of plain values.
+
+    It keeps the result for the next call with the same values: Hydra asks for the identity of a run, to name its
+    folder, before it starts the run.
+
+    Args:
+        prepare: makes the experiment of plain values. Raises UserError.
+    """
+
+    def __init__(self, prepare: "Callable[[dict[str, Any]], PreparedExperiment]"):
+        self.prepare = prepare
+        self.values: dict[str, Any] = {}
+        self.experiment: PreparedExperiment | None = None
+
+    def __call__(self, values: dict[str, Any]) -> "PreparedExperiment":
+        """Prepare the experiment of some values, unless they are those of the last call. Raises UserError."""
+        if self.experiment is None or values != self.values:
+            self.values, self.experiment = values, self.prepare(values)
+        return self.experiment
+
+
+def register_resolvers(prepare_once: PreparedOnce) -> None:
+    """Register the resolvers ${run_id:} and ${sweep_name:} with OmegaConf."""
+
+    def run_id(*, _root_: DictConfig) -> str:
+        """Return eight digits of the identity of a configuration's run, which a point of a sweep knows already."""
+        return _root_.hydra.get("run_id") or prepare_once(to_plain_values(_root_)).identity[:8]
+
+    register: Any = OmegaConf.register_new_resolver if HYDRA_1_3 else OmegaConf.register_resolver
+    register("run_id", run_id, replace=True)
+    register("sweep_name", sweep_name, replace=True)

@@ -1,0 +1,146 @@
+"""The folders of configuration files: the user's own, fcorun's, and those of installed packages of plug-ins."""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.reader import ReaderError
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import describe_yaml_error
+from fcorun.base.trust import find_plugin_packages
+
+# A context, not an argument: Hydra makes the plug-in that adds the folder to its search path, and passes it nothing.
+_USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", default=None)
+
+
+@cache
+def packaged_config_dir() -> str:
+    """Return the folder of fcorun's configuration files: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    folder = package / "conf"
+    return str(folder if folder.is_dir() else package.parent / "conf")
+
+
+def user_config_dir() -> Path | None:
+    """Return the user's own folder of configuration files; None if none is in use."""
+    return _USER_CONFIG_DIR.get()
+
+
+@contextmanager
+def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
+    """Search ``config_dir`` before fcorun's own folder within the context.
+
+    Raises UserError if the folder does not exist.
+    """
+    if not isinstance(config_dir, (str, Path, type(None))):
+        raise UserError(
+            f"config_dir is of type {type(config_dir).__name__}: give the folder of your configuration files"
+        )
+    if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
+        raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your configuration files")
+    token = _USER_CONFIG_DIR.set(Path(config_dir).absolute() if config_dir is not None else None)
+    try:
+        yield
+    finally:
+        _USER_CONFIG_DIR.reset(token)
+
+
+def warn_overridden() -> None:
+    """Print, on standard error, which files of fcorun the user's files replace, and which files stay unused."""
+    folder = user_config_dir()
+    files = overridden_files()
+    if folder and files:
+        folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
+    for line in _unused_packages():
+        print(f"fcorun: {line}", file=sys.stderr)
+
+
+def _unused_packages() -> list[str]:
+    """Return a line for each package of plug-ins without configuration files, or with files that stay unused."""
+    lines = [
+        f"the package {package.name} of {package.distribution} offers plug-ins, but it has no folder conf"
+        for package in find_plugin_packages()
+        if package.conf is None
+    ]
+    taken = _config_files(Path(packaged_config_dir()))
+    for name, folder in plugin_config_dirs().items():
+        files = _config_files(folder)
+        if hidden := sorted(map(str, files & taken)):
+            lines.append(f"{', '.join(hidden)} of the package {name} stay unused: other files have these names")
+        taken |= files
+    return lines
+
+
+def _config_files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*.yaml")}
+
+
+def plugin_config_dirs() -> dict[str, Path]:
+    """Return the folders of configuration files of installed packages of plug-ins, by the package's name."""
+    return {package.name: package.conf for package in find_plugin_packages() if package.conf is not None}
+
+
+def find_choices(group: str) -> dict[str, Path]:
+    """Return the files of the choices of a group, such as algo or experiment, by the choice's name.
+
+    The user's own files take precedence over fcorun's, and fcorun's over those of installed packages.
+    """
+    folders = [*reversed(plugin_config_dirs().values()), Path(packaged_config_dir())]
+    if own_folder := user_config_dir():
+        folders.append(own_folder)
+    files: dict[str, Path] = {}
+    for folder in folders:  # the last one has precedence
+        files |= {path.stem: path for path in (folder / group).glob("*.yaml")}
+    return dict(sorted(files.items()))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the content of a configuration file, {} of an empty one. Raises UserError that names the file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        raise UserError(describe_yaml_error(error, str(path))) from error
+    except (ReaderError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no text that YAML can read ({error.reason}): remove control characters, and save "
+                        "it as UTF-8") from error  # fmt: skip
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no mapping of keys to values: write a line KEY: VALUE for each key")
+    return values
+
+
+def user_class_paths() -> set[str]:
+    """Return the dotted paths of classes in the files of the user's own folder (the values of ``class``)."""
+    folder = user_config_dir()
+    class_paths: set[str] = set()
+    for path in sorted(folder.rglob("*.yaml")) if folder else []:
+        try:
+            events = list(yaml.parse(path.read_text(encoding="utf-8"), yaml.SafeLoader))
+        except (OSError, ValueError, yaml.YAMLError):  # reported when the file is used
+            continue
+        texts = [event.value if isinstance(event, yaml.ScalarEvent) else None for event in events]
+        class_paths |= {value for key, value in itertools.pairwise(texts) if key == "class" and value}
+    return class_paths
+
+
+def header_comment(path: Path) -> str:
+    """Return the comments before the first key of a configuration file as one line."""
+    comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.lstrip("# ") for line in comments if "@package" not in line)
+
+
+def overridden_files() -> list[str]:
+    """Return the files of fcorun that the user's own files replace, as GROUP/NAME.yaml or config.yaml."""
+    folder = user_config_dir()
+    if folder is None:
+        return []
+    return sorted(path.as_posix() for path in _config_files(Path(packaged_config_dir())) if (folder / path).exists())

@@ -1,0 +1,334 @@
+"""Records as a Python program gets them: with tables, curves, predictions and a page."""
+
+import io
+import warnings
+from contextlib import suppress
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fcorun.base.config import CurveAxis, build
+from fcorun.base.errors import UserError, first_line
+from fcorun.base.metrics import from_summaries
+from fcorun.base.records import record
+from fcorun.base.records.formats import read_text
+from fcorun.base.records.record import Record
+from fcorun.base.system.files import write_atomically
+from fcorun.data.datasets.dataset import Dataset
+from fcorun.data.tables.cells import names_as_text, to_plain_array
+from fcorun.interface.api.progress import ExperimentWarning
+from fcorun.interface.api.python_messages import (
+    check_folder,
+    describe_type,
+    names_of_configuration,
+    names_of_record,
+    python_errors,
+)
+from fcorun.interface.api.record_intervals import Intervals
+from fcorun.reports.page.build_page import build_page
+from fcorun.reports.page.elements import embed_picture
+from fcorun.reports.page.write import REPORT_FILE, key_comments
+from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.results.models.score_intervals.score_options import ScoreOptions
+from fcorun.results.models.score_intervals.score_table import ScoreIntervals
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+
+class RunRecord(FittedRecord):
+    """The record of a run: its folder, and all that is in it. Users know the class as ``fcorun.Record``."""
+
+    @property
+    @python_errors(names_of_record)
+    def coefficients(self) -> "pd.DataFrame":
+        """The coefficients of a linear model by feature, in the units of the features, as in coefficients.csv.
+
+        Raises UserError for a model without coefficients by name, and for a file that cannot be read.
+        """
+        import pandas as pd
+
+        file = self.folder / "coefficients.csv"
+        if not file.is_file():
+            reason = "its model is not linear"
+            if self.status.get("status") != "done":
+                reason = f"it is {self.status.get('status', 'no record')}"
+            raise UserError(f"{self.folder} has no coefficients.csv, for {reason}: see status and solution")
+        try:
+            frame = pd.read_csv(io.StringIO(read_text(file)), dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as error:
+            advice = "run it again with force=true, or leave the record out"
+            raise UserError(f"{file} cannot be read ({first_line(error)}): {advice}") from error
+        for name in frame.columns:
+            if name in ("parameter", "feature", "class"):  # names, which may be numbers
+                continue
+            with suppress(ValueError):  # a column of text
+                frame[name] = frame[name].replace("", "nan").astype(float)
+        return frame
+
+    @python_errors(names_of_record)
+    def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
+        return super().estimator(client, trust)
+
+    @python_errors(names_of_record)
+    def encode(self, frame: Any) -> Any:
+        """Return the features of rows as ``estimator`` takes them, with the warnings of ``predict`` on columns.
+
+        Columns of a DataFrame are found by name, text is encoded and gaps are filled as in this record; features are
+        not standardized. Columns of an array (n, d) are in the order of the record. The column of clients may be in the
+        DataFrame. Raises UserError.
+        """
+        from fcorun.results.models.predict import select_features
+
+        rows = _to_frame(frame, self).drop(columns=self.config["data"].get("client") or [], errors="ignore")
+        features, sentences = select_features(rows, self, "the frame")
+        for sentence in names_of_record(self).translate_each(sentences):
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        return features
+
+    @python_errors(names_of_record)
+    def predict(
+        self,
+        rows: "pd.DataFrame | np.ndarray",
+        clients: "ArrayLike | None" = None,
+        offset: "ArrayLike | None" = None,
+        at: float | None = None,
+    ) -> "pd.DataFrame":
+        """Return predictions for new rows, as ``fcorun predict`` does; doubtful rows are flagged and warned of.
+
+        Args:
+            rows: a DataFrame with the features by name, or an array (n, d) in their order; not standardized. The
+                predictions have the index of the DataFrame.
+            clients: the client of each row, (n,), for records with personal models or scalings. None: the column of
+                clients of a DataFrame that has one.
+            offset: the offset of each row, (n,), for a record of arrays with offsets.
+            at: a time, for a record of times to events: adds ``survival_at_TIME``, the probability of no event
+                until then.
+
+        Raises UserError for a record that is not done, for rows that lack features, and for an offset of a record
+        without offsets.
+        """
+        from fcorun.results.models.predict import predict
+
+        frame = _to_frame(rows, self)
+        if not len(frame):
+            raise UserError("there are no rows to predict for: give at least one")
+        column = self.config["data"].get("client")
+        if column in frame:
+            clients = frame[column] if clients is None else clients
+            frame = frame.drop(columns=column)
+        if clients is not None:
+            clients = _column_of(clients, "clients", len(frame))
+        if offset is not None:
+            column = self.config["data"].get("offset")
+            if column is None:
+                raise UserError("this record has no offsets: leave offset out")
+            frame = frame.assign(**{column: _column_of(offset, "offset", len(frame))})
+        index = frame.index
+        predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at)
+        for sentence in names_of_record(self).translate_each(sentences):
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        return predictions.set_index(index)
+
+    @python_errors(names_of_record)
+    def infer(
+        self,
+        method: str = "auto",
+        level: float = 0.95,
+        cluster: str = "auto",
+        errors: str = "robust",
+        seed: int = 0,
+        imputations: int = 0,
+        data: Any = None,
+    ) -> Intervals:
+        """Return intervals for the coefficients at the certified solution, as ``fcorun infer`` does.
+
+        Args:
+            method: "debiased", "wald" or "split"; "auto": debiased with a penalty, wald without one.
+            level: the confidence level.
+            cluster: the rows that may depend on each other: "none", those of a "client" or of a "group"; "auto": those
+                of a group if the data have groups and errors are robust.
+            errors: "robust" standard errors hold if the model is wrong, those of the "model" if its likelihood is
+                right.
+            seed: the seed of the halves of "split", and of the imputations.
+            imputations: the number of data sets whose gaps are filled by chained equations, of which estimates without
+                a penalty are pooled; 0: gaps are filled as in the record.
+            data: the rows of a record of arrays or of a frame, as ``from_arrays`` or ``from_frame`` made them.
+
+        Raises UserError for a record without a certified solution, and for data that have changed.
+        """
+        from fcorun.results.models.inference import infer
+        from fcorun.results.models.inference_options import InferenceOptions
+        from fcorun.results.models.inference_table import build_table, describe
+        from fcorun.results.models.inference_warnings import find_warnings
+
+        if data is not None and not isinstance(data, Dataset):
+            raise UserError(f"data is {describe_type(data)}: give what from_arrays or from_frame made of the rows")
+        values = {"method": method, "level": level, "cluster": cluster, "errors": errors, "seed": seed,
+                  "imputations": imputations}  # fmt: skip
+        inference = infer(self, build(InferenceOptions, values), data)
+        table = build_table(inference)
+        sentences = names_of_record(self).translate_each(find_warnings(inference))
+        for sentence in sentences:
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        description = "\n".join(describe(inference, table))
+        return Intervals(table, description, sentences, str(self.flat_config.get("style", "paper")))
+
+    @python_errors(names_of_record)
+    def score_intervals(
+        self,
+        other: "Record | None" = None,
+        resample: str = "auto",
+        samples: int = 1000,
+        level: float = 0.95,
+    ) -> ScoreIntervals:
+        """Return the scores of the held-out rows with intervals, as ``fcorun scores`` does, with a ``frame``.
+
+        Args:
+            other: a record to compare with: scores of this record minus those of the other on the rows of both.
+            resample: what a bootstrap sample draws: "rows", "groups" or "clients"; "auto": groups if the data have
+                groups, else rows.
+            samples: the number of samples.
+            level: the confidence level.
+
+        Raises UserError for a record without predictions of held-out rows.
+        """
+        from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
+
+        if other is not None and not isinstance(other, Record):
+            raise UserError(f"other is {describe_type(other)}: give a record")
+        options = build(ScoreOptions, {"resample": resample, "samples": samples, "level": level})
+        if other is None:
+            intervals = compute_intervals(self.folder, options)
+        else:
+            intervals = compare_records([self.folder, other.folder], options)
+        sentences = names_of_record(self).translate_each(intervals.warnings)
+        for sentence in sentences:
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        return replace(intervals, warnings=sentences)
+
+    @python_errors(names_of_record)
+    def calibration(self, at: float, level: float = ScoreOptions.level) -> "pd.DataFrame":
+        """Return predicted and observed risks of an event up to a time, as ``fcorun scores --at`` does.
+
+        The rows are those of calibration.csv: all held-out rows, groups by predicted risk, and the same by client.
+        Observed risks have intervals of the confidence ``level``.
+
+        Raises UserError for a record without baseline hazards, for a time at which no held-out row is at risk, and for
+        a level that is not between 0 and 1.
+        """
+        import pandas as pd
+
+        from fcorun.results.models.survival_calibration import calibrate_record
+
+        calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level)
+        for sentence in names_of_record(self).translate_each(calibration.warnings):
+            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        frame = pd.read_csv(io.StringIO(calibration.to_csv()), dtype=str, keep_default_na=False)
+        for name in frame.columns.drop("client"):
+            with suppress(ValueError):  # a column of text
+                frame[name] = frame[name].replace("", "nan").astype(float)
+        return frame
+
+    @property
+    def warnings(self) -> list[str]:
+        """The sentences that a reader of this record should know: on the experiment, its data and its end."""
+        reason = self.status.get("reason")
+        sentences = [*self.summary.get("warnings", []), *([reason] if reason else [])]
+        return names_of_record(self).translate_each(sentences)
+
+    @python_errors(names_of_record)
+    def plot(self, x: CurveAxis = "rounds") -> "Figure":
+        """Return the curves of the run, as in curves.png.
+
+        Args:
+            x: the horizontal axis: "rounds", "bytes", "grad_evals", "seconds" or "simulated_seconds".
+
+        Raises UserError for a run that did not count ``x``.
+        """
+        from fcorun.reports.pictures.layout import fit_to_labels
+        from fcorun.reports.pictures.run_curves import draw
+        from fcorun.reports.pictures.style import style_context
+
+        with style_context("paper"):
+            figure = draw(self.rows, self.picture_title, self.config["cutoff"], x, from_summaries([self.summary]))
+            fit_to_labels(figure)
+        return figure
+
+    @python_errors(names_of_record)
+    def report(self, file: str | Path | None = None) -> Path:
+        """Write one page about the run, and return its path: by default report.html in the record's folder."""
+        check_folder(file, "file")
+        path = Path(file) if file is not None else self.folder / REPORT_FILE
+        write_atomically(path, build_page([self.folder], [self], comments=key_comments([self])))
+        return path
+
+    @property
+    def label(self) -> str:
+        """The plug-ins and numbers of the run in one line."""
+        return str(self.status.get("label", self.folder.name))
+
+    def __repr__(self) -> str:
+        status = self.status.get("status", "no record")
+        return f"Record('{self.folder}', {status})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the status, the last evaluation, and the curves."""
+        status = self.status
+        sentence = f"{self.label}: {status.get('status', 'there is no record yet')}"
+        if reason := status.get("reason"):
+            sentence += f" ({names_of_record(self).translate(reason)})"
+        html = f"<p>{escape(sentence)}<br>{escape(str(self.folder))}</p>"
+        rows = self.rows
+        if not rows:
+            return html
+        names = "".join(f"<th>{escape(name)}</th>" for name in rows[-1])
+        values = "".join(f"<td>{value:.6g}</td>" for value in rows[-1].values())
+        picture = embed_picture(self.folder / "curves.png", "curves.png")
+        return f'{html}<table><tr>{names}</tr><tr>{values}</tr></table><div style="max-width: 700px">{picture}</div>'
+
+
+def _to_frame(rows: Any, record: Record) -> "pd.DataFrame":
+    """Return rows as a DataFrame, with columns as text where these are the names of the record's features.
+
+    Raises UserError for anything but a DataFrame or an array (n, d).
+    """
+    import numpy as np
+    import pandas as pd
+
+    from fcorun.results.models.predict import list_feature_columns
+
+    if isinstance(rows, pd.DataFrame):
+        if rows.columns.nlevels > 1 or not rows.columns.is_unique:
+            raise UserError("the columns of the rows have several levels, or one name twice: give each one name")
+        named = rows.rename(columns=str)  # as from_frame does
+        columns = list_feature_columns(record)
+        return named if columns and named.columns.is_unique and set(columns) <= set(named.columns) else rows
+    if not isinstance(rows, (np.ndarray, list)) or np.ndim(rows) != 2:
+        raise UserError(f"the rows are {describe_type(rows)}: give a pandas.DataFrame, or an array (n, d)")
+    return pd.DataFrame(rows)
+
+
+def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
+    """Return the values of an argument as an array (n_rows,). Raises UserError for another shape."""
+    import numpy as np
+    import pandas as pd
+
+    column = np.asarray(values)
+    if column.shape != (n_rows,):
+        raise UserError(f"{argument} has shape {column.shape}, and there are {n_rows} rows: give one value for each")
+    if argument != "clients":
+        return column
+    names, present = np.full(n_rows, None, object), pd.notna(column)
+    names[present] = names_as_text(to_plain_array(pd.Series(column[present]).infer_objects())).astype(object)
+    return names
+
+
+@python_errors(names_of_configuration)
+def load_records(*roots: str | Path) -> list[RunRecord]:
+    """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
+    return [RunRecord(loaded.folder) for loaded in record.load_records(*roots)]

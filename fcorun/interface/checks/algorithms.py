@@ -1,0 +1,493 @@
+"""Checks that ``fcorun check`` makes of an algorithm: contract, random numbers, equal numbers however runs execute."""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from fcorun.base.config import numeric_fields
+from fcorun.base.metrics import Metric
+from fcorun.base.records.record import Record
+from fcorun.engine.inspection import BOTH_SIDES, inspect_local
+from fcorun.engine.round import trace_message_shapes
+from fcorun.experiment.build import build_problem, load_data, resolve_auto
+from fcorun.experiment.experiment import minimized_metric
+from fcorun.experiment.prepare import prepare
+from fcorun.interface.api.run_functions import grid, run
+from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase, Config
+from fcorun.interface.checks.devices import compare_devices
+from fcorun.interface.checks.problems import engine_of, flat, ragged, snapshots
+from fcorun.interface.checks.property_check import Check, require, require_close, require_finite
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData
+from fcorun.methods.algorithms.output_check import check_parameters
+from fcorun.methods.communication.contracts import Identity
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Problem, Vector
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.runs.job import Watcher
+
+ROUNDS = 3000  # of a run in which an exact algorithm should reach the optimum
+FALLING_ROUNDS = 60  # of a run that should lower the objective
+CLIENT_SIZES = (12, 20, 16, 30)  # of the clients in that run
+LOCAL_STEPS = ("local_epochs=null", "local_steps=4")
+_RATE_ADVICE = "smaller rates may do, algo.KEY=VALUE"
+TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one step, however the steps are bounded
+
+
+# ---------------------------------------------------------------- functions of the algorithm
+
+
+def check_contract(case: AlgorithmCase) -> None:
+    """Require that each function returns the arguments of the next one, with constant shapes.
+
+    An update of the model that has one number for an array of parameters would be added to each of them.
+    """
+    federation = engine_of(case.config()).federation
+    for upload in federation.shapes.uploads:
+        if case.traits.uploads == "updates" and isinstance(upload, Vector):
+            for name, shape in federation.problem.shapes.items():
+                found = upload[name].shape if name in upload else shape
+                require(found == shape or len(found) != len(shape),
+                        f"its upload should be an update of the model, with an array {shape} as '{name}', and has an "
+                        f"array {found}, which would be broadcast")  # fmt: skip
+
+
+def check_initial_model(case: AlgorithmCase) -> None:
+    """Require that the model before the first round is the initial one, without psi where the algorithm allows that."""
+    without_psi = () if case.regularizer_overrides else ("reg=none",)
+    federation = engine_of(case.config(*without_psi)).federation
+    algorithm, problem = federation.algorithm, federation.problem
+    zeros = problem.zeros(federation.precision)
+    w0 = problem.initial_point(zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape)))
+    server, _ = algorithm.init(replace(problem, key_bits=(0, 0)), w0)
+    for name, value in algorithm.output(problem.for_side("server"), server).items():
+        require_close(f"'{name}' of output() before the first round", value, w0[name], rtol=1e-4, atol=1e-5)
+
+
+def check_prox_steps(case: AlgorithmCase) -> None:
+    """Require that the proxes of the first round have steps of at least 0."""
+    federation = engine_of(case.config()).federation
+    values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
+    problem = _StepRecorder(**values, steps=[])
+    with jax.disable_jit():
+        trace_message_shapes(
+            federation.algorithm,
+            problem,
+            federation.data,
+            federation.schedule,
+            dtype=federation.precision,
+            shape_of=lambda functions: functions(),
+        )
+    least = min(problem.steps, default=0.0)
+    require(least >= 0, f"the step t of problem.prox(w, t) should be 0 or more, and is {least:.6g} in the first round")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StepRecorder(Problem):
+    """A problem that records the steps of its proxes."""
+
+    steps: list[float]
+
+    def prox(self, w: Vector, t: jax.Array | float) -> Vector:
+        if not isinstance(t, Tracer):
+            self.steps.append(float(np.min(t)))
+        return super().prox(w, t)
+
+
+def check_received_model(case: AlgorithmCase) -> None:
+    """Require that a client takes a gradient at the model that ``received_model`` returns.
+
+    A site looks at that model before it answers.
+    """
+    federation = engine_of(case.config()).federation
+    algorithm, dtype = federation.algorithm, federation.precision
+    values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
+    points: list[np.ndarray] = []
+    problem = _PointRecorder(**values, points=points).for_side("client")
+    n_rows = int(federation.data.train.sizes[0])
+    rows = jnp.arange(n_rows, dtype=jnp.int32)
+    x, y = (jnp.asarray(v[:n_rows], dtype) for v in (federation.data.train.x, federation.data.train.y))
+    data = LocalData(x, y, rows[None], dtype, full_batch_steps=2).with_whole_data(rows)
+    w0 = problem.initial_point(problem.zeros(dtype).map(lambda v: v + jnp.linspace(0.1, 1, v.size).reshape(v.shape)))
+    with jax.disable_jit():
+        server, client = _moved(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
+        if algorithm.has_two_exchanges:
+            received = algorithm.first_broadcast(server)
+            expected = algorithm.first_received_model(problem, received, client, data)
+            points.clear()
+            upload, client = algorithm.first_local(problem, received, client, data)
+            _require_point("first_local()", points, expected)
+            server = algorithm.first_server(problem.for_side("server"), server, upload)
+        received = algorithm.broadcast(server)
+        expected = algorithm.received_model(problem, received, client, data)
+        points.clear()
+        algorithm.local(problem, received, client, data)
+    _require_point("local()", points, expected)
+
+
+def _moved(tree: Any) -> Any:
+    """Return states whose floating-point numbers differ from the initial ones, and from each other's."""
+    leaves, structure = jax.tree.flatten(tree)
+    for k, leaf in enumerate(leaves):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            leaves[k] = leaf * (1 + 0.1 * k)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _require_point(function: str, points: list[np.ndarray], expected: Vector) -> None:
+    has_point = any(np.allclose(point, flat(expected), rtol=1e-4, atol=1e-5) for point in points)
+    require(has_point or not points,
+            f"{function} should take a gradient at the model that received_model() returns, and takes none: a site "
+            "that keeps its rows looks at that model before it answers")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PointRecorder(Problem):
+    """A problem that records the points of its losses."""
+
+    points: list[np.ndarray]
+
+    def _loss(self, w: Vector, batch: Any) -> jax.Array:
+        jax.debug.callback(lambda point: self.points.append(flat(point)), w)
+        return super()._loss(w, batch)
+
+
+def check_random_numbers(case: AlgorithmCase) -> None:
+    """Require that each trace of the functions gives the same program: random numbers come from data.key alone."""
+    first, second = (_traced_program(case, seed) for seed in (1, 2))
+    require(first == second, "its functions, traced twice, should give the same program, and do not: they use random "
+                             "numbers of NumPy or Python, or the time; draw from data.key")  # fmt: skip
+
+
+def _traced_program(case: AlgorithmCase, seed: int) -> str:
+    """Return the program of the algorithm's functions as text, traced with this seed of NumPy's generator."""
+    federation = engine_of(case.config()).federation
+    programs = []
+
+    def record_program(functions: Callable) -> Any:
+        programs.append(jax.make_jaxpr(functions)())
+        return jax.eval_shape(functions)
+
+    state = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        trace_message_shapes(
+            federation.algorithm,
+            federation.problem,
+            federation.data,
+            federation.schedule,
+            dtype=federation.precision,
+            shape_of=record_program,
+        )
+    finally:
+        np.random.set_state(state)
+    (program,) = programs
+    arrays = [const for const in program.consts if isinstance(const, (np.ndarray, jax.Array))]
+    constants = [np.asarray(array).tolist() for array in arrays]
+    return re.sub("0x[0-9a-f]+", "", f"{program.jaxpr} {constants}")
+
+
+def check_local_steps(case: AlgorithmCase) -> str:
+    """Require that any random numbers in local() come from data.key, and that its gradients and proxes can be counted.
+
+    Returns the remark that both sides of a ``where`` count, if local() has one.
+    """
+    check_parameters(case.algorithm)  # type: ignore[arg-type] # the check is skipped for baselines
+    sentences = inspect_local(engine_of(case.config()).federation)
+    remarks = [sentence for sentence in sentences if BOTH_SIDES in sentence]
+    violations = [sentence for sentence in sentences if BOTH_SIDES not in sentence]
+    require(not violations, "; ".join(violations))
+    return "; ".join(remarks)
+
+
+# ---------------------------------------------------------------- runs of the algorithm
+
+
+class _Interruption(KeyboardInterrupt):
+    """An interruption by a check instead of the user."""
+
+
+class _InterruptAfter(Watcher):
+    """A watcher that interrupts a run after a round."""
+
+    def __init__(self, round_: int):
+        self.round = round_
+
+    def on_evaluation(self, job, row):
+        if row["round"] == self.round:
+            raise _Interruption
+
+
+def check_objective_falls(case: AlgorithmCase) -> None:
+    """Require that a run lowers the metric it minimizes: the objective, or the training loss of personal models."""
+    first, last = snapshots(case.config(f"rounds={FALLING_ROUNDS}", f"eval_every={FALLING_ROUNDS}"))
+    run_name = f"a run of {FALLING_ROUNDS} rounds"
+    require(
+        not last.diverged[0], f"{run_name} should not diverge, and does in round {last.diverged[0]}: {_RATE_ADVICE}"
+    )
+    name = minimized_metric(last.metrics)
+    start, end = (snapshot.metrics[name][0] for snapshot in (first, last))
+    require(end < start, f"{name} should fall in {run_name}, and goes from {start:.6g} to {end:.6g}: {_RATE_ADVICE}")
+
+
+def check_repeatability(case: AlgorithmCase) -> None:
+    """Require that a second run gives the same numbers to the last bit."""
+    with tempfile.TemporaryDirectory() as folder:
+        second = run(case.config(*UNINTERRUPTED), Path(folder, "second"))
+        require_same_records("a second run", second, case.uninterrupted)
+
+
+def check_resuming(case: AlgorithmCase) -> None:
+    """Require that a resumed run ends with the numbers of an uninterrupted one, to the last bit."""
+    config = case.config(*UNINTERRUPTED)
+    with tempfile.TemporaryDirectory() as folder:
+        interrupted = Path(folder, "interrupted")
+        with contextlib.suppress(_Interruption):
+            run(config, interrupted, _InterruptAfter(2))
+        resumed = run(config, interrupted)
+        log = (resumed.folder / "run.log").read_text(encoding="utf-8")
+        require("resumes after round 2" in log, "a run that was interrupted after round 2 should resume from there")
+        require_same_records("a run resumed after round 2", resumed, case.uninterrupted)
+
+
+def require_same_records(name: str, actual: Record, expected: Record) -> None:
+    """Raise Violation for two records with different numbers."""
+    for record in (actual, expected):
+        status = record.status
+        require(status["status"] == "done", f"{name} should be done and is {status['status']}: {status['reason']}")
+    for row, expected_row in zip(actual.rows, expected.rows, strict=True):
+        for metric, value in expected_row.items():
+            if metric != "seconds":
+                require_finite(f"{metric} after round {expected_row['round']}", value)
+                require_close(f"{metric} of {name}, after round {expected_row['round']},", row[metric], value)
+    parameters = actual.solution | actual.personal
+    for parameter, value in (expected.solution | expected.personal).items():
+        same = np.array_equal(parameters[parameter], value)
+        require(same, f"'{parameter}' of {name} should be the same to the last bit and differs")
+
+
+def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
+    """Require that runs in a grid give the numbers of single runs, even if another run of the grid diverges."""
+    base = case.config("precision=float64", *case.exact_overrides)
+    experiment = prepare(base)
+    values = numeric_fields(resolve_auto(experiment, load_data(experiment))[0].algo)
+    require(bool(values), "an algorithm should have at least one real number, a field of type float or Positive")
+
+    def scaled_config(factor: float, **rest: Any) -> Config:
+        (point,) = grid(base, {f"algo.{key}": [factor * value] for key, value in values.items()} | rest)
+        return point
+
+    points = [scaled_config(1), scaled_config(0.5), *grid(base, {case.regularizer_number: [0.3]})]
+    diverging = grid(base, {"algo.client_lr": [TOO_LARGE]}) if case.has_field("client_lr") else []
+    batch = snapshots(*points, *diverging)
+    last = batch[-1]
+    for g, round_ in enumerate(last.diverged):
+        name = f"run {g + 1} of a grid of {len(last.diverged)} should"
+        if g < len(points):
+            require(round_ == 0, f"{name} not diverge, and does in round {round_}")
+        else:
+            require(round_ > 0, f"{name} diverge, since its client_lr is {TOO_LARGE:g}, and does not")
+    for name, value in last.solution.items():
+        require_finite(f"'{name}' in a grid, where a run that diverged stays as it was before,", value)
+    single_engine = engine_of(
+        scaled_config(0.7, **{case.regularizer_number: [0.2]})
+    )  # compiled with numbers of no point
+    for g, point in enumerate(points):
+        for batch_snapshot, single in zip(batch, snapshots(point, engine=single_engine), strict=True):
+            _require_same_snapshot(batch_snapshot, g, single, case)
+    ends = last.client_models or last.solution
+    first, halved, strong = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1, 2))
+    require(not case.traits.psi_sides or not np.array_equal(first, strong),
+            f"{case.regularizer_number}=0.3 should lead to another solution, and leads to the same: psi does not reach "
+            "the run, as in a prox whose step is 0")  # fmt: skip
+    if set(values) <= {"tolerance", "ridge"}:
+        return  # a solver's tolerance need not be seen in the solution, nor the ridge of fits that are expanded
+    require(not np.allclose(first, halved, rtol=1e-4), "half of its numbers should lead to another solution, and lead "
+                                                       "to the same: they do not reach the run")  # fmt: skip
+
+
+def _require_same_snapshot(batch: Any, g: int, single: Any, case: AlgorithmCase) -> None:
+    """Raise Violation if run ``g`` of a grid differs from the single run."""
+    for kind in ("solution", "client_models"):
+        for name, value in (getattr(single, kind) or {}).items():
+            label = f"'{name}' in a grid, compared with the single run,"
+            require_close(label, getattr(batch, kind)[name][g], value[0], rtol=case.tolerance, atol=case.tolerance)
+    for name in ("objective", "train_loss", "val_loss", *(metric.name for metric in _declared_metrics(case))):
+        label = f"{name} in a grid, compared with the single run,"
+        require_close(label, batch.metrics[name][g], single.metrics[name][0], rtol=case.tolerance)
+
+
+def check_declared_metrics(case: AlgorithmCase) -> None:
+    """Require finite values of the metrics that the algorithm declares, and monotone ones that never fall."""
+    for metric in _declared_metrics(case):
+        values = [row[metric.name] for row in case.uninterrupted.rows]
+        require_finite(f"the metric '{metric.name}'", values)
+        falls = metric.monotone and bool((np.diff(values) < 0).any())
+        require(not falls, f"the metric '{metric.name}' is declared monotone and should never fall, and is {values}")
+
+
+def _declared_metrics(case: AlgorithmCase) -> tuple[Metric, ...]:
+    return case.algorithm.declared_metrics if isinstance(case.algorithm, Algorithm) else ()
+
+
+def check_rounds_without_messages(case: AlgorithmCase) -> None:
+    """Require that rounds in which nothing is sent change neither the model nor the counts of operations."""
+    assert isinstance(case.algorithm, Algorithm)
+    last = case.algorithm.computed_rounds
+    assert last is not None
+    taken = snapshots(case.config("precision=float64", f"rounds={last + 2}", "eval_every=1"))
+    for snapshot in taken[last + 1 :]:
+        require((snapshot.work == taken[last].work).all(), "rounds in which nothing is sent should cost nothing")
+        for name, value in taken[last].solution.items():
+            require((snapshot.solution[name] == value).all(), f"'{name}' changed in a round in which nothing is sent")
+
+
+def check_restores_domain(case: AlgorithmCase) -> None:
+    """Require a point of the constraint's set from a mean of messages that lies outside, in the algorithm's states."""
+    federation = engine_of(case.config("reg=simplex", "objective.intercept=false")).federation
+    algorithm, problem = federation.algorithm, federation.problem
+    node, _ = algorithm.init(problem, problem.initial_point(problem.zeros(federation.precision)))
+    mean = jax.tree.map(lambda v: v + jnp.sin(jnp.arange(v.size, dtype=v.dtype)).reshape(v.shape), node)
+    state = algorithm.root(problem.for_side("client"), node, algorithm.edge_upload(mean))
+    for name, value in algorithm.output(problem.for_side("server"), state).items():
+        distance = float(problem.regularizer.violation(value))  # type: ignore[attr-defined]
+        require(distance < 1e-5, f"'{name}' should be in the set of reg=simplex after a mean outside of it, for its "
+                                 f"traits say restores_domain=True, and is {distance:.2g} away")  # fmt: skip
+
+
+# ---------------------------------------------------------------- precision and devices
+
+
+def check_float64(case: AlgorithmCase) -> None:
+    """Require float64 states with precision=float64, and numbers that differ from float32 by rounding alone.
+
+    Numbers of algorithms that draw random numbers are not compared.
+    """
+    last = snapshots(case.config(*UNINTERRUPTED, "precision=float64", *case.exact_overrides))[-1]
+    dtypes = {str(leaf.dtype) for leaf in jax.tree.leaves(last.state)}
+    require("float32" not in dtypes, "with precision=float64 all states should be in float64, and some are in float32")
+    federation = engine_of(case.config()).federation
+    if federation.shapes.accessed & {"key_bits", "server_key"} or not all(
+        isinstance(channel, Identity) for channel in (federation.uplink, federation.downlink)
+    ):
+        return  # jax.random draws other numbers in another precision
+    row = case.uninterrupted.rows[-1]
+    for name in {"objective", "train_loss", "personal_train_loss"} & set(row):
+        require_close(f"{name} in float32, compared with float64,", row[name], last.metrics[name][0], rtol=1e-3)
+
+
+def check_two_devices(case: AlgorithmCase) -> None:
+    """Require the numbers and counts of one device on two devices."""
+    needs_all = not case.traits.partial or "clients_per_round=null" in case.overrides
+    cohort = () if needs_all else ("clients_per_round=5",)
+    [(difference, count_difference)] = compare_devices(case.config("precision=float64", *cohort), [2])
+    require(
+        difference <= 1e-12,
+        f"numbers of two devices should equal those of one device to 1e-12, and differ by {difference:.2g}",
+    )
+    allowed = 0.02 if case.has_field("tolerance") or case.has_field("iterations") else 0.0
+    require(
+        count_difference <= allowed,
+        f"gradients and proxes of two devices should be counted as on one: the counts differ by {count_difference:.2g}",
+    )
+
+
+# ---------------------------------------------------------------- the fixed point of the algorithm
+
+
+def check_reaches_optimum(case: AlgorithmCase, cohorts: Sequence[str] = ("null",)) -> None:
+    """Require that an exact algorithm reaches the optimum with full gradients and several steps on unlike clients.
+
+    ``cohorts`` are values of clients_per_round to test; ``traits.exact`` promises the optimum for "null", all clients.
+    """
+    regularizers = {"smooth": ("none",), "composite": ("none", "l1"), "": ()}[case.traits.exact]
+    for reg in regularizers:
+        for cohort in cohorts:
+            _require_optimum(case, reg, cohort)
+
+
+def _require_optimum(case: AlgorithmCase, reg: str, cohort: str) -> None:
+    overrides = [f"algo={case.name}", f"reg={reg}", f"clients_per_round={cohort}"]
+    if reg == "l1":
+        overrides.append("reg.strength=0.3")
+    if not case.traits.deterministic:
+        overrides.extend(LOCAL_STEPS)
+    overrides.extend(case.topology_overrides)
+    overrides.extend([*case.overrides, f"rounds={ROUNDS}", f"eval_every={ROUNDS // 2}"])
+    with tempfile.TemporaryDirectory() as folder:
+        config = ragged(Path(folder), *overrides, sizes=CLIENT_SIZES)
+        experiment = prepare(config)
+        data = load_data(experiment)
+        with jax.enable_x64(True):
+            rows = gather_rows(data, "examples")
+            *_, optimum = solver.minimize(build_problem(experiment, data), rows, 1e-15, 100_000)
+        points = [
+            flat({name: value[0] for name, value in snapshot.solution.items()}) for snapshot in snapshots(config)[1:]
+        ]
+    half, end = (float(np.abs(point - flat(optimum.w)).max()) for point in points)
+    clients = "all clients" if cohort == "null" else f"{cohort} of {len(CLIENT_SIZES)} clients"
+    advice = "it still approaches: give larger rates, algo.KEY=VALUE" if end < 0.9 * half else "it does not approach"
+    require(end <= 1e-8, f"with reg={reg} and {clients} in each round, parameters should come to 1e-8 of the optimum "
+                         f"in {ROUNDS} rounds, for its traits say exact={case.traits.exact}, and are {end:.2g} away "
+                         f"({half:.2g} after half of the rounds): {advice}")  # fmt: skip
+
+
+def _reason_baseline(case: AlgorithmCase) -> str:
+    return "it is a baseline, in one place" if isinstance(case.algorithm, Baseline) else ""
+
+
+def reason_not_exact(case: AlgorithmCase) -> str:
+    """Return why an algorithm need not reach the optimum, or an empty text."""
+    return _reason_baseline(case) or ("" if case.traits.exact else "its traits do not say that it is exact")
+
+
+def _reason_always_sends(case: AlgorithmCase) -> str:
+    computed_rounds = getattr(case.algorithm, "computed_rounds", None)
+    return _reason_baseline(case) or ("it sends in all rounds" if computed_rounds is None else "")
+
+
+def _reason_no_domain_claim(case: AlgorithmCase) -> str:
+    claims = case.traits.restores_domain
+    return _reason_baseline(case) or ("" if claims else "its traits do not say that it restores the domain")
+
+
+def _reason_no_received_model(case: AlgorithmCase) -> str:
+    if case.traits.proximal or case.traits.local_fits:
+        return "its clients solve problems of their own"
+    return _reason_baseline(case) or ("it is for a graph" if case.traits.hierarchy == "graph" else "")
+
+
+def _reason_no_metrics(case: AlgorithmCase) -> str:
+    return "" if _declared_metrics(case) else "it declares no metrics"
+
+
+def _reason_one_device(case: AlgorithmCase) -> str:
+    return _reason_baseline(case) or ("" if jax.local_device_count() > 1 else "there is only one device")
+
+
+CHECKS: tuple[Check[AlgorithmCase], ...] = (
+    Check("its functions return what the next one takes", check_contract, _reason_baseline),
+    Check("before the first round its model is the initial one", check_initial_model, _reason_baseline),
+    Check("its proxes have no negative steps", check_prox_steps, _reason_baseline),
+    Check("clients begin at the model that it says", check_received_model, _reason_no_received_model),
+    Check("its functions are one program, without random numbers of Python", check_random_numbers, _reason_baseline),
+    Check("local steps draw from data.key, and are counted", check_local_steps, _reason_baseline),
+    Check("a run lowers the objective", check_objective_falls, _reason_baseline),
+    Check("a second run gives the same numbers", check_repeatability),
+    Check("a resumed run gives the same numbers", check_resuming, _reason_baseline),
+    Check("a grid gives the numbers of single runs", check_grid_equals_single_runs, _reason_baseline),
+    Check("its metrics are finite, and monotone if they say so", check_declared_metrics, _reason_no_metrics),
+    Check("rounds without messages keep its model", check_rounds_without_messages, _reason_always_sends),
+    Check("restores the domain of psi from any mean", check_restores_domain, _reason_no_domain_claim),
+    Check("float64", check_float64, _reason_baseline),
+    Check("on two devices as on one", check_two_devices, _reason_one_device),
+    Check("reaches the optimum", check_reaches_optimum, reason_not_exact),
+)

@@ -1,0 +1,238 @@
+"""Checks of topologies and channels: their contract, and equal numbers however runs with them execute."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.base.config import numeric_fields
+from fcorun.base.errors import UserError
+from fcorun.engine.engine import Engine, build_traffic, message_bytes
+from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.experiment.prepare import prepare
+from fcorun.interface.api.run_functions import grid
+from fcorun.interface.checks import algorithms
+from fcorun.interface.checks.problems import engine_of, snapshots
+from fcorun.interface.checks.property_check import Check, require, require_close, require_finite
+from fcorun.methods.clocks.clock import Clock, NoClock
+from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
+
+
+@dataclass(frozen=True)
+class CommunicationCase:
+    """A topology or a channel in a run: ``section`` is "topology", "uplink" or "downlink".
+
+    Attributes:
+        overrides: overrides of its keys.
+    """
+
+    section: str
+    name: str
+    overrides: tuple[str, ...] = ()
+
+    @cached_property
+    def run(self) -> algorithms.AlgorithmCase:
+        """The first algorithm that the plug-in accepts, with the plug-in. Raises UserError if none is accepted."""
+        error = UserError(f"{self.section}={self.name} accepts no algorithm")
+        for algo in ("fedavg", *find_choices("algo")):
+            for cohort in ((), ("clients_per_round=null",), ("clients_per_round=null", "clock=lognormal")):
+                case = algorithms.AlgorithmCase(algo, (f"{self.section}={self.name}", *cohort, *self.overrides))
+                try:
+                    needs_all = prepare(case.config()).topology.has_nodes and not cohort
+                except UserError as refusal:
+                    needs_more = "clock=lognormal" in str(refusal)  # a cohort below has a clock
+                    error = refusal if algo == "fedavg" and not (cohort and needs_more) else error
+                else:
+                    if not needs_all:  # nodes without a server all take part
+                        return case
+        raise error
+
+    @property
+    def plugin(self) -> Topology | Channel:
+        return getattr(prepare(self.run.config()), self.section)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine of a run in float64."""
+        return engine_of(self.run.config("precision=float64", "rounds=3", "eval_every=1"))
+
+
+def _sizes(case: CommunicationCase) -> MessageBytes:
+    """Return the bytes of the messages of a run. Raises UserError where these are no whole numbers."""
+    federation = case.engine.federation
+    with jax.enable_x64(True):
+        return message_bytes(federation, federation.algorithm, federation.uplink)
+
+
+# ---------------------------------------------------------------- topologies
+
+
+def check_initial_model(case: CommunicationCase) -> None:
+    """Require that the model before the first round is the one that the algorithm starts from."""
+    engine = case.engine
+    with jax.enable_x64(True):
+        first = next(engine.run([prepare(case.run.config()).numbers()]))
+        problem = engine.federation.problem
+        start = problem.initial_point(jax.tree.map(lambda v: v[0], engine.federation.initial_duals([0])))
+    for name, value in start.items():
+        label = f"'{name}' before the first round, compared with the start of the algorithm,"
+        require_close(label, first.solution[name][0], value, atol=1e-12)
+
+
+def check_topology_bytes(case: CommunicationCase) -> None:
+    """Require whole numbers of bytes, and equal ones for cohorts of one size unless they may depend on the cohort."""
+    federation, sizes = case.engine.federation, _sizes(case)
+    traffic, draw_cohort = build_traffic(federation, 5, 0), federation.schedule.draw_cohort
+    counts = [
+        federation.topology.round_bytes(draw_cohort(number), traffic.links_in_round(number), sizes)
+        for number in range(5)
+    ]
+    for name, value in counts[0].items():
+        whole = isinstance(value, (int, np.integer)) and value >= 0
+        require(whole, f"round_bytes() should return whole numbers of bytes, and {name} is {value!r}")
+    require({"bytes_up", "bytes_down"} <= set(counts[0]), "round_bytes() should return bytes_up and bytes_down")
+    if not (federation.topology.bytes_depend_on_cohort or federation.topology.redraws_links):
+        require(all(count == counts[0] for count in counts), "with bytes_depend_on_cohort = False, all cohorts of one "
+                                                             "size should send equally many bytes")  # fmt: skip
+    total = traffic.bytes_after(5, sizes)
+    expected = {name: sum(count[name] for count in counts) for name in counts[0]}
+    require(total == expected, f"the bytes of 5 rounds should be {expected} and are {total}")
+
+
+# ---------------------------------------------------------------- clocks
+
+
+def check_speeds(clock: Clock) -> None:
+    """Require speeds of each client: positive numbers, and the same ones each time. NoClock has none."""
+    if isinstance(clock, NoClock):
+        return
+    names = [f"client {number}" for number in range(4)]
+    first, second = clock.speeds(names), clock.speeds(names)
+    for name in ("gradients_per_second", "bytes_per_second", "latency"):
+        values, again = np.asarray(getattr(first, name)), np.asarray(getattr(second, name))
+        require(values.shape == (len(names),), f"{name} should have the shape ({len(names)},), not {values.shape}")
+        least = 0 if name == "latency" else np.nextafter(0, 1)
+        require(bool(np.isfinite(values).all() and (values >= least).all()), f"{name} should be finite and positive")
+        require(bool((values == again).all()), f"{name} should be the same at each call")
+    require(bool(np.isfinite(first.variation) and first.variation >= 0), "variation should not be negative")
+
+
+# ---------------------------------------------------------------- channels
+
+
+def check_channel_contract(case: CommunicationCase) -> None:
+    """Require that messages and memories keep their shapes, and depend on the key only if ``uses_key`` is True."""
+    engine, channel = case.engine, case.plugin
+    assert isinstance(channel, Channel)
+    with jax.enable_x64(True):
+        shapes = engine.federation.shapes
+        if case.section == "downlink":
+            broadcast = shapes.broadcasts[-1]
+            if not channel.uses_key:
+                _require_no_key(channel.send, broadcast, channel.client_memory(broadcast))
+            return _require_same_shapes(
+                channel.send, broadcast, jax.eval_shape(lambda: channel.client_memory(broadcast))
+            )
+        upload = shapes.uploads[-1]
+        for method, initial in ((channel.send, channel.client_memory), (channel.receive, channel.server_memory)):
+            _require_same_shapes(method, upload, jax.eval_shape(lambda initial=initial: initial(upload)))
+            if not channel.uses_key:
+                _require_no_key(method, upload, initial(upload))
+
+
+def _require_no_key(method: Callable[..., Any], upload: Any, memory: Any) -> None:
+    rng = np.random.default_rng(0)
+    sample = jax.tree.map(lambda leaf: np.asarray(rng.standard_normal(leaf.shape), leaf.dtype), upload)
+    results = [jax.tree.leaves(method(sample, memory, jax.random.key(seed))) for seed in (0, 1)]
+    for first, second in zip(*results, strict=True):
+        require_close(f"{method.__name__}() with another key, since uses_key is False,", second, first)
+
+
+def _require_same_shapes(method: Callable[..., Any], upload: Any, memory: Any) -> None:
+    result = jax.eval_shape(lambda upload, memory: method(upload, memory, jax.random.key(0)), upload, memory)
+    require(isinstance(result, tuple) and len(result) == 2, f"{method.__name__}() should return two values, a message "
+                                                            "and a memory")  # fmt: skip
+    for name, actual, expected in zip(("message", "memory"), result, (upload, memory), strict=True):
+        same = jax.tree.structure(actual) == jax.tree.structure(expected)
+        same = same and jax.tree.all(
+            jax.tree.map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, *(actual, expected))
+        )
+        require(same, f"the {name} of {method.__name__}() should have the shapes and types of the one given")
+
+
+def check_channel_bytes(case: CommunicationCase) -> None:
+    """Require a whole number of bytes of a message."""
+    _ = _sizes(case)
+
+
+def check_grid_of_numbers(case: CommunicationCase) -> None:
+    """Require that the channel's numbers in a grid give the numbers of single runs."""
+    base = case.run.config("precision=float64")
+    halves = {f"{case.section}.{name}": [0.5 * value] for name, value in numeric_fields(case.plugin).items()}
+    points = [base, *grid(base, halves)]
+    batch = snapshots(*points)
+    for g, point in enumerate(points):
+        for of_batch, single in zip(batch, snapshots(point), strict=True):
+            for name, value in single.solution.items():
+                label = f"'{name}' in a grid, compared with the single run,"
+                require_close(label, of_batch.solution[name][g], value[0], rtol=1e-10, atol=1e-10)
+
+
+def _reason_no_numbers(case: CommunicationCase) -> str:
+    return "" if numeric_fields(case.plugin) else "it has no real number"
+
+
+# ---------------------------------------------------------------- runs with either
+
+
+def check_finite(case: CommunicationCase) -> None:
+    """Require a few rounds with finite metrics."""
+    for row in case.run.uninterrupted.rows:
+        for name, value in row.items():
+            require_finite(f"{name} after round {row['round']}", value)
+
+
+def check_chunks(case: CommunicationCase) -> None:
+    """Require the numbers of all clients at once, if clients are computed one at a time or without a trace."""
+    at_once, single, untraced = (
+        snapshots(case.run.config("precision=float64", "rounds=2", option))[-1]
+        for option in ("clients_at_once=100", "clients_at_once=1", "debug=true")
+    )
+    for name, value in at_once.solution.items():
+        for label, other in (("one client at a time", single), ("debug=true", untraced)):
+            require_close(f"'{name}' with {label}", other.solution[name], value, rtol=1e-10, atol=1e-10)
+
+
+def _of_run(check: Callable[[algorithms.AlgorithmCase], Any]) -> Callable[[CommunicationCase], Any]:
+    """Return a check of an algorithm as one of the plug-in that the algorithm runs with."""
+    return lambda case: check(case.run)
+
+
+def _reason_one_device(case: CommunicationCase) -> str:
+    return "" if jax.local_device_count() > 1 else "there is only one device"
+
+
+_RUN_CHECKS: tuple[Check[CommunicationCase], ...] = (
+    Check("a few rounds", check_finite),
+    Check("a second run gives the same numbers", _of_run(algorithms.check_repeatability)),
+    Check("a resumed run gives the same numbers", _of_run(algorithms.check_resuming)),
+    Check("a grid gives the numbers of single runs", _of_run(algorithms.check_grid_equals_single_runs)),
+    Check("one client at a time, and without a trace, as all at once", check_chunks),
+    Check("float64", _of_run(algorithms.check_float64)),
+    Check("on two devices as on one", _of_run(algorithms.check_two_devices), _reason_one_device),
+)
+TOPOLOGY_CHECKS: tuple[Check[CommunicationCase], ...] = (
+    Check("the model before the first round is the algorithm's", check_initial_model),
+    Check("bytes of a round", check_topology_bytes),
+    *_RUN_CHECKS,
+)
+CLOCK_CHECKS: tuple[Check[Clock], ...] = (Check("positive speeds of each client", check_speeds),)
+CHANNEL_CHECKS: tuple[Check[CommunicationCase], ...] = (
+    Check("messages and memories keep their shapes, and are random only if declared", check_channel_contract),
+    Check("bytes of a message", check_channel_bytes),
+    *_RUN_CHECKS,
+    Check("a grid of its numbers gives the numbers of single runs", check_grid_of_numbers, _reason_no_numbers),
+)

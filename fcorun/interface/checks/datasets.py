@@ -1,0 +1,115 @@
+"""The properties of a data set: the same rows each time and on each of several hosts, and a matching fingerprint."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.config import build_plugin
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.interface.checks.problems import compose_cached
+from fcorun.interface.checks.property_check import Check, require
+
+HOSTS = 2
+_COLUMNS = ("x", "y", "client", "weight", "offset", "group", "fold")
+
+
+@dataclass(frozen=True)
+class DatasetCase:
+    """A data set, chosen by ``data=NAME`` and overrides of its keys."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """A configuration of two rounds on these data."""
+        return compose_cached(f"data={self.name}", *self.overrides, "rounds=2", "eval_every=1")
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return build_plugin("data", self.config["data"])
+
+    @cached_property
+    def data(self) -> FederatedData:
+        """The data, loaded with a fixed seed of NumPy's generator."""
+        return _load_with_seed(self.dataset, seed=1)
+
+
+def _load_with_seed(dataset: Dataset, seed: int) -> FederatedData:
+    state = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        dataset.fetch()
+        return dataset.load()
+    finally:
+        np.random.set_state(state)
+
+
+def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
+    for split, rows in data.splits.items():
+        for column in _COLUMNS:
+            if (values := getattr(rows, column)) is not None:
+                yield f"{split}.{column}", np.asarray(values)
+    for field in ("truth", "client_truths"):
+        for name, values in (getattr(data, field) or {}).items():
+            yield f"{field}.{name}", np.asarray(values)
+    yield "clients", np.asarray(data.clients)
+    yield "classes", np.asarray(data.classes)
+
+
+# ---------------------------------------------------------------- the properties
+
+
+def check_valid(case: DatasetCase) -> None:
+    """Require data for every algorithm: finite numbers, rows for each client, two classes at least."""
+    case.data.validate()
+
+
+def check_repeatable(case: DatasetCase) -> None:
+    """Require the same arrays from a second load, so that no random number depends on NumPy's global state."""
+    first = dict(_arrays(case.data))
+    second = dict(_arrays(_load_with_seed(build_plugin("data", case.config["data"]), seed=2)))
+    for name in first | second:
+        same = name in first and name in second
+        same = same and first[name].dtype == second[name].dtype and np.array_equal(first[name], second[name])
+        require(same, f"{name} should be the same when the data are loaded again, and differs: draw random numbers "
+                      "from fcorun.base.system.random_streams.random_stream(seed, ...)")  # fmt: skip
+
+
+def check_fingerprint(case: DatasetCase) -> None:
+    """Require the same fingerprint for the same data set."""
+    second = build_plugin("data", case.config["data"]).fingerprint()
+    require(
+        case.dataset.fingerprint() == second,
+        "fingerprint() should be the same for the same options and files, and differs: sources() should digest what "
+        "files hold",
+    )
+
+
+def check_shards(case: DatasetCase) -> None:
+    """Require that each of several hosts loads the rows of its clients as the whole data have them."""
+    for host in range(HOSTS):
+        call = f"load_shard({host}, {HOSTS})"
+        shard = case.dataset.load_shard(host, HOSTS)
+        n_hosts = len(shard.train.host_offsets) - 1
+        same = n_hosts == HOSTS and np.array_equal(shard.train.offsets, case.data.train.offsets)
+        require(same, f"{call} should have the offsets of all clients, and x of one of {HOSTS} hosts")
+        rows = shard.train.x.row_range
+        same = np.array_equal(np.asarray(shard.train.x[rows]), np.asarray(case.data.train.x[rows]))
+        require(same, f"{call} should have the rows of its clients as load() has them, and differs")
+        require(np.array_equal(shard.train.y, case.data.train.y), f"{call} should have all targets of load()")
+
+
+def _reason_not_sharded(case: DatasetCase) -> str:
+    return "" if case.data.train.can_be_sharded(HOSTS) else "its rows cannot be sharded over hosts"
+
+
+CHECKS: tuple[Check[DatasetCase], ...] = (
+    Check("the data are valid", check_valid),
+    Check("the same rows again", check_repeatable),
+    Check("the same fingerprint again", check_fingerprint),
+    Check("each host has the rows of its own clients", check_shards, _reason_not_sharded),
+)

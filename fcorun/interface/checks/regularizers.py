@@ -1,0 +1,393 @@
+"""The properties of a regularizer: value, prox, and the optional methods.
+
+Call the checks within ``jax.enable_x64(True)``: numbers are in float64, and in float32 where precision matters.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.config import field_marks, numeric_fields
+from fcorun.interface.checks.property_check import (
+    Check,
+    require,
+    require_at_least,
+    require_at_most,
+    require_close,
+    require_finite,
+)
+from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
+
+SHAPES = ((12,), (4, 3))  # of the parameters that are tested
+POINTS = 16  # the number of points that a compiled program takes
+
+
+@dataclass
+class RegularizerCase:
+    """A regularizer, and the shape of the parameter that it is tested on.
+
+    Attributes:
+        precisions: the dtypes that are tested.
+        programs: the compiled methods, which the cases of one regularizer may share.
+    """
+
+    reg: Regularizer
+    shape: tuple[int, ...]
+    precisions: tuple[str, ...] = ("float64", "float32")
+    programs: dict[str, Callable] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if any(field.name == "strength" for field in fields(self.reg)):
+            self.reg = replace(self.reg, strength=0.7)
+
+    @property
+    def is_constraint(self) -> bool:
+        return isinstance(self.reg, Constraint)
+
+    @property
+    def is_convex(self) -> bool:
+        return vars(type(self.reg)).get("convex") is True
+
+    def draw_points(self, rng: np.random.Generator, count: int = 8) -> np.ndarray:
+        """Draw random points of several sizes, with some zero entries."""
+        size = 10 ** rng.uniform(-1, 1, (count, *[1] * len(self.shape)))
+        return rng.standard_normal((count, *self.shape)) * size * (rng.random((count, *self.shape)) < 0.8)
+
+    def evaluate(self, method: str, *arrays: np.ndarray, precision: str = "float64", **changes: Any) -> np.ndarray:
+        """Return ``method`` at each of at most 16 points, with ``changes`` of the regularizer's numbers."""
+        if method not in self.programs:
+            self.programs[method] = self._compile(method)
+        values = {
+            name: jnp.asarray(value, precision) for name, value in numeric_fields(self.with_changes(**changes)).items()
+        }
+        padded = [jnp.asarray(np.resize(array, (POINTS, *np.shape(array)[1:])), precision) for array in arrays]
+        return np.asarray(self.programs[method](values, *padded))[: len(arrays[0])]
+
+    def with_changes(self, **changes: Any) -> Regularizer:
+        """Return the regularizer with the changes of its fields; other changes are ignored."""
+        names = {field.name for field in fields(self.reg)}
+        return replace(self.reg, **{name: value for name, value in changes.items() if name in names})
+
+    def _compile(self, method: str) -> Callable:
+        def at_one(values, *arrays):
+            return getattr(replace(self.reg, **values), method)(*arrays)
+
+        return jax.jit(lambda values, *arrays: jax.vmap(lambda *point: at_one(values, *point))(*arrays))
+
+
+def regularizer_cases(reg: Regularizer) -> list[RegularizerCase]:
+    """Return a case for each of ``SHAPES`` that a regularizer accepts, the first one in float32 too."""
+    programs: dict[str, Callable] = {}
+    shapes = [shape for shape in SHAPES if _accepts(reg, shape)]
+    precisions = (("float64", "float32"), ("float64",))
+    return [RegularizerCase(reg, shape, kinds, programs) for shape, kinds in zip(shapes, precisions, strict=False)]
+
+
+def _accepts(reg: Regularizer, shape: tuple[int, ...]) -> bool:
+    try:
+        getattr(reg, "check", lambda shape: None)(shape)
+    except ValueError:
+        return False
+    return True
+
+
+def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the inner product of each pair of points."""
+    return (np.asarray(x, float) * np.asarray(y, float)).reshape(len(x), -1).sum(1)
+
+
+def _norm(x: np.ndarray) -> np.ndarray:
+    return np.sqrt(_dot(x, x))
+
+
+def _random() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+# ---------------------------------------------------------------- the properties
+
+
+def check_value(case: RegularizerCase) -> None:
+    """Require a finite, nonnegative psi on its domain, and a penalty of 0 at 0."""
+    members = case.evaluate("prox", case.draw_points(_random()), np.full(8, 0.3))
+    values = case.evaluate("value", members)
+    require(values.shape == (8,), f"value(w) should be one number and has the shape {values.shape[1:]}")
+    require_finite("value(w) at a point that prox() has returned", values)
+    require_at_least("value(w)", values, 0)
+    if not case.is_constraint:
+        require_close("value(0)", case.evaluate("value", np.zeros((1, *case.shape)))[0], 0)
+
+
+def check_prox_minimizes(case: RegularizerCase) -> None:
+    """Require that prox(z, t) minimizes t psi(u) + ||u - z||^2 / 2, for a convex psi by ||u - prox||^2 / 2 at least."""
+    for precision in case.precisions:
+        slack = 1e-11 if precision == "float64" else 1e-5
+        rng = _random()
+        z = case.draw_points(rng, POINTS)
+        t = 10 ** rng.uniform(-1.5, 1, POINTS)
+        best = case.evaluate("prox", z, t, precision=precision)
+        require(
+            best.shape == z.shape, f"prox(z, t) should have the shape of z, {z.shape[1:]}, and has {best.shape[1:]}"
+        )
+        require(best.dtype == precision, f"prox(z, t) of a z in {precision} should be in {precision}, too, and is in "
+                                         f"{best.dtype}")  # fmt: skip
+        z = z.astype(precision).astype(float)
+
+        def objective(u, z=z, t=t, precision=precision):
+            return t * case.evaluate("value", u, precision=precision) + _dot(u - z, u - z) / 2
+
+        others = [case.evaluate("prox", case.draw_points(rng, POINTS), t, precision=precision) for _ in range(3)]
+        if case.is_convex:
+            others += [best + share * (others[0] - best) for share in (1e-3, 0.1)]
+        if not case.is_constraint:
+            others += [best + size * rng.standard_normal(best.shape) for size in (1e-4, 1e-2, 1)]
+            others += [z, np.zeros_like(z), 0.99 * best, 1.01 * best]
+        for u in others:
+            lead = _dot(u - best, u - best) / 2 if case.is_convex else 0
+            require_at_least(f"t psi(u) + ||u - z||^2 / 2 in {precision}, at a u that is not prox(z, t),", objective(u),
+                     objective(best) + lead, slack * (1 + objective(u) + _dot(z, z)))  # fmt: skip
+
+
+def check_prox_nonexpansive(case: RegularizerCase) -> None:
+    """Require ||p - q||^2 <= <p - q, x - y> for p = prox(x, t), q = prox(y, t)."""
+    for precision in case.precisions:
+        slack = 1e-12 if precision == "float64" else 1e-5
+        rng = _random()
+        x = case.draw_points(rng)
+        y = case.draw_points(rng)
+        t = np.full(8, 0.6)
+        p, q = (case.evaluate("prox", point, t, precision=precision) for point in (x, y))
+        require_at_least(f"<p - q, x - y> in {precision}, for p = prox(x, t) and q = prox(y, t),", _dot(p - q, x - y),
+                 _dot(p - q, p - q), slack * (1 + _dot(x - y, x - y)))  # fmt: skip
+
+
+def check_projection(case: RegularizerCase) -> None:
+    """Require that project() returns members of the set, keeps members, and that violation() is the distance."""
+    for precision in case.precisions:
+        rng = _random()
+        z = np.concatenate([case.draw_points(rng), 100 * case.draw_points(rng)])
+        w = case.evaluate("project", z, precision=precision)
+        size = 1 + _norm(z)
+        rounding = 20 * np.finfo(precision).eps * size
+        require_close("prox(z, t)", case.evaluate("prox", z, np.full(POINTS, 3.0), precision=precision), w)
+        require_close("value(project(z))", case.evaluate("value", w, precision=precision), np.zeros(POINTS))
+        require_at_most("violation(project(z))", case.evaluate("violation", w, precision=precision), 0, rounding)
+        projected = case.evaluate("project", w, precision=precision)
+        require_at_most("||project(project(z)) - project(z)||", _norm(projected - w), 0, rounding)
+        distance = _norm(z - w)
+        violation = case.evaluate("violation", z, precision=precision)
+        require_close("violation(z)", violation, distance, rtol=1e-4, atol=rounding.max())
+        outside = distance > 1e-3 * size
+        require(bool(outside.any()), "some of 16 random points, up to 100 times a normal one, should be outside of the "
+                                     "set, and project() has moved none")  # fmt: skip
+        require_close("value(z) outside of the set", case.evaluate("value", z, precision=precision)[outside],
+              np.full(outside.sum(), np.inf))  # fmt: skip
+        if case.is_convex:
+            middle = (w.astype(float) + w.astype(float)[::-1]) / 2
+            require_close(
+                "project() of the middle of two members", case.evaluate("project", middle), middle, atol=rounding.max()
+            )
+
+
+def check_conjugate(case: RegularizerCase) -> None:
+    """Require value(w) + conjugate(v) >= <w, v>, with equality for w = prox(z, 1) and its subgradient v = z - w."""
+    rng = _random()
+    z = case.draw_points(rng)
+    w = case.evaluate("prox", z, np.ones(8))
+    v = z - w
+    require_close("dual_scale(z - prox(z, 1))", case.evaluate("dual_scale", v), np.ones(8), rtol=1e-12)
+    total = case.evaluate("value", w) + case.evaluate("conjugate", v)
+    require_close("value(w) + conjugate(v), with w = prox(z, 1) and v = z - w,", total, _dot(w, v), atol=1e-10)
+    other = case.evaluate("prox", case.draw_points(rng), np.full(8, 0.1))
+    require_at_least(
+        "value(u) + conjugate(v)", case.evaluate("value", other) + case.evaluate("conjugate", v), _dot(other, v), 1e-11
+    )
+    far = 100 * rng.standard_normal(z.shape)
+    scale = case.evaluate("dual_scale", far)
+    require_at_least("dual_scale(v)", scale, 0)
+    require_at_most("dual_scale(v)", scale, 1)
+    far *= scale.reshape(-1, *[1] * len(case.shape))
+    require_at_least(
+        "value(w) + conjugate(s v), with s = dual_scale(v),",
+        case.evaluate("value", w) + case.evaluate("conjugate", far),
+        _dot(w, far),
+        1e-10,
+    )
+    if not case.is_constraint or hasattr(case.reg, "strength"):
+        beyond = case.evaluate("prox", 1.01 * far, np.ones(8))
+        require(bool(((scale == 1) | beyond.any(axis=tuple(range(1, beyond.ndim)))).all()),
+                "dual_scale(v) should be the largest s at which conjugate(s v) is finite: prox(1.01 s v, 1) is 0, so "
+                "that a larger one would do")  # fmt: skip
+
+
+def check_subgradient(case: RegularizerCase) -> None:
+    """Require psi(u) >= psi(w) + <subgradient(w), u - w>, at w = 0 too."""
+    rng = _random()
+    w = np.concatenate([case.draw_points(rng), np.zeros((1, *case.shape))])
+    subgradient = case.evaluate("subgradient", w)
+    shape = subgradient.shape
+    require(shape == w.shape, f"subgradient(w) should have the shape of w and has {shape[1:]}")
+    for u in (2 * w, w / 2, *(case.draw_points(rng, 9) for _ in range(5))):
+        require_at_least(
+            "value(u)", case.evaluate("value", u), case.evaluate("value", w) + _dot(subgradient, u - w), 1e-10
+        )
+
+
+def check_strength_max(case: RegularizerCase) -> None:
+    """Require that 0 minimizes <gradient, w> + psi(w) just above strength_max(gradient), and not just below."""
+    for gradient in case.draw_points(_random()):
+        largest = float(case.evaluate("strength_max", gradient[None])[0])
+        for factor, side, moves in ((1.0001, "above", False), (0.9999, "below", True)):
+            moved = bool(case.evaluate("prox", -gradient[None], np.ones(1), strength=factor * largest).any())
+            wanted = "have nonzero entries" if moves else "be 0"
+            require(moved == moves, f"prox(-gradient, 1) should {wanted} with a strength just {side} "
+                                    f"strength_max(gradient) = {largest:.6g}")  # fmt: skip
+
+
+def check_relative_strength(case: RegularizerCase) -> None:
+    """Require strength_max() of a regularizer with a relative strength."""
+    require(hasattr(case.reg, "strength_max"), "a regularizer with the field relative should have strength_max(), the "
+                                               "strength that it is relative to, and has none")  # fmt: skip
+
+
+def check_vmap(case: RegularizerCase) -> None:
+    """Require that one program for runs with different numbers of the regularizer gives the results of single runs."""
+    methods = ["value", "prox"]
+    methods += [n for n in ("subgradient", "conjugate", "dual_scale", "violation") if hasattr(case.reg, n)]
+    for precision in case.precisions:
+        rtol = 1e-12 if precision == "float64" else 1e-5
+        z = jnp.asarray(_random().standard_normal((3, *case.shape)), precision)
+        settings = [_scale_numbers(case.reg, factor) for factor in (1, 0.5, 0)]
+        stacked = jax.tree.map(lambda *v, precision=precision: jnp.asarray(v, precision), *settings)
+        time = jnp.full(1, 0.3, precision)
+
+        def evaluate_all(values, z, time=time):
+            reg = replace(case.reg, **values)
+            return {name: getattr(reg, name)(z, *([time[0]] if name == "prox" else [])) for name in methods}
+
+        batch = jax.jit(jax.vmap(evaluate_all, in_axes=(0 if stacked else None, 0)))(stacked, z)
+        for g in range(3):
+            for name in methods:
+                arrays = [np.asarray(array) for array in (z[g : g + 1], *([time] if name == "prox" else []))]
+                expected = case.evaluate(name, *arrays, precision=precision, **settings[g])[0]
+                require(expected.dtype == precision, f"{name}() of an array in {precision} should be in {precision}, "
+                                                     f"too, and is in {expected.dtype}")  # fmt: skip
+                require(not np.isnan(expected).any(), f"{name}() in {precision} should be a number and is NaN")
+                require_close(f"{name}() under jax.vmap in {precision}", batch[name][g], expected, rtol=rtol, atol=1e-6)
+
+
+def _scale_numbers(reg: Regularizer, factor: float) -> dict[str, float]:
+    """Return the numbers of a regularizer times a factor up to 1; those that must be positive grow instead."""
+    marks = field_marks(type(reg))
+    values = numeric_fields(reg).items()
+    return {name: value * (2 - factor if "positive" in marks[name] else factor) for name, value in values}
+
+
+def check_zero_strength(case: RegularizerCase) -> None:
+    """Require prox(z, 0) = z, and psi = 0 with strengths of 0."""
+    strengths = [name for name, marks in field_marks(type(case.reg)).items() if "non-negative" in marks]
+    off = {name: 0.0 for name in strengths if name in numeric_fields(case.reg)}
+    for precision in case.precisions:
+        z = case.draw_points(_random(), 3).astype(precision)
+        require_close("prox(z, 0)", case.evaluate("prox", z, np.zeros(3), precision=precision), z)
+        if hasattr(case.reg, "strength"):
+            require_close(
+                "prox(z, 2) with strength=0", case.evaluate("prox", z, np.full(3, 2), precision=precision, **off), z
+            )
+            require_close(
+                "value(z) with strength=0", case.evaluate("value", z, precision=precision, **off), np.zeros(3)
+            )
+
+
+def check_linear_minimizer(case: RegularizerCase) -> None:
+    """Require a point of the domain from linear_minimizer(g), and no point s of the domain with a smaller <g, s>.
+
+    The minimum is minus the conjugate at -g, for constraints that have a conjugate.
+    """
+    rng = _random()
+    for precision in case.precisions:
+        slack = 1e-11 if precision == "float64" else 1e-5
+        gradient = case.draw_points(rng)
+        points = case.evaluate("linear_minimizer", gradient, precision=precision)
+        require(points.shape == gradient.shape, f"linear_minimizer(g) should have the shape of g, "
+                                                f"{gradient.shape[1:]}, and has {points.shape[1:]}")  # fmt: skip
+        require_finite("value(linear_minimizer(g))", case.evaluate("value", points, precision=precision))
+        lowest = _dot(gradient, points)
+        allowed = slack * (1 + np.abs(lowest))
+        for _ in range(4):
+            others = case.evaluate("prox", case.draw_points(rng), np.full(8, 0.3), precision=precision)
+            require_at_least("<g, s> at another point of the domain", _dot(gradient, others), lowest, allowed)
+        if hasattr(case.reg, "conjugate"):
+            conjugates = case.evaluate("conjugate", -gradient, precision=precision)
+            require_close("<g, linear_minimizer(g)>, and minus the conjugate at -g,", lowest, -conjugates, rtol=slack)
+    at_zero = case.evaluate("linear_minimizer", np.zeros((1, *case.shape)))
+    require_finite("value(linear_minimizer(0))", case.evaluate("value", at_zero))
+    size = case.reg.minimizer_bytes(case.shape, 8)
+    require(isinstance(size, int) and 0 < size <= 8 * np.prod(case.shape), "minimizer_bytes should be a whole number "
+            f"of at most the array's bytes, and is {size!r}")  # fmt: skip
+
+
+def check_structure(case: RegularizerCase) -> None:
+    """Require scalars from structure(): the violation of a constraint, and a density above the cutoff."""
+    w = jnp.asarray([0, 1e-5, -1e-5, 2e-3, -3, 5.0] * 2).reshape(case.shape)
+    metrics = jax.jit(case.reg.structure)(w, 1e-4)
+    for name, value in metrics.items():
+        require(jnp.shape(value) == (), f"structure()['{name}'] should be one number and has {jnp.shape(value)}")
+    require_close("structure()['density'] of entries of which half exceed the cutoff", metrics.get("density", 0.5), 0.5)
+    require(("violation" in metrics) == case.is_constraint, "structure() of a constraint, and of nothing else, should "
+                                                          "have 'violation'")  # fmt: skip
+
+
+def _skip_without(*methods: str) -> Callable[[RegularizerCase], str]:
+    """Return a function that gives the reason to skip regularizers without one of these methods."""
+
+    def reason(case: RegularizerCase) -> str:
+        lacking = [name for name in methods if not hasattr(case.reg, name)]
+        return f"it has no {lacking[0]}()" if lacking else ""
+
+    return reason
+
+
+def _reason_not_convex(case: RegularizerCase) -> str:
+    return "" if case.is_convex else "its class does not declare convex = True"
+
+
+def _reason_no_pure_constraint(case: RegularizerCase) -> str:
+    """Return why a regularizer is not the indicator of a set alone, or an empty text."""
+    return "" if case.is_constraint and not hasattr(case.reg, "strength") else "it is no Constraint"
+
+
+def _reason_constraint(case: RegularizerCase) -> str:
+    return "it is a Constraint" if case.is_constraint else ""
+
+
+def _reason_not_relative(case: RegularizerCase) -> str:
+    return "" if hasattr(case.reg, "relative") else "it has no field relative"
+
+
+CHECKS: tuple[Check[RegularizerCase], ...] = (
+    Check("value is finite on the domain and not negative", check_value),
+    Check("prox minimizes t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
+    Check("prox is firmly nonexpansive", check_prox_nonexpansive, _reason_not_convex),
+    Check("project lands in the set and violation is the distance", check_projection, _reason_no_pure_constraint),
+    Check(
+        "Fenchel's inequality is tight at subgradients",
+        check_conjugate,
+        _skip_without("conjugate", "dual_scale"),
+    ),
+    Check("subgradient supports psi", check_subgradient, _skip_without("subgradient")),
+    Check(
+        "linear_minimizer minimizes linear functions on the domain",
+        check_linear_minimizer,
+        _skip_without("linear_minimizer"),
+    ),
+    Check("strength_max is the least strength that gives 0", check_strength_max, _skip_without("strength_max")),
+    Check("a relative strength has strength_max", check_relative_strength, _reason_not_relative),
+    Check("numbers may be traced: jit and vmap, float64 and float32", check_vmap),
+    Check("psi vanishes with a strength of 0, and its prox with a step of 0", check_zero_strength, _reason_constraint),
+    Check("structure gives scalars", check_structure),
+)

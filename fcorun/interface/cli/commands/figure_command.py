@@ -1,0 +1,160 @@
+"""fcorun figure: figures of papers, and of one's own."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import frame_csv
+from fcorun.base.system.files import write_atomically
+from fcorun.base.system.machine import require_single_host, set_up_jax
+from fcorun.experiment.configuration.compose import check_overrides, compose
+from fcorun.experiment.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
+from fcorun.interface.api.python_messages import check_folder
+from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.interface.cli.hydra_app import run_sweep_command
+from fcorun.reports.page import write as html_report
+from fcorun.studies.figures.comparison import UNCLEAR, UNDECIDED
+from fcorun.studies.figures.reproduce import FigureResult, reproduce
+from fcorun.studies.figures.spec import find_figure, list_figures, load_figure
+
+_CLAIMS_FILE = "claims.csv"  # in the folder of all figures
+_CLAIM_COLUMNS = ("algo", "says", "measured", "wanted", "holds")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run what a figure lacks, draw it, and check what is claimed of it; without NAME, list the figures. Each is a file
+    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv, figure.json,
+    report.html."""
+    parser = CommandParser("figure", run.__doc__, folders=False)
+    parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
+    parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
+    parser.add_argument("--out", type=Path, default=Path("outputs/figures"), metavar="DIR", help="default: %(default)s")
+    parser.add_config_dir_option()
+    arguments = parser.parse_intermixed_args(argv)
+    names = [text for text in arguments.figures if "=" not in text]
+    overrides = [text for text in arguments.figures if "=" in text]
+    if overrides and not names:
+        parser.error("which figure? without arguments they are listed")
+    with use_config_dir(arguments.config_dir):
+        if not names:
+            _print_list(make_console())
+            return 0
+        names = list(list_figures() if names == ["all"] else dict.fromkeys(names))
+        for name in names:
+            find_figure(name)
+        host_overrides = [text for text in overrides if text.startswith("hosts.")]
+        require_single_host("fcorun figure", compose(host_overrides)["hosts"] if host_overrides else None)
+        _read_claims(arguments.out / _CLAIMS_FILE)
+        warn_overridden()
+        set_up_jax()
+        return _make_figures(names, arguments.out, arguments.fast, overrides)
+
+
+def make_figure(
+    name: str, folder: str | Path = "outputs/figures", *, fast: bool = False, overrides: Sequence[str] = ()
+) -> FigureResult:
+    """Run what a figure lacks, draw it into FOLDER/NAME, and check what is claimed of it, as ``fcorun figure`` does.
+
+    Args:
+        name: a file of the folder experiment, as ``fcorun figure`` lists them.
+        fast: whether to make the smaller version, which is marked so.
+        overrides: KEY=VALUE texts for every run.
+
+    Returns the folder, the claims as rows, warnings, and the records. Raises UserError for an unknown figure, and for
+    runs that cannot be made.
+    """
+    check_overrides(overrides)
+    check_folder(folder)
+    find_figure(name)
+    set_up_jax()
+    return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
+
+
+def _print_list(out: Console) -> None:
+    for name, path in list_figures().items():
+        origin = f" ({path.parent})" if user_config_dir() in path.parents else ""
+        try:
+            out.print(escape(f"{name}: {load_figure(name)[0].title}{origin}"))
+        except UserError as error:
+            out.print(escape(f"{name}: {error}"))
+
+
+def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
+    """Make figures; return the exit code: 1 if a figure could not be made or lacks runs that failed, else 0.
+
+    A claim that does not hold is a result, no failure.
+    """
+    out = make_console()
+    code = 0
+    for name in names:
+        start = time.perf_counter()
+        try:
+            figure = reproduce(name, folder, run_sweep_command, fast, overrides)
+        except UserError as error:
+            out.print(escape(f"{name}: not made: {error}"))
+            code = 1
+            continue
+        if figure.rows:
+            _merge_claims(folder / _CLAIMS_FILE, figure.rows)
+        if not figure.complete:
+            code = 1
+        _print_claims(figure.rows, out)
+        for warning in figure.warnings:
+            out.print(escape(warning))
+        if figure.wants_page:
+            for line in html_report.write_report(figure.folder, figure.records):
+                out.print(escape(line))
+        out.print(escape(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n"))
+    return code
+
+
+def _print_claims(claims: list[dict], out: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _CLAIM_COLUMNS:
+        table.add_column(column, overflow="fold")
+    for claim in claims:
+        table.add_row(*(escape(claim[column]) for column in _CLAIM_COLUMNS))
+    out.print(table)
+    unclear_tests = [claim["test"] for claim in claims if claim["holds"] == UNCLEAR and claim["test"]]
+    for test in dict.fromkeys(unclear_tests):
+        out.print(escape(f"{UNCLEAR} by: {test}"))
+    notes = []
+    for claim in claims:
+        if claim["note"] and claim["holds"] != "yes":
+            label = UNDECIDED if claim["holds"] == UNDECIDED else "of what does not hold"
+            notes.append(f"{label}: {claim['note']}")
+    for note in dict.fromkeys(notes):
+        out.print(escape(note))
+
+
+def _merge_claims(path: Path, claims: list[dict]) -> None:
+    """Write the claims of a figure into a file that may hold those of other figures. Raises UserError."""
+    import pandas as pd
+
+    table: Any = pd.DataFrame(claims)
+    old = _read_claims(path)
+    if old is not None:
+        others = old[~old["figure"].isin(table["figure"])]
+        table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
+    write_atomically(path, frame_csv(table))
+
+
+def _read_claims(path: Path) -> Any:
+    """Return the claims of figures, a DataFrame, or None without a file. Raises UserError for another file."""
+    import pandas as pd
+
+    try:
+        claims = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        claims = pd.DataFrame()
+    if "figure" not in claims:
+        raise UserError(f"{path} is no table of the claims of figures: remove it, or give another --out")
+    return claims

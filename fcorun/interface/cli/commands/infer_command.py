@@ -1,0 +1,111 @@
+"""fcorun infer: intervals for the coefficients of a linear model."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.system.files import write_atomically
+from fcorun.experiment.configuration.search_path import use_config_dir
+from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.interface.cli.commands.predict_command import find_record
+from fcorun.interface.cli.commands.study_command import split_options
+from fcorun.reports.sweep_report import print_full_width
+from fcorun.results.inference.methods import INTERVALS_FILE
+
+_KEYS = (
+    "method=auto|debiased|wald|split, level=0.95, cluster=auto|none|client|group, errors=robust|model, seed=0, "
+    "imputations=0, out=DIR"
+)
+_MAX_PRINTED = 15  # features
+
+
+def run(argv: Sequence[str]) -> int:
+    """Compute an interval, a standard error and a p value for each coefficient of a record's problem, least squares,
+    logistic, poisson, gamma or cox with reg=none, l1 or elastic_net. The problem is solved anew to a small gap. With a
+    penalty the intervals are those of the debiased lasso (debiased), or of a model without a penalty on the half of the
+    rows that did not select its features (split); without one they are Wald intervals (wald). Standard errors are
+    robust, also by client or group, or with errors=model those of the likelihood. With imputations=20 gaps are filled
+    20 times by chained equations, and estimates without a penalty are pooled by Rubin's rules. DIR, by default the
+    folder of the record (RECORD/refit of a selection), gets inference.csv, .txt, .png and .pdf."""
+    parser = CommandParser("infer", run.__doc__, folders=False)
+    parser.add_argument(
+        "record",
+        type=Path,
+        metavar="RECORD",
+        help="the folder of a run that is done, of a selection or of a stability selection",
+    )
+    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
+    parser.add_config_dir_option()
+    arguments = parser.parse_args(argv)
+    record = find_record(arguments.record)
+    from fcorun.base.system.machine import set_up_jax
+
+    set_up_jax()
+    from fcorun.reports.pictures.forest import make_files
+    from fcorun.results.models.inference_options import InferenceOptions
+    from fcorun.results.models.inference_table import build_table, describe
+    from fcorun.results.models.inference_warnings import find_warnings
+
+    options, unknown, out = split_options(InferenceOptions, arguments.options)
+    if unknown:
+        key, known = unknown[0].partition("=")[0], [*(field.name for field in fields(InferenceOptions)), "out"]
+        raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
+    folder = record.folder if out is None else Path(out)
+    with use_config_dir(arguments.config_dir):
+        inference = _infer(record, options, folder)
+    table = build_table(inference)
+    description = describe(inference, table)
+    warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
+    style = str(record.flat_config.get("style", "paper"))
+    files = make_files(table, [*description, *warnings], style)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    console = make_console()
+    for line in description:
+        console.print(escape(line))
+    _print_table(table, console)
+    for line in warnings:
+        console.print(escape(line))
+    console.print(escape(f"{folder}: {', '.join(files)}"))
+    if out is None:
+        console.print(escape(f"fcorun report {arguments.record} puts them on the page"))
+    return 0
+
+
+def _infer(record: Any, options: Any, folder: Path) -> Any:
+    """Compute intervals; an error says that the files of an earlier call remain in ``folder``."""
+    from fcorun.results.models.inference import infer
+
+    try:
+        return infer(record, options)
+    except UserError as error:
+        if not (folder / INTERVALS_FILE).exists():
+            raise
+        raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
+
+
+def _print_table(table: Any, console: Any) -> None:
+    """Print the features with the smallest p values."""
+    from fcorun.results.models.inference_table import format_p, order_by_p_value
+
+    rows = order_by_p_value(table)
+    printed = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("feature", "per unit", "low", "high", "per deviation", "low", "high", "p"):
+        printed.add_column(name, no_wrap=True, justify="left" if name == "feature" else "right")
+    for row in rows[:_MAX_PRINTED]:
+        numbers = (
+            *(table.estimate[row], table.low[row], table.high[row]),
+            *(table.estimate_standardized[row], table.low_standardized[row], table.high_standardized[row]),
+        )
+        cells = ["" if math.isnan(value) else f"{value:.4g}" for value in numbers]
+        printed.add_row(escape(table.features[row]), *cells, format_p(table.p_value[row]))
+    print_full_width(printed, console)
+    if len(rows) > _MAX_PRINTED:
+        console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")

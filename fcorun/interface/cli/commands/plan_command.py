@@ -1,0 +1,88 @@
+"""fcorun plan: the plan of a study whose rows stay at several sites."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from fcorun.base.errors import UserError
+from fcorun.base.system.files import write_atomically
+from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.search_path import use_config_dir, warn_overridden
+from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console
+
+_SELECT = "select"  # the first word of a plan of a selection
+_INFER_KEYS = "level=0.95, cluster=auto|none|group, errors=robust|model"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the plan of an experiment on data=sites: what is computed at each site, and what leaves it. The owner of
+    each site reads the plan and accepts its digest; nothing is computed at a site before. After the word select, the
+    plan is the choice of a strength by cross-validation, with the keys of fcorun select."""
+    parser = CommandParser("plan", run.__doc__, folders=False)
+    parser.add_argument(
+        "overrides", nargs="+", metavar="[select] KEY=VALUE", help="those of a run; data=sites data.target=..."
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of the plan (.yaml)")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument(
+        "--secure", action="store_true", help="mask sums: the server sees them over all sites, at least three"
+    )
+    parser.add_argument(
+        "--bound", action="append", default=[], metavar="NAME=NUMBER", help="the bound of a masked message: round=1e6"
+    )
+    parser.add_argument(
+        "--infer", nargs="*", metavar="KEY=VALUE", help=f"intervals of the coefficients after the run: {_INFER_KEYS}"
+    )
+    parser.add_config_dir_option()
+    arguments = parser.parse_args(argv)
+    check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
+    options, metric, overrides = None, None, arguments.overrides
+    selects = overrides[0] == _SELECT
+    with use_config_dir(arguments.config_dir):
+        warn_overridden()
+        if selects:
+            options, overrides = _read_options(overrides[1:])
+        config = compose(overrides)
+    if selects:
+        metric, config = config.get("metric"), {**config, "metric": None}
+    from fcorun.experiment.prepare import prepare
+    from fcorun.sites.plan.plan import Plan
+    from fcorun.sites.transport.secure_sums import read_bounds
+
+    infer = None if arguments.infer is None else _read_infer(arguments.infer)
+    bounds = read_bounds(arguments.bound)
+    if bounds and not arguments.secure:
+        raise UserError("--bound is for secure sums: give --secure, too")
+    plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None, options, metric, infer)
+    write_atomically(arguments.out, plan.to_text(arguments.out.name))
+    console = make_console()
+    for line in plan.describe():
+        console.print(escape(line))
+    console.print(escape(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:"))
+    console.print(escape(f"  fcorun site check {arguments.out} data.path=FILE"))
+    return 0
+
+
+def _read_options(overrides: Sequence[str]) -> tuple[Any, list[str]]:
+    """Return the options of a selection, and the overrides of its configuration. Raises UserError for ``out``."""
+    from fcorun.interface.cli.commands.study_command import split_options
+    from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+
+    options, rest, out = split_options(SelectOptions, overrides)
+    if out is not None:
+        raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here --out FILE")
+    return options, rest
+
+
+def _read_infer(texts: Sequence[str]) -> Any:
+    """Return the options of intervals. Raises UserError for texts that are no options of fcorun infer."""
+    from fcorun.interface.cli.commands.study_command import split_options
+    from fcorun.results.models.inference_options import InferenceOptions
+
+    options, rest, out = split_options(InferenceOptions, texts)
+    if rest or out is not None:
+        raise UserError(f"--infer {(rest or [f'out={out}'])[0]}: its options are {_INFER_KEYS}; give the keys of the "
+                        "run before --infer")  # fmt: skip
+    return options

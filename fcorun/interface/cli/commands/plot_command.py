@@ -1,0 +1,155 @@
+"""fcorun plot: draws the pictures of records again."""
+
+import contextlib
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from rich.markup import escape
+
+from fcorun.base.config import CurveAxis, FigureStyle
+from fcorun.base.errors import UserError, WriteError, suggest_name
+from fcorun.base.metrics import from_summaries
+from fcorun.base.records.formats import frame_csv, read_summary
+from fcorun.base.records.record import Record, load_records
+from fcorun.base.records.sweep_settings import SweepSettings, load_settings
+from fcorun.base.system.files import write_atomically
+from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, make_console, select_latest
+from fcorun.reports.build_table import build_table, sort_records
+from fcorun.reports.pictures import run_curves
+from fcorun.reports.pictures.layout import FORMATS
+from fcorun.reports.pictures.sweep_pictures import draw_sweep
+
+_PROGRESS_RECORDS = 100  # between two lines of progress
+
+
+def run(argv: Sequence[str]) -> int:
+    """Draw the curves, coefficients and brain map (curves.png, coefficients.png, brain.png) of each record again, and
+    the pictures of a sweep into each folder that has several records. Files end as --format says. With --out, draw one
+    set of pictures of all records, and write their table."""
+    parser = CommandParser("plot", run.__doc__)
+    parser.add_metric_options()
+    parser.add_argument("--format", type=_parse_format, choices=FORMATS, default="png", help="format of the pictures")
+    parser.add_argument(
+        "--style", choices=get_args(FigureStyle), help="size and style of the pictures (default: that of the runs)"
+    )
+    axes = ", ".join(get_args(CurveAxis))
+    help_text = f"horizontal axis of the curves: {axes}, or a monotone metric (default: that of the runs)"
+    parser.add_argument("--x", metavar="AXIS", help=help_text)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
+    parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
+    arguments = parser.parse_args(argv)
+    all_records = load_records_in(arguments.folders)
+    _check_axis(arguments.x, all_records)
+    out = make_console()
+    if arguments.out is not None:
+        for path in _draw_all(arguments.out, select_latest(all_records, out), arguments):
+            out.print(escape(str(path)))
+        return 0
+    drawn_folders = set()
+    try:
+        for folder in arguments.folders:
+            records = load_records(folder)
+            if len(records) > 1:
+                for path in _draw_sweep(folder, select_latest(records, out), arguments, load_settings(folder)):
+                    out.print(escape(str(path)))
+            remaining = [record for record in records if record.folder not in drawn_folders]
+            if len(remaining) >= _PROGRESS_RECORDS:
+                out.print(escape(f"{folder}: the curves of {len(remaining)} records follow, about half a second each; "
+                                 "--out FOLDER draws the pictures of the sweep alone"))  # fmt: skip
+            for count, record in enumerate(remaining, start=1):
+                if _draw_record(record, arguments):
+                    drawn_folders.add(record.folder)
+                if count % _PROGRESS_RECORDS == 0:
+                    out.print(f"{count} of {len(remaining)} records")
+    except WriteError as error:
+        raise UserError(
+            f"{error.filename} cannot be written ({error.strerror}); give --out FOLDER for pictures in another folder"
+        ) from error
+    out.print(f"{len(drawn_folders)} curves.{arguments.format}")
+    return 0
+
+
+def _parse_format(text: str) -> str:
+    """Return the format of the pictures. Raises UserError for pgf, with the reason why it is not supported."""
+    if text == "pgf":
+        raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "
+                        "separate files. Give pdf, with embedded fonts, or svg")  # fmt: skip
+    return text
+
+
+def _check_axis(x: str | None, records: Sequence[Record]) -> None:
+    """Refuse an axis of curves that is neither a counter nor a monotone metric of some record. Raises UserError."""
+    if x is None or x in get_args(CurveAxis):
+        return
+    axes = [*get_args(CurveAxis), *from_summaries(record.summary for record in records).axes]
+    if x not in axes:
+        raise UserError(f"--x {x} is not a choice: {suggest_name(x, axes)}")
+
+
+def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> list[Path]:
+    """Write the table and the pictures of records from several folders into ``folder``; return the files.
+
+    Raises UserError for a file, for a folder with records, and for any other folder that is not empty unless forced.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder} is a file; give a folder")
+    if folder.exists() and load_records(folder):
+        raise UserError(f"--out {folder} holds records and their pictures; give another folder")
+    if folder.exists() and any(folder.iterdir()) and not arguments.force:
+        raise UserError(f"--out {folder} exists; give --force to draw its pictures again, or another name")
+    settings = load_settings(*arguments.folders)
+    settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
+    runs = build_table(sort_records(records, settings.algos), settings.tail_rounds)
+    runs.resolve_metric(settings.metric)  # an unknown metric is refused before the folder is made
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "results.csv", frame_csv(runs.frame))
+    return [folder / "results.csv", *_draw_sweep(folder, records, arguments, settings)]
+
+
+def _draw_record(record: Record, arguments: Namespace) -> bool:
+    """Draw the curves of a record, and the coefficients of a linear model; return whether the record has curves."""
+    from fcorun.reports.pictures.coefficient_picture import draw_model
+    from fcorun.results.models.coefficients import load_coefficients
+
+    rows = record.rows
+    if not rows:
+        return False
+    config = record.flat_config
+    label = record.picture_title
+    cutoff = float(config["cutoff"])
+    options: dict = {"format": arguments.format, "style": arguments.style or config.get("style", "paper")}
+    curves = run_curves.draw_run(
+        rows,
+        label,
+        cutoff,
+        x=arguments.x or config.get("x", "rounds"),
+        metrics=from_summaries([read_summary(record.folder)]),
+        **options,
+    )
+    write_atomically(record.folder / f"curves.{arguments.format}", curves)
+    with contextlib.suppress(UserError):  # raised for a model that is not linear, or whose file is lost
+        for name, content in draw_model(load_coefficients(record), label, cutoff, **options).items():
+            write_atomically(record.folder / name, content)
+    return True
+
+
+def _draw_sweep(
+    folder: Path, records: Sequence[Record], arguments: Namespace, saved_settings: SweepSettings
+) -> list[Path]:
+    """Draw the pictures of a sweep; return their files.
+
+    Options that neither the command nor the sweep gives are those of its records, if these agree.
+    """
+    settings = saved_settings.with_overrides(
+        metric=arguments.metric, tail_rounds=arguments.tail_rounds, x=arguments.x, style=arguments.style
+    )
+    options = {}
+    for key, default in (("x", "rounds"), ("style", "paper")):
+        record_values = {record.flat_config.get(key, default) for record in records}
+        common_value = record_values.pop() if len(record_values) == 1 else default
+        options[key] = getattr(settings, key) or common_value
+    records = sort_records(records, settings.algos)
+    runs = build_table(records, settings.tail_rounds)
+    return draw_sweep(folder, records, runs, settings.metric, format=arguments.format, algos=settings.algos, **options)

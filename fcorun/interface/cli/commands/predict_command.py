@@ -1,0 +1,167 @@
+"""fcorun predict: predictions of a record's model for new rows."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fcorun.base.errors import UserError, escape_controls, suggest_name
+from fcorun.base.records.formats import frame_csv, read_json, read_summary
+from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record, load_records
+from fcorun.base.system.files import write_atomically
+from fcorun.data.tables.columns import is_prediction_column
+from fcorun.interface.cli.commands.common_command import TABLE_WRITERS, CommandParser, check_output_file
+
+
+def run(argv: Sequence[str]) -> int:
+    """Predict for the rows of a file by the model of a record: features by name, in any order, not standardized; the
+    column of clients as the record's data have it, if the record has personal models. Without --out, the
+    predictions are printed as CSV, with six digits in a terminal and all digits elsewhere."""
+    parser = CommandParser("predict", run.__doc__, folders=False)
+    parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done")
+    parser.add_argument(
+        "rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz or HDF5 (X, client), LIBSVM"
+    )
+    parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
+    parser.add_argument("--keep", metavar="COLUMN", action="append", default=[],
+                        help="a column of NEW to repeat in the predictions, such as a record's number; default: those "
+                        "of data.keep")  # fmt: skip
+    parser.add_argument(
+        "--at", type=float, metavar="TIME", help="add the probability of no event up to TIME, of objective=cox"
+    )
+    parser.add_config_dir_option()
+    parser.add_trust_option()
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    arguments = parser.parse_args(argv)
+    if arguments.out is not None:
+        check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
+    record = find_record(arguments.record)
+    if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
+        raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
+                        "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
+
+    from fcorun.data.tables.encoding import read_kinds
+    from fcorun.data.tables.new_rows import read_dataframe
+    from fcorun.results.models.predict import predict
+
+    _import_objective(record, arguments.config_dir, arguments.trust)
+    client_column = arguments.client or record.flat_config.get("data.client")
+    data = read_summary(record.folder).get("data", {})
+    kinds = read_kinds(str(record.folder))
+    keep = arguments.keep or record.config["data"].get("keep") or []
+    file_warnings: list[str] = []
+    frame, clients = read_dataframe(
+        arguments.rows,
+        client_column,
+        data.get("features", 0),
+        kinds,
+        keep,
+        first_index=data.get("first_index"),
+        warnings=file_warnings,
+    )
+    if arguments.client and clients is None:
+        raise UserError(
+            f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
+        )
+    for name in arguments.keep:
+        if name not in frame:
+            raise UserError(f"--keep {name}: {_explain_missing(name, client_column, frame, arguments.rows)}")
+    predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep, at=arguments.at)
+    warnings = [*file_warnings, *warnings]
+    if arguments.out is None:
+        if sys.stdout.isatty():
+            sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
+        else:
+            sys.stdout.write(frame_csv(predictions).decode())
+    else:
+        write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
+        warnings.insert(0, f"{arguments.out}: {len(predictions)} predictions")
+    warnings += _describe_thresholds(arguments.record, record)
+    for line in warnings:
+        print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
+    return 0
+
+
+def _round_for_screen(predictions: Any) -> Any:
+    """Return the predictions with six significant digits of each number that the model computed."""
+    computed = [name for name in predictions if is_prediction_column(str(name))]
+    numbers = predictions[computed].select_dtypes("floating")
+    return predictions.assign(**{name: [float(f"{value:.6g}") for value in numbers[name]] for name in numbers})
+
+
+def _describe_thresholds(folder: Path, record: Record) -> list[str]:
+    """Return a sentence on thresholds of the positive class other than 0.5, with the rule that chose them.
+
+    The rule of a selection is in ``folder``: its refit has the number that the rule chose.
+    """
+    section = record.summary.get("threshold")
+    if not section:
+        return []
+    from fcorun.base.records.record import PERSONAL, SHARED
+    from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+
+    of_selection = read_json(folder / SELECTION_FILE) or {}
+    rule = (of_selection.get("threshold") or section).get("rule")
+    positive = record.summary["data"]["classes"][1]
+    origin = f" ({rule})" if isinstance(rule, str) else ""
+    shared = section.get(SHARED, DEFAULT_THRESHOLD)
+    personal = section.get(PERSONAL, shared) if record.personal else shared
+    if shared == personal == DEFAULT_THRESHOLD:
+        return []
+    numbers = f"{shared:.3g}"
+    if personal != shared:
+        numbers += f", of personal models {personal:.3g},"
+    return [f"positive class {positive} from {numbers} on{origin}"]
+
+
+def _explain_missing(name: str, client_column: str | None, frame: Any, rows: str) -> str:
+    """Return the reason why a column of the new rows cannot be kept."""
+    if name == client_column:
+        return "the predictions name the clients anyway: leave it out"
+    return f"there is no such column in {rows}; {suggest_name(name, list(map(str, frame.columns)))}"
+
+
+def _import_objective(record: Record, config_dir: str | None, trust: str | None) -> None:
+    """Import the class of a record's objective if the user's own folder names it, or else from the folder ``trust``."""
+    from fcorun.base.trust import locate, locate_user_class
+    from fcorun.experiment.configuration.search_path import use_config_dir, user_class_paths
+
+    target = str(record.flat_config.get("objective.class"))
+    with use_config_dir(config_dir):
+        if target in user_class_paths():
+            locate_user_class(target, "objective.class")
+        elif trust is not None:
+            locate(target, "objective.class", trust)
+
+
+def find_record(folder: Path) -> Record:
+    """Return the record in a folder; in that of a selection, or a stability selection, its refit.
+
+    Raises UserError for a folder with no record or several, and for a selection without a valid refit.
+    """
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; give that of a run that is done")
+    if selection := read_json(folder / SELECTION_FILE):
+        refit = Record(folder / REFIT_FOLDER)
+        chosen = {f"reg.{selection.get('param_name')}": selection.get("chosen")}
+        if second := selection.get("second"):
+            chosen[second.get("key")] = second.get("chosen")
+        is_refit = all(refit.flat_config.get(key) == value for key, value in chosen.items())
+        if selection.get("status") != "done" or not is_refit:
+            raise UserError(f"{folder} holds a selection that is not done, or whose refit is not of its choice: give "
+                            "the same fcorun select again, which resumes it")  # fmt: skip
+        return refit
+    if stability := read_json(folder / STABILITY_FILE):
+        refit = Record(folder / REFIT_FOLDER)
+        columns = stability.get("refit")
+        if stability.get("status") != "done" or not columns or refit.flat_config.get("data.only") != str(columns):
+            raise UserError(f"{folder} holds a stability selection without a refit of its columns: give the same "
+                            "fcorun stability with refit=true")  # fmt: skip
+        return refit
+    if not (folder / "status.json").exists():
+        advice = "give the folder of one that is done"
+        if records := load_records(folder):
+            advice = f"give one of the {len(records)} below it, such as {records[0].folder}"
+        raise UserError(f"{folder} is no record of a run; {advice}")
+    return Record(folder)

@@ -1,0 +1,171 @@
+"""fcorun results: a table of records."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.base.metrics import structure_metrics
+from fcorun.base.records.formats import frame_csv, frame_parquet
+from fcorun.base.records.record import Record
+from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.system.files import write_atomically
+from fcorun.interface.cli.commands.common_command import (
+    CommandParser,
+    check_output_file,
+    load_records_in,
+    make_console,
+    select_latest,
+)
+from fcorun.reports.build_table import build_table, sort_records
+from fcorun.reports.latex import format_best_latex
+from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
+from fcorun.reports.run_table import DATA_SEED_KEYS, RunTable, column_values
+from fcorun.reports.sweep_report import (
+    best_marks_caption,
+    best_point_notes,
+    describe_end,
+    format_number,
+    key_header,
+    metric_header,
+    print_full_width,
+    warn_unequal_rounds,
+)
+
+_WRITERS = {
+    ".csv": lambda runs, metric: frame_csv(runs.frame),
+    ".parquet": lambda runs, metric: frame_parquet(runs.frame),
+    ".tex": lambda runs, metric: format_best_latex(runs, metric).encode(),
+}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Show the records in and under some folders as a table for each data set, with a row for each run, and write the
+    table to a file if --out is given."""
+    parser = CommandParser("results", run.__doc__)
+    parser.add_metric_options()
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="also write the table (.csv, .parquet), or the best points (.tex)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
+    arguments = parser.parse_args(argv)
+    if arguments.out is not None:
+        check_output_file(arguments.out, list(_WRITERS), arguments.force)
+    out = make_console()
+    root = arguments.folders[0] if len(arguments.folders) == 1 else None
+    settings = load_settings(*arguments.folders)
+    settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
+    records = sort_records(select_latest(load_records_in(arguments.folders), out), settings.algos)
+    runs = build_table(records, settings.tail_rounds, root=root)
+    metric = runs.resolve_metric(settings.metric)
+    records_by_data: dict[tuple, list[Record]] = {}
+    data_columns = [column_values(runs.frame[key]) for key in runs.data_keys]
+    for record, *data in zip(records, *data_columns, strict=True):
+        records_by_data.setdefault(tuple(data), []).append(record)
+    for data, data_records in records_by_data.items():
+        if len(records_by_data) > 1:
+            out.print(escape(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True))))
+        data_runs = build_table(data_records, settings.tail_rounds, root=root)
+        _print_runs(data_runs, metric if settings.metric else None, out)
+    if arguments.paired:
+        _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
+        reads_files = any({"data.path", "data.root"} & set(record.flat_config) for record in records)
+        for key in [key for key in DATA_SEED_KEYS if reads_files and key in runs.frame]:
+            out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small")
+    if arguments.out is not None:
+        write_atomically(arguments.out, _WRITERS[arguments.out.suffix](runs, metric))
+        if arguments.out.suffix == ".tex":
+            content = "the best points"
+        else:
+            content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
+        out.print(escape(f"{arguments.out}: {content}"))
+    return 0
+
+
+def _print_runs(runs: RunTable, metric: str | None, out: Console) -> None:
+    """Print the runs on one data set, judged by ``metric``, or if they lack it by their own default metric."""
+    metric = runs.resolve_metric(metric if metric in runs.tail_metrics else None)
+    shown_metrics = list(dict.fromkeys((metric, *structure_metrics(metric), "objective")))
+    measured = [name for name in shown_metrics if name in runs.tail_metrics]
+    print_full_width(_table_of_runs(runs, metric, measured), out)
+    if not measured:  # no run has come to its end
+        return
+    has_ties = runs.best_points(metric)["tied"].map(len).any()
+    out.print(best_marks_caption(runs, metric, shown_metrics, has_ties=has_ties))
+    for line in best_point_notes(runs, metric):
+        out.print(escape(line))
+
+
+def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Console) -> None:
+    """Print a row for each pair of algorithms: the seeds, the median difference, and the p-values."""
+    if not pairs:
+        out.print("paired: no two algorithms have finished on the same data")
+        return
+    has_several_problems = len({pair.problem for pair in pairs}) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    if has_several_problems:
+        table.add_column("data", no_wrap=True)
+    table.add_column(f"difference of {metric}", no_wrap=True)
+    for name in ("seeds", "median", "first better", "p", "p, Holm"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for pair in pairs:
+        n_seeds = len(pair.differences)
+        cells = [pair.problem] if has_several_problems else []
+        cells += [f"{pair.first} - {pair.second}", str(n_seeds)]
+        if n_seeds:
+            n_better = (runs.metrics.sign(metric) * pair.differences < 0).sum()
+            cells += [format_number(float(median(pair.differences))), f"{n_better} of {n_seeds}"]
+        else:
+            cells += ["", ""]
+        if pair.p_value is not None:
+            cells += [format_number(pair.p_value), format_number(pair.adjusted_p_value)]
+        elif pair.are_constant:
+            cells += ["the seeds change nothing", ""]
+        else:
+            cells += ["too few seeds", ""]
+        table.add_row(*map(escape, cells))
+    print_full_width(table, out)
+    out.print(
+        "differences by seed at the best point of each algorithm; p: two-sided sign-flip test of the mean, from "
+        f"{MIN_SEEDS} seeds on; Holm: corrected for all pairs; the same seeds chose the best points, which favours "
+        "algorithms with more points"
+    )
+    if tested := [len(pair.differences) for pair in pairs if pair.p_value is not None]:
+        count = f"{len(tested)} tested pair{'s' if len(tested) > 1 else ''}"
+        least = format_number(smallest_p_value(tested))
+        out.print(f"with {max(tested)} seeds and {count}, p by Holm cannot be below {least}")
+    for line in warn_unequal_rounds(runs, metric):
+        out.print(line)
+
+
+def _table_of_runs(runs: RunTable, metric: str, shown_metrics: Sequence[str]) -> Table:
+    """Return a table with a row for each run: its keys, its end, and tail averages. Best points are marked."""
+    best_points = runs.best_points(metric)
+    marks = {}
+    for tied_points in best_points["tied"]:
+        for positions in tied_points:
+            marks |= dict.fromkeys(positions, "=")
+    for positions in best_points["rows"]:
+        marks |= dict.fromkeys(positions, "*")
+    rounds_column = "rounds_done" if "rounds" in runs.varied_keys else "rounds"
+    columns = ["algo", *runs.varied_keys, "status", rounds_column]
+    headers = [
+        *(key_header(runs, name) for name in ("", *columns)),
+        *(metric_header(runs, name) for name in shown_metrics),
+        "folder",
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        is_text = header in ("algo", "data", "status", "folder")
+        table.add_column(header, no_wrap=True, justify="left" if is_text else "right")
+    # of the clients' personal models, or for runs without such models of the global one
+    tail_values = [runs.tail_values(name) for name in shown_metrics]
+    for position, row in enumerate(runs.to_dicts()):
+        row["status"] = describe_end(row)
+        values = [*(row[name] for name in columns), *(float(tail[position]) for tail in tail_values), row["folder"]]
+        table.add_row(marks.get(position, ""), *(escape(format_number(value)) for value in values))
+    return table

@@ -1,0 +1,194 @@
+"""fcorun scores: the scores of held-out rows with intervals, and the differences of two records."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.base.config import build
+from fcorun.base.errors import UserError, describe_few_events
+from fcorun.base.records.record import Record
+from fcorun.base.system.files import write_atomically
+from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console
+from fcorun.reports.sweep_report import format_number, print_full_width
+from fcorun.results.models.score_intervals.score_options import ScoreOptions
+from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals
+
+if TYPE_CHECKING:
+    from fcorun.results.models.survival_calibration import ObservedRisk, SurvivalCalibration
+
+_MAX_CLIENTS = 15  # that are printed
+# the first four that the rows have are printed by client
+_MAIN_SCORES = ("auc", "auc_macro", "c_index", "r2", "rmse", "brier", "sensitivity", "specificity", "accuracy", "mae")
+_MIN_P_VALUE = 1e-3
+_METHODS = {"delong": "DeLong", "obuchowski": "Obuchowski"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the scores of the held-out rows of a record with bootstrap intervals, and of the AUC DeLong's: of the test
+    rows, or else of the validation rows; of a selection, of the rows out of fold. With two records, print the
+    differences of the scores on the rows that both predict, and DeLong's test. No data are needed, and without --at
+    only predictions.csv. With --at TIME, of objective=cox, print the predicted risk of an event up to TIME beside the
+    observed one, of groups of rows, and write calibration.csv and calibration.png into RECORD."""
+    parser = CommandParser("scores", run.__doc__, folders=False)
+    parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done, or a selection")
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a record to compare RECORD with")
+    parser.add_argument("--resample", choices=("rows", "groups", "clients"), default="auto",
+                        help="what samples draw; default: groups if predictions.csv has groups, else rows")  # fmt: skip
+    parser.add_argument("--samples", type=int, default=ScoreOptions.samples, metavar="N", help="default: 1000")
+    parser.add_argument("--level", type=float, default=ScoreOptions.level,
+                        help="the confidence level of intervals of scores; default: 0.95")  # fmt: skip
+    parser.add_argument("--at", type=float, metavar="TIME",
+                        help="calibration of the risk of an event up to TIME, with 95 %% intervals")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all intervals, also by client (.csv)")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    arguments = parser.parse_args(argv)
+    if arguments.out is not None:
+        check_output_file(arguments.out, [".csv"], arguments.force)
+    elif arguments.force:
+        raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
+    if arguments.at is not None and arguments.other is not None:
+        raise UserError("--at is of one record: leave OTHER out")
+    values = {name: getattr(arguments, name) for name in ("resample", "samples", "level")}
+    from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
+
+    calibration = None
+    try:
+        options = build(ScoreOptions, values)
+        if arguments.other is None:
+            intervals = compute_intervals(arguments.record, options)
+            if arguments.at is not None:
+                from fcorun.results.models.survival_calibration import calibrate_record
+
+                calibration = calibrate_record(arguments.record, arguments.at, options.level)
+        else:
+            intervals = compare_records([arguments.record, arguments.other], options)
+    except UserError as error:
+        raise UserError(_with_dashes(str(error))) from error
+    console = make_console()
+    _print_intervals(intervals, console)
+    if calibration is not None:
+        _print_calibration(calibration, console)
+        _write_calibration(arguments.record, calibration, console)
+    if arguments.out is not None:
+        write_atomically(arguments.out, intervals.to_csv())
+        console.print(escape(f"{arguments.out}: {len(intervals.rows)} intervals"))
+    return 0
+
+
+def _with_dashes(sentence: str) -> str:
+    """Return a sentence with the options as the command has them."""
+    return re.sub(r"(?<![\w./])(resample|samples|level|at)=", r"--\1 ", sentence)
+
+
+def _print_intervals(intervals: ScoreIntervals, console: Console) -> None:
+    """Print the intervals of all rows, main scores by client, and the warnings."""
+    console.print(escape(intervals.title))
+    console.print(escape(intervals.describe_sources()))
+    for models in dict.fromkeys(row.models for row in intervals.rows):
+        rows = [row for row in intervals.rows if row.models == models]
+        console.print(escape(f"\n{' and '.join(dict.fromkeys(models))} model, all clients"))
+        print_full_width(_tabulate_scores([row for row in rows if not row.client], intervals), console)
+        _print_clients([row for row in rows if row.client and row.method == BOOTSTRAP], console)
+    for sentence in intervals.warnings:
+        console.print(escape(_with_dashes(f"warning: {sentence}")))
+
+
+def _tabulate_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals) -> Table:
+    """Return a table with a line for each score and method."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    headers = ["score", "value", f"{100 * intervals.level:g} % interval"]
+    if intervals.names:
+        headers = ["score", "first", "second", "difference", headers[-1], "p"]
+    for header in headers:
+        table.add_column(header, no_wrap=True, justify="left" if header == "score" else "right")
+    for row in rows:
+        name = row.score if row.method == BOOTSTRAP else f"{row.score} ({_METHODS[row.method]})"
+        values = [format_number(value) for value in row.values]
+        if intervals.names:
+            values.append(format_number(row.estimate))
+        cells = [name, *values, _interval(row)]
+        if intervals.names:
+            cells.append(_p_value(row.p_value))
+        table.add_row(*(escape(cell) for cell in cells))
+    return table
+
+
+def _interval(row: "IntervalRow | ObservedRisk") -> str:
+    return f"{format_number(row.low)} to {format_number(row.high)}" if row.low == row.low else "-"
+
+
+def _p_value(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if value >= _MIN_P_VALUE else f"<{_MIN_P_VALUE}"
+
+
+def _print_clients(rows: Sequence[IntervalRow], console: Console) -> None:
+    """Print main scores of each client with intervals."""
+    clients = list(dict.fromkeys(row.client for row in rows))
+    if not clients:
+        return
+    present = {row.score for row in rows}
+    scores = [name for name in _MAIN_SCORES if name in present][:4]
+    by_name = {(row.client, row.score): row for row in rows}
+    has_events = rows[0].events is not None
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("client", "n", *(["events"] if has_events else []), *scores):
+        table.add_column(header, no_wrap=True, justify="left" if header == "client" else "right")
+    for client in clients[:_MAX_CLIENTS]:
+        first = by_name[client, scores[0]]
+        cells = [client, str(first.n), *([str(first.events)] if has_events else [])]
+        for name in scores:
+            row = by_name[client, name]
+            cells.append(f"{format_number(row.estimate)} ({_interval(row)})")
+        table.add_row(*(escape(cell) for cell in cells))
+    console.print("")
+    print_full_width(table, console)
+    if len(clients) > _MAX_CLIENTS:
+        console.print(f"and {len(clients) - _MAX_CLIENTS} more clients, which --out FILE.csv has too")
+    if sentence := describe_few_events({row.client: row.events for row in rows if row.events is not None}):
+        console.print(escape(sentence))
+
+
+def _print_calibration(calibration: "SurvivalCalibration", console: Console) -> None:
+    """Print the predicted and the observed risk of all rows, of their groups, and of each client."""
+    from fcorun.results.models.survival_calibration import ALL_ROWS, GROUP
+
+    groups = [(f"group {i + 1}", group) for i, group in enumerate(calibration.select("", GROUP))]
+    shown = [("all rows", *calibration.select("", ALL_ROWS)), *groups]
+    clients = calibration.clients[:_MAX_CLIENTS]
+    shown += [(client, *calibration.select(client, ALL_ROWS)) for client in clients]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    observed_header = f"observed ({100 * calibration.level:g} %)"
+    for header in ("rows", "n", "events", "censored before", "at risk", "predicted", observed_header):
+        table.add_column(header, no_wrap=True, justify="left" if header == "rows" else "right")
+    for name, group in shown:
+        observed = group.observed
+        counts = [str(count) for count in (group.n, observed.events, observed.censored, observed.at_risk)]
+        risk = f"{format_number(observed.risk)} ({_interval(observed)})" if observed.risk == observed.risk else "-"
+        table.add_row(*(escape(cell) for cell in (name, *counts, format_number(group.predicted), risk)))
+    console.print(
+        f"\nrisk of an event up to {calibration.at:g}, observed by Kaplan and Meier; groups by predicted risk"
+    )
+    print_full_width(table, console)
+    if len(calibration.clients) > _MAX_CLIENTS:
+        console.print(f"and {len(calibration.clients) - _MAX_CLIENTS} more clients, which calibration.csv has too")
+    for sentence in calibration.warnings:
+        console.print(escape(f"warning: {sentence}"))
+
+
+def _write_calibration(folder: Path, calibration: "SurvivalCalibration", console: Console) -> None:
+    """Write calibration.csv and calibration.png into the folder of a record."""
+    from fcorun.reports.pictures.survival_calibration_picture import draw_survival_calibration
+
+    record = Record(folder)
+    style = str(record.flat_config.get("style", "paper"))
+    files = draw_survival_calibration(calibration, record.picture_title, style)
+    for name, content in {"calibration.csv": calibration.to_csv(), **files}.items():
+        write_atomically(folder / name, content)
+        console.print(escape(str(folder / name)))

@@ -1,0 +1,119 @@
+"""The common steps of fcorun select and fcorun stability, from their arguments to their result."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from rich.markup import escape
+
+from fcorun.base.config import build
+from fcorun.base.errors import UserError
+from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.search_path import use_config_dir, warn_overridden
+from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.reports.page import write as html_report
+
+T = TypeVar("T")
+
+
+def run_study(
+    name: str,
+    description: str | None,
+    keys: str,
+    argv: Sequence[str],
+    import_steps: Callable[[], tuple[type, Callable, Callable]],
+) -> Any:
+    """Run the command ``name``, which takes ``keys`` beside those of a run; return its result, None for ``dry_run``.
+
+    ``import_steps`` imports and returns the dataclass of its options, the function that plans it, and the function
+    that describes its result.
+    """
+    parser = CommandParser(name, description, folders=False)
+    help_text = f"those of a run, and: {keys}, range=[LOW,HIGH], out=DIR"
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=help_text)
+    parser.add_config_dir_option()
+    arguments = parser.parse_args(argv)
+    from fcorun.base.system.machine import require_single_host, set_up_jax
+
+    set_up_jax()
+    options_class, plan, describe = import_steps()
+    with use_config_dir(arguments.config_dir):
+        warn_overridden()
+        options, overrides, out = split_options(options_class, arguments.overrides)
+        config = compose(overrides)
+        require_single_host(f"fcorun {name}", config["hosts"])
+        console = make_console(config.get("verbose", True) is not False)
+
+        def show(line: str) -> None:
+            console.print(escape(line))
+
+        planned = plan(config, options, out)
+        for line in planned.messages:
+            show(line)
+        if config.get("dry_run") is True:
+            show(planned.study.describe_progress())
+            return None
+        result = planned.run(show)
+        report_lines = html_report.write_report(result.folder) if config.get("report") is not False else []
+        for line in (*describe(result), *report_lines):
+            show(line)
+    return result
+
+
+def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
+    """Split KEY=VALUE texts into the options of a command, the overrides of its configuration, and ``out``.
+
+    Raises UserError for an option with an invalid value.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    option_names = {field.name for field in fields(options_class)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    overrides = []
+    out = None
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"'{text}' is not KEY=VALUE")
+        if key == "out":
+            out = re.sub(r"""^(['"])(.*)\1$""", r"\2", value)
+            if not out:
+                raise UserError("out= names no folder: give out=DIR")
+            continue
+        if key not in option_names:
+            several = _read_several(text) if "second" in option_names else []
+            if several:
+                values.setdefault("second", {})[key] = several
+                text = f"{key}={min(several)!r}"
+            overrides.append(text)
+            continue
+        if key == "relax" and (several := _read_several(text)):
+            values[key] = several
+            continue
+        try:
+            override = OverridesParser.create().parse_override(text)
+        except HydraException as error:
+            raise UserError(f"{text} cannot be read: give one value, or range=[LOW,HIGH]") from error
+        if override.is_sweep_override():
+            raise UserError(f"{text}: give one value of {key}")
+        values[key] = override.value()
+        if key == "range" and isinstance(values[key], (int, float)):
+            raise UserError(f"{text} must be two numbers, the least and the largest: give range=[LOW,HIGH]")
+    return build(options_class, values), overrides, out
+
+
+def _read_several(text: str) -> list[float]:
+    """Return the numbers of an override such as reg.l1_ratio=0.1,0.5; an empty list for one value, and for texts."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import ChoiceSweep
+    from hydra.errors import HydraException
+
+    try:
+        value = OverridesParser.create().parse_override(text).value()
+    except HydraException:
+        return []
+    numbers = value.list if isinstance(value, ChoiceSweep) else []
+    real = [float(number) for number in numbers if isinstance(number, (int, float)) and not isinstance(number, bool)]
+    return real if len(real) == len(numbers) else []

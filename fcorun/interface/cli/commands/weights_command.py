@@ -1,0 +1,160 @@
+"""fcorun weights: the coefficients of linear models by name."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import Record
+from fcorun.base.system.files import write_atomically
+from fcorun.interface.cli.commands.common_command import (
+    TABLE_WRITERS,
+    CommandParser,
+    check_output_file,
+    load_records_in,
+    make_console,
+    select_latest,
+)
+from fcorun.reports.coefficient_summary import stability_warnings, summarize_coefficients
+from fcorun.reports.pictures.brain import draw_brain
+from fcorun.reports.pictures.coefficient_picture import draw_model
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.style import style_context
+from fcorun.reports.run_table import DataFrame
+from fcorun.reports.sweep_report import format_number, print_full_width
+from fcorun.results.models.coefficients import (
+    coefficient_files,
+    format_by_client,
+    load_client_coefficients,
+    load_coefficients,
+    no_coefficients_reason,
+    weights_image,
+)
+
+_MAX_PRINTED = 15  # coefficients of a point
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write coefficients.csv and coefficients.png into each record of a linear model, of images also weights.nii.gz and
+    brain.png. With --out, write one table of all of them instead: how often each coefficient was chosen over seeds,
+    its median and its range."""
+    parser = CommandParser("weights", run.__doc__)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="one table of all records (.csv, .parquet)")
+    parser.add_argument("--over", action="append", default=[], metavar="KEY",
+                        help="with --out, a key whose values are repetitions, as seeds are, such as data.validation; "
+                        "may be given several times")  # fmt: skip
+    parser.add_argument("--clients", action="store_true", help="the clients' personal models, a column each, instead")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    arguments = parser.parse_args(argv)
+    out = make_console()
+    _check_options(arguments)
+    all_records = load_records_in(arguments.folders)
+    if arguments.out:
+        all_records = select_latest(all_records, out)
+    records = []
+    reasons = []
+    for record in all_records:
+        if reason := _reason_to_skip(record, arguments.clients):
+            reasons.append(reason)
+        else:
+            records.append(record)
+    if not records:
+        raise UserError(reasons[0])
+    for reason in reasons:
+        out.print(f"left out: {escape(reason)}")
+    if arguments.out is None:
+        for record in records:
+            for path in _write_coefficients(record, arguments.clients):
+                out.print(escape(str(path)))
+        return 0
+    frame, keys = summarize_coefficients(records, arguments.over)
+    write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
+    _print_summary(frame, ["algo", "data", *keys], out)
+    for line in stability_warnings(records, arguments.over):
+        out.print(line)
+    cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
+    out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
+    out.print(escape(f"{arguments.out}: {len(records)} runs, {len(frame)} rows"))
+    return 0
+
+
+def _check_options(arguments: Namespace) -> None:
+    """Raise UserError for options that exclude or need each other, and for a file that cannot be written."""
+    if arguments.out is None:
+        if arguments.over:
+            raise UserError("--over is of one table of all records: give --out FILE too")
+        if arguments.force:
+            raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
+        return
+    if arguments.clients:
+        raise UserError("--clients writes a table into each record, and --out FILE has shared models alone: leave one "
+                        "of them out")  # fmt: skip
+    check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
+
+
+def _reason_to_skip(record: Record, clients: bool) -> str:
+    """Return the reason why a record has no coefficients, or none of clients; "" if it has them."""
+    if reason := no_coefficients_reason(record):
+        return reason
+    try:
+        _ = load_client_coefficients(record) if clients else load_coefficients(record)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _write_coefficients(record: Record, clients: bool) -> list[Path]:
+    """Write the tables and pictures of a record's coefficients, or of its clients' own; return the files."""
+    label = record.picture_title
+    cutoff = float(record.flat_config["cutoff"])
+    style = record.flat_config.get("style", "paper")
+    files: dict[str, bytes | str]
+    if not clients:
+        model = load_coefficients(record)
+        files = coefficient_files(model) | draw_model(model, label, cutoff, style=style)
+    else:
+        client_names, models = load_client_coefficients(record)
+        files = {"coefficients_by_client.csv": format_by_client(client_names, models)}
+        grid = models[0].grid
+        classes = models[0].classes
+        if grid is not None:
+            if len(classes) > 1:
+                titles = tuple(f"{client} {class_}" for client in client_names for class_ in classes)
+            else:
+                titles = tuple(client for client in client_names for _ in classes)
+            weights = np.concatenate([model.weights for model in models], axis=1)
+            files["weights_by_client.nii.gz"] = weights_image(grid, weights)
+            with style_context(style):
+                figure = draw_brain(replace(models[0], weights=weights, classes=titles), label)
+                files["brain_by_client.png"] = render_figure(figure)
+    for name, content in files.items():
+        write_atomically(record.folder / name, content)
+    return [record.folder / name for name in files]
+
+
+def _print_summary(frame: DataFrame, keys: list[str], out: Console) -> None:
+    """Print the coefficients that were chosen most often at each point, ties by the size of their median."""
+    coefficients = frame[frame["parameter"] != "bias"]
+    for values, point in coefficients.groupby(keys, sort=False, dropna=False):
+        title = " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        chosen = point[point["chosen"] > 0]
+        out.print(escape(f"{title}: {len(chosen)} of {len(point)} coefficients chosen at least once in "
+                         f"{point['runs'].max()} runs"))  # fmt: skip
+        ranked = chosen.assign(size=chosen["median"].abs()).sort_values(["chosen", "size"], ascending=False)
+        columns = ["feature", "class", "chosen", "median", "min", "max"]
+        if point["class"].nunique() <= 1:
+            columns.remove("class")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, no_wrap=True, justify="left" if column in ("feature", "class") else "right")
+        for row in ranked.head(_MAX_PRINTED).to_dict("records"):
+            table.add_row(*(escape(format_number(row[column])) for column in columns))
+        print_full_width(table, out)
+        if len(ranked) > _MAX_PRINTED:
+            out.print(f"and {len(ranked) - _MAX_PRINTED} more")

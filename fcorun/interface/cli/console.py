@@ -1,0 +1,261 @@
+"""The terminal output of runs: a line, a progress bar, a table. Without a terminal, the output is plain lines."""
+
+import os
+import sys
+import threading
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fcorun.base.errors import EscapedControls, escape_controls
+from fcorun.base.metrics import aggregate, is_baseline_row
+from fcorun.base.records.formats import read_summary
+from fcorun.base.records.record import Record
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.runs.job import Job, SweepWatcher, Watcher
+
+_RECORD_FILES = (  # in the order of their importance to a reader
+    *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
+    *("roc.png", "calibration.png", "decision.png"),
+    *("weights.nii.gz", "brain.png", "baseline_hazard.csv", "summary.json", "solution.npz", "personal.npz"),
+    *("scaling.npz", "missing.csv", "config.yaml", "run.log"),
+)
+_PROGRESS_LINES = 10  # of a run or sweep, without a terminal
+
+
+class _Output(EscapedControls, RichConsole):
+    """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
+
+    def print_line(self, line: str) -> None:
+        """Print a line as it is: square brackets in it are no markup, and :x: is no picture."""
+        self.print(line, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Console(Watcher):
+    """The output of a single run. A context manager; with ``verbose`` off nothing is printed."""
+
+    def __init__(self, verbose: bool = True):
+        self.out = _Output(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.out.is_terminal
+        columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+        )
+        self.task: Any = None
+        self.next_printed_round = 0.0
+        self.data: FederatedData | None = None
+
+    def __enter__(self) -> "Console":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.progress.stop()
+
+    def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
+        self.data = data
+        settings = job.experiment.settings
+        size = f"{data.train.n_rows} examples of {data.n_clients} clients, {data.train.x.shape[1]} features"
+        if isinstance(job.experiment.algo, Algorithm):
+            cohort = settings.clients_per_round or data.n_clients
+            waits = job.experiment.topology.waits_for_cohort
+            of_round = f"rounds, {cohort} clients a round" if waits else "rounds of one upload each"
+            size = f"{settings.rounds} {of_round}, {size}"
+        resumption = f"; resumes after round {resumed}" if resumed else ""
+        self.out.print_line(f"{job.label}: {size}{resumption}")
+        if job.experiment.warning:
+            self.out.print_line(job.experiment.warning)
+        for warning in data.warnings:
+            self.out.print_line(warning)
+        self.progress.start()
+        self.task = self.progress.add_task("", total=settings.rounds)
+
+    def on_evaluation(self, job: Job, row: dict[str, float]) -> None:
+        text = job.headline()
+        has_rounds = isinstance(job.experiment.algo, Algorithm)  # the number of a baseline's iterations is not known
+        rounds = job.experiment.settings.rounds
+        if self.live:
+            total = rounds if has_rounds else None
+            self.progress.update(self.task, completed=row["round"], total=total, description=text)
+        elif row["round"] >= self.next_printed_round:
+            if has_rounds:
+                self.out.print_line(f"round {row['round']}  {text}")
+                self.next_printed_round = row["round"] + max(rounds / _PROGRESS_LINES, 1)
+            else:  # at doubling distances
+                self.out.print_line(f"iteration {row['round']}  {text}")
+                self.next_printed_round = row["round"] + max(row["round"], 1)
+
+    def on_end(self, job: Job) -> None:
+        self.progress.stop()
+        record = Record(job.run_folder.path)
+        if job.end_status == "reused":
+            status = record.status
+            end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+            self.out.print_line(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
+            job.rows = record.rows
+            job.divergence_round = int(status.get("round", 0))
+            summary = read_summary(record.folder)
+            job.stopped = bool(summary.get("stopped"))
+            if not (summary and (job.rows or job.divergence_round)):
+                self.out.print_line("its metrics.csv or summary.json is lost: force=true computes the run again")
+                return
+        elif job.end_status not in ("done", "diverged"):
+            return
+        if job.divergence_round:
+            self._print_divergence(job, record)
+        else:
+            self._print_metrics(job)
+        if auto_values := _describe_auto_values(record.summary.get("curvature") or {}):
+            self.out.print_line(auto_values)
+        if job.reason:
+            self.out.print_line(job.reason)
+        gap_is_unknown = job.certificate is None and job.movement is None
+        if job.end_status == "done" and gap_is_unknown and self.data is not None:
+            from fcorun.experiment.optimality_gap import explain_unassessed_gap
+
+            if explanation := explain_unassessed_gap(job.experiment, self.data):
+                self.out.print_line(explanation)
+        if job.end_status != "reused":
+            files = ", ".join(name for name in _RECORD_FILES if (record.folder / name).exists())
+            self.out.print_line(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
+
+    def _print_divergence(self, job: Job, record: Record) -> None:
+        reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
+        from fcorun.experiment.advice import advise_on_divergence
+
+        advice = advise_on_divergence(job.experiment)
+        if job.divergence_round == 1:
+            advice += "; if that does not help, debug=true shows where the divergence began"
+        self.out.print_line(f"diverged: {reason}; {advice}")
+        if job.end_status == "reused" and job.experiment.settings.debug:
+            self.out.print_line(
+                "nothing was computed: debug=true force=true shows the client and the line of the divergence"
+            )
+
+    def _print_metrics(self, job: Job) -> None:
+        """Print a table of the metrics: final values, best values with their rounds, tail averages."""
+        settings = job.experiment.settings
+        metrics = job.experiment.metrics
+        last_row = job.rows[-1]
+        if is_baseline_row(last_row):
+            tail_column = "solution"
+        elif job.stopped:
+            tail_column = "at the end"
+        else:
+            tail_column = f"mean of last {min(settings.tail_rounds, int(last_row['round']))} rounds"
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("metric", "final", "best", "round", tail_column):
+            table.add_column(column, justify="left" if column == "metric" else "right")
+        aggregates = aggregate(job.rows, settings.tail_rounds, metrics, stopped=job.stopped)
+        for name, value in aggregates["final"].items():
+            best = aggregates["best"].get(name)
+            best_cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
+            table.add_row(name, _format_metric(value), *best_cells, _format_metric(aggregates["tail"][name]))
+        self.out.print(table)
+        if names := metrics.cutoff_metrics(aggregates["final"]):
+            self.out.print_line(f"{', '.join(names)}: magnitude over cutoff={settings.cutoff:g}")
+
+
+def _format_metric(value: float) -> str:
+    """Return a metric as text, empty for one that the run has no value of."""
+    return "" if value != value else f"{value:.6g}"
+
+
+def _describe_auto_values(curvature: dict) -> str:
+    """Return the numbers that replaced "auto" in a run, and the curvature that they were computed from; "" if none."""
+    values = ", ".join(f"{key}={value:.4g}" for key, value in curvature.items() if "." in key)
+    if not values:
+        return ""
+    origin = ""
+    if "most" in curvature:
+        origin = f", from losses whose curvature is {curvature['least']:.3g} to {curvature['most']:.3g}"
+    return f"auto: {values}{origin}"
+
+
+class SweepConsole(SweepWatcher):
+    """The output of a sweep, one progress bar for all runs.
+
+    A context manager, whose methods may be called from several threads.
+    """
+
+    def __init__(self, verbose: bool = True):
+        self.console = _Output(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.console.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not self.live
+        )
+        self.runs = 0
+        self.ended_runs = 0
+        self.printed_runs = 0  # the number of ended runs that was printed last
+        self.awaited_runs = 0  # the number of runs of another process that was printed last
+        self.computed_rounds = 0.0
+        self.rounds_by_folder: dict[Any, float] = {}
+        self.printed_warnings: set[str] = set()
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> "SweepConsole":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.on_sweep_end()
+
+    def on_sweep_end(self) -> None:
+        self.progress.stop()
+
+    def show(self, line: str) -> None:
+        print(escape_controls(line), file=sys.stderr)
+
+    def show_if_verbose(self, line: str) -> None:
+        self.console.print_line(line)
+
+    def on_sweep_start(self, runs: int, rounds: int) -> None:
+        self.runs = runs
+        if runs:
+            self.progress.start()
+            self.task: Any = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
+
+    def on_wait(self, runs: int) -> None:
+        line = f"{runs} {'run is' if runs == 1 else 'runs are'} being computed by another process; waiting"
+        if self.live:
+            self.progress.update(self.task, description=line)
+        elif runs != self.awaited_runs:  # called every second
+            self.console.print_line(line)
+        self.awaited_runs = runs
+
+    def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
+        with self.lock:
+            new_warnings = [warning for warning in data.warnings if warning not in self.printed_warnings]
+            self.printed_warnings |= set(new_warnings)
+        for warning in new_warnings:
+            self.show_if_verbose(warning)
+
+    def on_evaluation(self, job: Job, row: dict[str, float]) -> None:
+        with self.lock:
+            folder = job.run_folder.path
+            rounds = min(row["round"], job.experiment.settings.rounds)
+            self.computed_rounds += rounds - self.rounds_by_folder.get(folder, 0)
+            self.rounds_by_folder[folder] = rounds
+            if self.live:
+                self.progress.update(self.task, completed=self.computed_rounds)
+
+    def on_end(self, job: Job) -> None:
+        self.on_point_end(job)
+
+    def on_point_end(self, run: Any) -> None:
+        with self.lock:
+            if run.end_status in ("locked", "interrupted"):
+                return
+            self.ended_runs += 1
+            line = f"{self.ended_runs} of {self.runs} runs"
+            if self.live:
+                self.progress.update(self.task, description=line)
+            elif self.ended_runs == self.runs or self.ended_runs >= self.printed_runs + self.runs / _PROGRESS_LINES:
+                self.printed_runs = self.ended_runs
+                self.console.print_line(line)

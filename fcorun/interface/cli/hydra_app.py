@@ -1,0 +1,441 @@
+"""The run or sweep of a command line, composed by Hydra."""
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import run_job
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from fcorun.base.config import build_plugin
+from fcorun.base.errors import UserError, WriteError, command_errors
+from fcorun.base.system.files import interruptible_at_once
+from fcorun.experiment.configuration.compose import (
+    HYDRA_1_3,
+    PreparedOnce,
+    compose_config,
+    compose_with_defaults,
+    initialize_hydra,
+    normalize_overrides,
+    override_key,
+    register_resolvers,
+    resolve_settings,
+    to_plain_values,
+)
+from fcorun.experiment.configuration.search_path import packaged_config_dir
+from fcorun.interface.cli.error_report import report_error
+from fcorun.reports.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
+
+if TYPE_CHECKING:
+    from fcorun.base.records.record import Record
+    from fcorun.experiment.experiment import PreparedExperiment
+    from fcorun.runs.sweep_points import SweepPoint
+
+_VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
+# The keys of hosts that are left out when the commands of the hosts are compared; counts are compared by themselves.
+_KEYS_NOT_COMPARED = ("address", "count", "rank", "timeout", "gpus", "secret_file")
+
+
+def run_sweep_command(arguments: list[str]) -> None:
+    """Run ``fcorun -m`` with some arguments in this process, and print its errors. Raises KeyboardInterrupt."""
+    try:
+        failures = compose_and_run(normalize_overrides(["-m", *arguments]))
+    except UserError as error:
+        failures = [error]
+    for error in failures:
+        if not isinstance(error, SystemExit):
+            report_error(error, arguments)
+    if any(isinstance(error, KeyboardInterrupt) for error in failures):
+        raise KeyboardInterrupt
+
+
+def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) -> list[BaseException]:
+    """Have Hydra compose the arguments of a command line, and run the result; return the errors.
+
+    ``is_last_computation`` says whether this process computes nothing afterwards.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
+    helper = HelperProcess()
+
+    def start_loading_and_prepare(values: dict[str, Any]) -> "PreparedExperiment":
+        start_loading(values, helper, RUN_DRAWING_MODULES)
+        return prepare_experiment(values)
+
+    run_here = partial(run_points, helper=helper, is_last_computation=is_last_computation)
+    prepare_once = PreparedOnce(start_loading_and_prepare)
+    register_resolvers(prepare_once)
+    failures: list[BaseException] = []
+
+    def task(config: DictConfig) -> None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        try:
+            refuse_sweep_as_run(config)
+            with interruptible_at_once():
+                experiment = prepare_once(to_plain_values(config))
+            run_single(experiment, folder, arguments, helper)
+        except BaseException as error:
+            failures.append(error)
+            remove_empty_folders(folder)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+
+    def sweep(
+        points: list, config: DictConfig, launcher: dict[str, Any], without_report: bool = False
+    ) -> Sequence[float | None]:
+        try:
+            with interruptible_at_once():
+                code, values = run_here(points, config, launcher, arguments, without_report=without_report)
+        except BaseException as error:
+            failures.append(error)
+            raise
+        if code:
+            failures.append(SystemExit(code))
+        return values
+
+    task.__module__ = "fcorun.interface.cli.main"
+    task.sweep, task.point = sweep, partial(make_point, helper)  # type: ignore[attr-defined] # called by the launcher
+    command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
+
+    def run_hydra(current: list[str]) -> None:
+        overrides = [argument for argument in current if not argument.startswith("-")]
+        options = [argument for argument in current if argument.startswith("-")]
+        is_sweep = options in (["-m"], ["--multirun"])
+        if is_sweep and not any(override_key(text) == "hydra.mode" for text in overrides):
+            sweep_composed(overrides, task)
+        elif options or not run_composed(overrides, task):
+            with _as_command_line(current), _unchecked_help():
+                command()
+
+    shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
+    try:
+        if shows_config and {"job", "--cfg=job", "-c=job"} & set(arguments):
+            arguments = with_settings_of_data(arguments)
+        with helper, command_errors():
+            compose_with_defaults(arguments, run_hydra)
+        if shows_config:
+            print("# fcorun help KEY explains a key")
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        if isinstance(error, BrokenPipeError) and not failures:  # the reader of --help or --cfg has gone away
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        if isinstance(error, OSError) and not isinstance(error, (HydraException, WriteError)) and not failures:
+            error = explain_file_error(error)
+        if error not in failures:
+            failures.append(error)
+    return failures
+
+
+def explain_file_error(error: OSError) -> Exception:
+    """Return the error of a folder that Hydra cannot make, or of a file that it cannot read, as a UserError.
+
+    Hydra makes no other folder, and opens all else to read. An error that names no file is returned as it is.
+    """
+    if error.filename is None:
+        return error
+    if any(frame.name in ("mkdir", "makedirs") for frame in extract_tb(error.__traceback__)):
+        return UserError(f"out={error.filename} cannot be written ({error.strerror}); choose another folder")
+    return UserError(f"{error.filename} cannot be read ({error.strerror}); make it readable, or leave it out")
+
+
+def with_settings_of_data(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with overrides for the root keys that are "auto", so that --cfg job shows their numbers.
+
+    Raises UserError.
+    """
+    is_override = [not text.startswith("-") and ("=" in text or text.startswith("~")) for text in arguments]
+    overrides = [text for text, applies in zip(arguments, is_override, strict=True) if applies]
+    values: Any = OmegaConf.to_container(compose_config(overrides, with_hydra=False))
+    settings = [f"{key}={'null' if value is None else value}" for key, value in resolve_settings(values).items()]
+    at = is_override.index(True) if overrides else len(arguments)  # Hydra takes overrides in one piece only
+    return [*arguments[:at], *settings, *arguments[at:]]
+
+
+def run_composed(overrides: list[str], task: TaskFunction) -> bool:
+    """Compose a single run and call ``task`` with it, as ``hydra.main`` does, which composes each run twice.
+
+    Returns False, without a call, for what ``hydra.main`` is to handle: ``hydra.mode=MULTIRUN``, overrides that cannot
+    be composed, and a version of Hydra whose private module has moved. Raises what the task raises.
+    """
+    try:
+        from hydra._internal.callbacks import Callbacks
+    except ImportError:
+        return False
+    with initialize_hydra():
+        try:
+            config = hydra.compose("config", overrides, return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException, YAMLError):
+            return False
+        if config.hydra.mode == RunMode.MULTIRUN:
+            return False
+        config.hydra.mode = RunMode.RUN
+        callbacks = Callbacks(config)
+        callbacks.on_run_start(config=config, config_name="config")
+        result = run_job(
+            task,
+            config,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+            hydra_context=HydraContext(GlobalHydra.instance().config_loader(), callbacks),
+        )
+        callbacks.on_run_end(config=config, config_name="config", job_return=result)
+        _ = result.return_value  # raises the error of the task
+    return True
+
+
+def sweep_composed(overrides: list[str], task: TaskFunction) -> None:
+    """Sweep over overrides as ``hydra.main`` does, which first composes them once more, to find out the mode.
+
+    Raises what Hydra raises, and what the task raises.
+    """
+    with initialize_hydra():
+        sweeping_hydra = GlobalHydra.instance().hydra
+        assert sweeping_hydra is not None
+        sweeping_hydra.multirun("config", task, [*overrides, "hydra.mode=MULTIRUN"])
+
+
+@contextmanager
+def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
+    """Have Hydra find these arguments in ``sys.argv`` within the context: ``hydra.main`` can be given none."""
+    argv = sys.argv
+    sys.argv = [argv[0], *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = argv
+
+
+@contextmanager
+def _unchecked_help() -> Iterator[None]:
+    """Accept options of any help within the context: Hydra 1.3 adds one without a text, which Python 3.14 refuses."""
+    parser: Any = argparse.ArgumentParser
+    parser._check_help = lambda *_: None  # hides the one that it inherits
+    try:
+        yield
+    finally:
+        del parser._check_help
+
+
+def refuse_sweep_as_run(config: DictConfig) -> None:
+    """Raise UserError if the command asks for a single run of an experiment that has axes."""
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.RUN:
+        return
+    given_keys = {override_key(text) for text in hydra.overrides.task}
+    params = hydra.sweeper.get("params") or {}
+    axes = [key for key in params if key not in given_keys]
+    if not axes and (params or not hydra.sweeper.get("also")):
+        return
+    experiment = hydra.runtime.choices.get("experiment")
+    source = f"experiment={experiment}" if experiment else "hydra.sweeper"
+    figure_advice = f", or fcorun figure {experiment} for its picture" if config.get("figure") else ""
+    run_advice = f"; for one run of it, give {', '.join(axes)}" if axes else ""
+    raise UserError(f"{source} is a sweep: give -m{figure_advice}{run_advice}")
+
+
+def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], dry_run: bool) -> None:
+    """Connect to the other hosts, if several are configured, before JAX begins to compute.
+
+    On a follower this call executes the leader's commands to the end, and raises SystemExit. Raises UserError as
+    ``join_hosts`` does.
+
+    Args:
+        arguments: the command line, which must be the same on all hosts but for the keys of the host itself.
+    """
+    from fcorun.base.system.machine import current_hosts, resolve_hosts
+
+    options = resolve_hosts(hosts)
+    if options is None or current_hosts():
+        return
+    from fcorun.base.system.rendezvous import join_hosts
+    from fcorun.base.system.subprocess_guard import continue_in_child
+
+    if not hasattr(os, "fork"):
+        raise UserError("several hosts need Linux or macOS: this system starts no process by fork; give hosts.count=1")
+    if dry_run:  # the leader alone prints what would be run
+        if options.rank:
+            raise SystemExit(0)
+        return
+    if options.rank:
+        continue_in_child()
+    host_options = tuple(f"hosts.{key}=" for key in _KEYS_NOT_COMPARED)
+    command = [text for text in arguments if not text.lstrip("+").startswith(host_options)]
+    if join_hosts(options, command).rank:
+        from fcorun.runs.hosts.follower import run_follower
+
+        raise SystemExit(run_follower())
+
+
+def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modules: Sequence[str]) -> None:
+    """For a run on a single host, start the process that draws, and start to load the data, while JAX is imported.
+
+    Errors are left to the preparation of the run.
+    """
+    from fcorun.base.system.machine import resolve_hosts
+    from fcorun.data.datasets.dataset import begin_to_load
+
+    with suppress(UserError):
+        if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
+            return
+        helper.start(*drawing_modules)
+        if isinstance(values.get("data"), Mapping):
+            begin_to_load(build_plugin("data", values["data"]), values.get("memory"))
+
+
+def import_jax() -> None:
+    """Import JAX without the metadata of all installed packages, among which JAX looks for a plug-in of its own.
+
+    JAX gets the metadata of its own packages alone, which saves the time to read the others.
+    """
+    if "jax" in sys.modules:
+        return
+    distributions = metadata.distributions
+
+    def own_distributions() -> Iterator[metadata.Distribution]:
+        for folder in sys.path:
+            for path in Path(folder).glob("jax*.*-info"):
+                yield metadata.Distribution.at(path)
+
+    metadata.distributions = own_distributions
+    try:
+        import jax  # noqa: F401
+    finally:
+        metadata.distributions = distributions
+
+
+def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
+    """Return the prepared experiment of plain values, by the Experiment that Python programs use. Raises UserError."""
+    import_jax()
+    from fcorun.interface.api.experiment_object import experiment_of_config, prepare_objects
+
+    return prepare_objects(vars(experiment_of_config(values)))
+
+
+def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str], helper: HelperProcess) -> None:
+    """Run an experiment into a folder, its pictures drawn by ``helper``; with ``dry_run``, print what would be done."""
+    from fcorun.base.records.record import RunFolder
+    from fcorun.base.system.machine import set_up_jax
+    from fcorun.interface.cli.console import Console
+    from fcorun.runs.batch import check_devices
+    from fcorun.runs.run_experiments import run_experiments
+
+    set_up_jax()
+    settings = experiment.settings
+    with interruptible_at_once():
+        join_other_hosts(settings.hosts, arguments, settings.dry_run)
+    try:
+        relative_folder = folder.relative_to(Path.cwd())
+    except ValueError:
+        relative_folder = folder
+    with Console(settings.verbose) as console:
+        if settings.dry_run:
+            check_devices([experiment])
+            folder_state = RunFolder(folder, experiment.identity).inspect(settings.force)
+            text = {"finished": "done", "resume": "resumes", "new": "to run"}[folder_state]
+            console.out.print_line(f"{experiment.label}: {text} ({relative_folder})")
+            remove_empty_folders(folder)
+            return
+        run_experiments([experiment], [relative_folder], console, helper)
+
+
+def make_point(
+    helper: HelperProcess, overrides: str, config: DictConfig, values: dict[str, Any] | None
+) -> "SweepPoint":
+    """Return a point of a sweep from its composed configuration, and from its plain values if they are known."""
+    with interruptible_at_once():
+        values = values or to_plain_values(config)
+        if "jax" not in sys.modules and config.hydra.launcher.get("executor", "inline") == "inline":
+            start_loading(values, helper, SWEEP_DRAWING_MODULES)
+        experiment = prepare_experiment(values)
+        from fcorun.runs.sweep_points import SweepPoint
+
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.run_id = experiment.identity[:8]  # for the resolver ${run_id:} in the folder's name
+    folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
+    return SweepPoint(overrides, folder, experiment)
+
+
+def run_points(
+    points: list,
+    config: DictConfig,
+    launcher: dict[str, Any],
+    arguments: Sequence[str],
+    *,
+    helper: HelperProcess,
+    without_report: bool = False,
+    is_last_computation: bool = False,
+) -> tuple[int, Sequence[float | None]]:
+    """Run a sweep; return the exit code, and the tail average of the metric for each point.
+
+    Args:
+        without_report: for a search that goes on: no report is made, and no values are returned.
+        is_last_computation: whether this process computes nothing afterwards.
+    """
+    from fcorun.base.config import build, keys_outside_identity
+    from fcorun.base.errors import MetricError
+    from fcorun.base.system.machine import require_single_host, set_up_jax
+    from fcorun.interface.cli.console import SweepConsole
+    from fcorun.reports.page.write import write_report
+    from fcorun.runs.sweep import run_sweep
+    from fcorun.runs.sweep_points import SweepOptions, tail_value
+
+    set_up_jax()
+    option_names = [field.name for field in dataclasses.fields(SweepOptions)]
+    root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
+    launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
+    build(SweepOptions, launcher_values, "hydra.launcher")  # names a wrong key as it was given
+    options = build(SweepOptions, root_values | launcher_values)
+    hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
+    if options.executor != "inline":
+        require_single_host(f"hydra.launcher.executor={options.executor}", hosts)
+    for point in points:
+        if isinstance(point.error, MetricError):  # the same error for all points: raised once, before any is written
+            raise point.error
+    join_other_hosts(hosts, arguments, options.dry_run)
+    folder = Path(str(config.hydra.sweep.dir))
+    report_lines: list[str] = []
+
+    def write_page(records: Sequence["Record"]) -> None:
+        if config.get("report") is not False:
+            report_lines.extend(write_report(folder, records))
+
+    with SweepConsole(options.verbose) as console:
+        code = run_sweep(
+            points,
+            folder,
+            options,
+            console,
+            without_report=without_report,
+            is_last_computation=is_last_computation and not without_report,
+            helper=helper,
+            meanwhile=write_page,
+        )
+        if code != 2:
+            for line in report_lines:
+                console.show_if_verbose(line)
+    return code, [] if without_report else [tail_value(point, options) for point in points]
+
+
+def remove_empty_folders(folder: Path) -> None:
+    """Remove the folder that Hydra made, and its parents below the current folder, as far as they are empty."""
+    for path in (folder, *(parent for parent in folder.parents if Path.cwd() in parent.parents)):
+        try:
+            path.rmdir()
+        except OSError:
+            return

@@ -1,0 +1,608 @@
+"""The contract of an algorithm: four pure functions that read like the box in the paper, and a few optional ones.
+
+An algorithm gets a client's rows and minibatches as ``LocalData``, says in ``Traits`` with which problems, channels and
+topologies it may run, and derives from ``Algorithm``, or from ``TwoRateAlgorithm`` with one rate on the clients and
+one on the server.
+
+The YAML of an algorithm in conf/algo holds ``name``, ``class`` and a value for each field without a default. Pictures
+call the algorithm by its ``title``, or by its name without one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from fcorun.base.config import AUTO, AutoPositive, Count, PluginBase, Positive, check_value, type_hints
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import Metric
+from fcorun.methods.problem.operation_counts import apply_if
+from fcorun.methods.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector, wrap_key
+
+__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
+
+PyTree = Any  # an array, or nested tuples and dicts of arrays
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """The data of one client in one round.
+
+    Attributes:
+        x, y: the rows of all clients, (N, d) and (N,), of which ``rows`` and ``whole`` are those of this client.
+        rows: the row numbers of each local step's batch, (K, B); -1 pads a shorter batch. Empty with
+            ``full_batch_steps``.
+        weight, offset: of all rows, (N,), or None: factors with mean one in each client; terms added to predictions.
+        full_batch_steps: the number of local steps if each step takes all data, else None.
+        uneven_steps: True if this client may take fewer than K steps. A step without rows changes nothing.
+        whole: all data of the client as one batch.
+        frozen: True if the server's model is fixed; then the client's copy is fixed too, and nothing is uploaded.
+        client_number: the number of the client among all clients, counted from 0.
+        key_bits: the bits of the client's key of this round, from which ``key`` is derived.
+        dtype: the floating-point type of weights and draws.
+        shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    rows: jax.Array
+    dtype: Any
+    weight: jax.Array | None = None
+    offset: jax.Array | None = None
+    full_batch_steps: int | None = None
+    uneven_steps: bool = False
+    whole: Batch | Quadratic = None  # type: ignore[assignment]
+    frozen: bool = False
+    client_number: jax.Array | int = 0
+    key_bits: KeyBits = (0, 0)
+    shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def key(self) -> jax.Array:
+        """A key for ``jax.random``, for noise and stochastic rounding.
+
+        The key depends on the seed, the round (on a tree the round of the edge) and the client's name alone.
+        """
+        return jax.random.fold_in(wrap_key(self.key_bits), 1)  # the channel uses the key of ``key_bits`` itself
+
+    @property
+    def client(self) -> jax.Array:
+        """The number of the client among all clients, counted from 0, an int32."""
+        return jnp.asarray(self.client_number, jnp.int32)
+
+    def repeat(self, count: Count | jax.Array, step: Callable[[PyTree], PyTree], start: PyTree) -> PyTree:
+        """Apply ``step`` to ``start`` ``count`` times; ``count`` may be traced."""
+        if isinstance(count, int):
+            return lax.scan(lambda value, _: (step(value), None), start, None, count)[0] if count else start
+        return lax.while_loop(lambda now: now[1] < count, lambda now: (step(now[0]), now[1] + 1), (start, 0))[0]
+
+    def geometric_steps(self, probability: jax.Array | float, draw: Literal[0, 1] = 0) -> jax.Array:
+        """Draw the number of steps up to a communication that follows each step with this probability.
+
+        ``draw`` chooses one of the round's ``shared_uniforms``.
+        """
+        below_one = 1 - jnp.finfo(self.dtype).epsneg  # rounding may turn a draw just below 1 into 1
+        uniform = jnp.minimum(self.shared_uniforms[draw], below_one)
+        return 1 + jnp.floor(jnp.log1p(-uniform) / jnp.log1p(-probability)).astype(jnp.int32)
+
+    def steps(
+        self, step: Callable[[PyTree, Any], PyTree], start: PyTree, count: Count | jax.Array | None = None
+    ) -> PyTree:
+        """Apply ``step(value, batch)`` to ``start`` for each of the client's K local steps.
+
+        ``count`` is another number of steps, which may be traced and may differ between clients. Fewer than K steps
+        take the first minibatches; more than K steps start again with the first minibatch.
+        """
+        if isinstance(count, int) and count < 0:
+            raise UserError(f"data.steps(..., count={count}): give a count of 0 or more")
+        if self.full_batch_steps is not None:
+            repeats = self.full_batch_steps if count is None else count
+            return self.repeat(repeats, lambda value: step(value, self.whole), start)
+        if count is not None:
+            batches = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
+
+            def numbered_step(state):
+                value, number = state
+                return step(value, self.batch(self.rows[number % batches])), number + 1
+
+            return self.repeat(count, numbered_step, (start, jnp.zeros((), jnp.int32)))[0]
+
+        def body(value, rows):
+            batch = self.batch(rows)
+            if self.uneven_steps:
+                return apply_if(rows[0] >= 0, lambda value: step(value, batch), value), None
+            return step(value, batch), None
+
+        return lax.scan(body, start, self.rows)[0]
+
+    def batch(self, rows: jax.Array) -> Batch:
+        """Return the rows of these numbers (B,) as a batch; entries of -1 are masked."""
+        mask = rows >= 0
+        indicator = mask.astype(self.dtype)
+        rows = jnp.maximum(rows, 0)
+        weight = indicator / jnp.maximum(indicator.sum(), 1)
+        if self.weight is not None:
+            weight = weight * self.weight[rows]
+        offset = None if self.offset is None else self.offset[rows]
+        return Batch(self.x[rows], self.y[rows], weight, mask, offset=offset)
+
+    def with_whole_data(self, rows: jax.Array) -> Self:
+        """Return a copy whose whole data are the rows of these numbers."""
+        return replace(self, whole=self.batch(rows)._replace(mask=None, full_passes=1))
+
+
+@dataclass(frozen=True)
+class RecordingLocalData(LocalData):
+    """Local data that record in ``accessed`` which random numbers are read, and whether the whole data are."""
+
+    accessed: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("key_bits", "shared_uniforms", "whole"):
+            self.accessed.add(name)
+        return super().__getattribute__(name)
+
+
+def tree_bytes(tree: PyTree) -> int:
+    """Return the bytes of all arrays of a pytree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """The requirements and abilities of an algorithm. fcorun.experiment.prepare refuses every other combination.
+
+    Attributes:
+        needs: the optional methods of the regularizer that the algorithm calls. A regularizer without them is refused.
+        psi_sides: the sides that apply psi, of "client" and "server". Without any, psi is ignored, and the run says so.
+        mirrored: True if the algorithm works with mirror maps. Without it only the Euclidean map is accepted.
+        partial: True if the algorithm works with a cohort of some clients. Without it such a cohort is refused.
+        quadratic_losses: True if the theory needs least squares. Other objectives are refused.
+        proximal: True if clients minimize their own loss plus a further term, in closed form for least squares.
+        needs_strong_convexity: True if the algorithm needs strongly convex losses; known bounds are checked.
+        needs_convex_psi: True if the theory needs a convex psi; a psi that declares that it is not is refused.
+        deterministic: True if clients use all their data at once, ``data.whole``, instead of minibatches.
+        hierarchy: "some" if the algorithm also works with edges between clients and server, and on a graph of clients
+            without a server, because the mean of its states has a meaning; "only" if it needs edges; "graph" if it
+            needs a graph; "" if it needs a server.
+        restores_domain: True if ``root`` and ``output`` make a point of the domains of psi and h from any mean.
+        exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
+            (psi = 0), "composite" (any psi) or "" (none).
+        exact_with_one_step: the same, for rounds of one step of all clients with all their data.
+        robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
+        tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
+        shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
+            measured, unless ``start`` gives the model.
+        hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
+            "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
+        uploads: the meaning of an upload, which decides how a client may compress it: "updates" of the server's model;
+            "increments" of clients' states, whose sum the server keeps, so that nothing of them may be lost; "points"
+            or gradients, which do not vanish at the optimum; or "exact", numbers that must not be compressed.
+        feedback: the ``uplink.feedback`` that the method consists of; "" leaves the choice to the user.
+        growing_broadcasts: True if broadcasts grow with the rounds, and compressed ones never become exact.
+        multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
+        local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
+            positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
+        needs_bounded_domain: True if psi must bound every parameter. A free intercept is refused.
+        sublinear: True if the algorithm approaches the optimum, but too slowly to be ``exact``.
+        common_uploads: True if uploads follow from the rows alone and not from the numbers of a run, such as strengths,
+            and clients have no states. Sites then send one upload for all runs of a path.
+        reveals_personal: True if uploads determine a client's personal model, or nearly so. Where rows stay at their
+            sites, a plan says that the server can compute the model of a site's only client.
+        personal_psi: True if psi acts on the personal models, not on the model of all clients.
+    """
+
+    needs: tuple[str, ...] = ()
+    psi_sides: tuple[Literal["client", "server"], ...] = ("client", "server")
+    mirrored: bool = False
+    partial: bool = True
+    quadratic_losses: bool = False
+    proximal: bool = False
+    needs_strong_convexity: bool = False
+    needs_convex_psi: bool = False
+    deterministic: bool = False
+    hierarchy: Literal["some", "only", "graph", ""] = ""
+    restores_domain: bool = False
+    exact: Literal["smooth", "composite", ""] = ""
+    exact_with_one_step: Literal["smooth", "composite", ""] = ""
+    robust_to_uneven_steps: bool = False
+    tends_to_minimum_of_psi: bool = False
+    shared_model: bool = True
+    hessian: Literal["linear model", "constant", ""] = ""
+    uploads: Literal["updates", "increments", "points", "exact"] = "updates"
+    feedback: Literal["ef21", "diana", ""] = ""
+    growing_broadcasts: bool = False
+    multiplies_means: bool = False
+    local_fits: bool = False
+    needs_bounded_domain: bool = False
+    sublinear: bool = False
+    common_uploads: bool = False
+    reveals_personal: bool = False
+    personal_psi: bool = False
+
+    def __post_init__(self):
+        for name, hint in type_hints(Traits).items():
+            check_value(getattr(self, name), hint, f"traits.{name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConditions:
+    """The conditions of a run that determine which algorithms converge to its optimum.
+
+    Attributes:
+        smooth: True if psi = 0.
+        full_batch: True if local steps take all data of a client.
+        full_participation: True if all clients take part in every round.
+        psi_applied_by: the steps that apply psi, the option ``applied_by`` of the regularizer.
+    """
+
+    smooth: bool
+    full_batch: bool
+    full_participation: bool
+    psi_applied_by: Literal["both", "client", "server"]
+
+
+@dataclass(frozen=True)
+class ProblemConstants:
+    """Constants of the problem that are known before a run, from which "auto" values are computed.
+
+    Attributes:
+        strong_convexity, smoothness: bounds l and L on the curvature of the loss in a local step: the loss of any
+            client, or of any minibatch of a client.
+        local_steps: K, the largest number of local steps of a client in a round, those for an edge summed.
+        full_batch_smoothness: a bound on the curvature of any client's loss on all data of the client. None means that
+            there are no minibatches, so that the bound is ``smoothness``.
+        partial_participation: True if a cohort lacks clients, or is that of one edge.
+        effective_rows: a lower bound on the number of equally weighted rows in the mean of a round. None means all rows
+            of the cohort.
+        psi_on_clients_only: True for reg.applied_by=client: a server that extrapolated beyond the clients' mean would
+            leave the domain.
+        pooled_smoothness: a function that returns an upper bound on the curvature of F. It is called only when needed,
+            since it takes a while on large data. None means the bound of any client.
+        largest_share: the largest weight of a client in F, of weights that sum to one.
+        upload_variance: omega of an unbiased compressor of uploads; 0 for other channels.
+        upload_contraction_error: 1 - alpha of a compressor of uploads that is used as a contraction; 0 without one.
+        smallest_mixing_eigenvalue: of the matrix by which the nodes of a graph mix their messages; else 0.
+    """
+
+    strong_convexity: float
+    smoothness: float
+    local_steps: int = 1
+    full_batch_smoothness: float | None = None
+    partial_participation: bool = False
+    effective_rows: float | None = None
+    psi_on_clients_only: bool = False
+    pooled_smoothness: Callable[[], float] | None = None
+    largest_share: float = 1.0
+    upload_variance: float = 0.0
+    upload_contraction_error: float = 0.0
+    smallest_mixing_eigenvalue: float = 0.0
+
+    @property
+    def uses_minibatches(self) -> bool:
+        """True if a local step uses a part of a client's data."""
+        return self.full_batch_smoothness is not None
+
+    @property
+    def client_smoothness(self) -> float:
+        """An upper bound on the curvature of any client's loss on all its data."""
+        return self.smoothness if self.full_batch_smoothness is None else self.full_batch_smoothness
+
+    @property
+    def cohort_smoothness(self) -> float:
+        """An upper bound on the curvature of the mean loss of a cohort, which is F for a cohort of all clients."""
+        if self.partial_participation or self.pooled_smoothness is None:
+            return self.client_smoothness
+        return min(self.pooled_smoothness(), self.client_smoothness)
+
+    def expected_smoothness(self, smoothness: float) -> float:
+        """Return the expected smoothness of the mean gradient of a round, for a full loss of at most ``smoothness``.
+
+        With b rows drawn it is smoothness (1 - 1 / b) + L_max / b, where L_max is the smoothness of a single row:
+        Gower, Loizou, Qian, Sailanbayev, Shulgin and Richtarik, SGD: general analysis and improved rates (ICML 2019),
+        for rows drawn independently.
+        """
+        rows = self.effective_rows
+        if rows is None:
+            return smoothness
+        return smoothness * (1 - 1 / rows) + max(self.smoothness, smoothness) / rows
+
+
+@dataclass(frozen=True)
+class Method(PluginBase):
+    """The common base of algorithms and baselines: a frozen dataclass of hyper-parameters.
+
+    Attributes:
+        traits: the requirements and abilities; a property if they depend on options. Traits are not inherited: a class
+            that declares none has the defaults, whatever its base classes declare.
+        picks_client: True if an option names a client by its number, so that it names another client in a subset of the
+            clients.
+        source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
+    """
+
+    traits: ClassVar[Traits] = Traits()
+    picks_client: ClassVar[bool] = False
+    source: ClassVar[str]
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        misplaced = [f.name for f in fields(Traits) if f.name in vars(cls)]
+        if misplaced:
+            raise TypeError(f"{cls.__name__}: give traits = Traits({misplaced[0]}=...) instead of {misplaced[0]}")
+        if "traits" not in vars(cls):
+            cls.traits = Traits()
+
+    @property
+    def has_personal_models(self) -> bool:
+        """True if each client gets a personal model."""
+        return False
+
+    @property
+    def auto_fields(self) -> list[str]:
+        """The names of the fields that are "auto"."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return [name for name, value in values.items() if isinstance(value, str) and value == AUTO]
+
+    @property
+    def curvature_alternatives(self) -> list[str]:
+        """The settings that make the unknown ``problem.curvature`` unnecessary: by default a value for each "auto"."""
+        return [f"a value for algo.{name}" for name in self.auto_fields]
+
+    def auto(self, constants: ProblemConstants) -> dict[str, float]:
+        """Return a value for each field that may be "auto", from the constants of the problem."""
+        return {}
+
+    def resolve_auto(self, constants: ProblemConstants) -> Self:
+        """Return a copy with numbers for the fields that are "auto".
+
+        Raises UserError where the losses lack the curvature that the algorithm needs.
+        """
+        values = self.auto(constants)
+        return replace(self, **{name: float(value) for name, value in values.items() if name in self.auto_fields})
+
+    def describe_auto(self, auto_values: dict) -> str:
+        """Return a sentence on the values of "auto" fields that a user should know, or nothing."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Algorithm(Method, ABC):
+    """An algorithm plug-in: a frozen dataclass of hyper-parameters with four pure functions.
+
+    server, client and upload are pytrees of arrays. The engine stores these states, samples the cohort, draws the
+    batches, takes the weighted mean of the uploads, and counts gradients, proxes and the bytes of uploads and
+    broadcasts. Fields that are real numbers may be traced: no Python ``if`` on them. The method ``auto`` computes the
+    fields that are "auto" before the run.
+
+    The mean has the weights of the clients in F. In a paper with equal weights, |S|/n is ``problem.share``.
+
+    ``data.key`` is a random key of the client in this round, and ``problem.key`` one of the server in ``init``,
+    ``server``, ``edge`` and ``root``. An algorithm that compresses its upload or its broadcast states the bytes in
+    ``upload_bytes`` (or ``upload_bytes_for``, if psi determines them) and ``broadcast_bytes``.
+
+    Attributes:
+        declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
+            Metric("consensus", "distance from consensus", higher=False, log=True).
+        metrics_of_server: True if ``metrics`` reads the server's state alone, so that runs over sites have them, too.
+        computed_rounds: the number of rounds after which the algorithm is done and sends nothing; None: all rounds.
+            ``natural: {rounds: 1}`` in the algorithm's YAML makes such a number the default of ``rounds``.
+        backtracks: True if the server goes back towards its last point where a mean is NaN, as withheld uploads are.
+    """
+
+    declared_metrics: ClassVar[tuple[Metric, ...]] = ()
+    metrics_of_server: ClassVar[bool] = False
+    computed_rounds: ClassVar[int | None] = None
+    backtracks: ClassVar[bool] = False
+
+    @abstractmethod
+    def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
+        """Return the server's state and the state of each client (None: no state), stored between rounds."""
+
+    @abstractmethod
+    def local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
+        """Return the upload and the new state of one client."""
+
+    @abstractmethod
+    def server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
+        """Return the server's new state from the weighted mean of the cohort's uploads."""
+
+    @abstractmethod
+    def output(self, problem: Problem, server: PyTree) -> Vector:
+        """Return the solution w to be evaluated."""
+
+    def personal(self, problem: Problem, server: PyTree, client: PyTree) -> Vector | None:
+        """Return a client's personal model from the states of the server and the client; None without such a model."""
+        return None
+
+    @property
+    def has_personal_models(self) -> bool:
+        """True if each client gets a personal model."""
+        return type(self).personal is not Algorithm.personal
+
+    def received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
+        """Return the model at which ``local`` begins, by default what a client receives; a dual point is no model."""
+        return server
+
+    def first_received_model(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> Vector:
+        """Return the model at which ``first_local`` begins to compute, as ``received_model`` of ``local`` does."""
+        return server
+
+    def after_sending(self, client: PyTree, message: PyTree) -> PyTree:
+        """Return a client's state after ``local`` and the uplink; ``message`` is the upload as the server gets it.
+
+        By default the state does not depend on the message.
+        """
+        return client
+
+    def metrics(self, problem: Problem, server: PyTree, clients: PyTree) -> dict[str, Float[Array, ""]]:
+        """Return the values of ``declared_metrics``, each a scalar, at an evaluation.
+
+        ``clients`` are the states of all clients, stacked along a leading axis M; None if clients have no states. Of
+        clients whose rows are generated, these are the states of the evaluated clients.
+        """
+        return {}
+
+    @classmethod
+    def suggest_for(cls, conditions: RunConditions) -> str:
+        """Return the name in conf/algo if the algorithm converges to the optimum under these conditions, or "".
+
+        Runs of other algorithms that ended above the optimum are advised to try it. By default an algorithm is not
+        suggested, even if it is exact.
+        """
+        return ""
+
+    @property
+    def works_in_row_span(self) -> bool:
+        """True if working in coordinates of the span of a client's rows saves time.
+
+        Clients then take many gradients of their whole loss in a row, with nothing between them but sums of vectors,
+        and all these gradients go through ``fcorun.methods.problem.inner_solvers``.
+        """
+        return False
+
+    def computes_round(self, number: int) -> bool:
+        """Return whether a round, counted from 0, is computed."""
+        return self.computed_rounds is None or number < self.computed_rounds
+
+    @property
+    def has_two_exchanges(self) -> bool:
+        """True if a round has two exchanges of messages: ``first_local`` and ``first_server`` are defined."""
+        return type(self).first_local is not Algorithm.first_local
+
+    def first_local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
+        """Return the upload of a client in the first of two exchanges, and its new state.
+
+        The same cohort then runs ``local``, with the broadcast of the state that ``first_server`` returns. An algorithm
+        with one exchange in a round defines neither.
+        """
+        raise NotImplementedError
+
+    def first_server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
+        """Return the new state of the server, or of an edge, from the mean of the first of two uploads."""
+        raise NotImplementedError
+
+    def first_broadcast(self, server: PyTree) -> PyTree:
+        """Return the part of the server's state that clients receive in ``first_local``, by default ``broadcast``."""
+        return self.broadcast(server)
+
+    def count_local_clients(self, cohort_size: int) -> int:
+        """Return how many clients of a cohort communicate in the second of two exchanges, by default all."""
+        return cohort_size
+
+    def upload_bytes(self, upload: PyTree) -> int:
+        """Return the bytes of an upload in transit, of either exchange, by default those of its arrays."""
+        return tree_bytes(upload)
+
+    def upload_bytes_for(self, problem: Problem, upload: PyTree) -> int:
+        """Return the bytes of an upload where they depend on the problem, such as on the structure of psi.
+
+        The engine calls this method, which by default returns ``upload_bytes``. Do not read
+        real numbers of ``problem``: one result serves all runs of a program, which differ in these.
+        """
+        return self.upload_bytes(upload)
+
+    def broadcast_bytes(self, broadcast: PyTree) -> int:
+        """Return the bytes of a broadcast to one client in transit, of either exchange, by default its arrays'."""
+        return tree_bytes(broadcast)
+
+    def round_bytes(self, number: int, uploads: tuple[int, ...], broadcasts: tuple[int, ...]) -> tuple:
+        """Return the bytes of a client's upload, and of its broadcast, in each exchange of round ``number``, from 0.
+
+        By default these are the arguments, which ``upload_bytes`` and ``broadcast_bytes`` return, in every round.
+        """
+        return uploads, broadcasts
+
+    def edge(self, problem: Problem, edge: PyTree, mean: PyTree) -> PyTree:
+        """Return an edge's new state from the weighted mean of the uploads of its clients; by default ``server``."""
+        return self.server(problem, edge, mean)
+
+    def edge_upload(self, edge: PyTree) -> PyTree:
+        """Return the part of an edge's state that the edge sends to the root, by default all of it."""
+        return edge
+
+    def root(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
+        """Return the root's new state from the weighted mean of the uploads of the edges, by default that mean."""
+        return mean
+
+    def broadcast(self, server: PyTree) -> PyTree:
+        """Return the part of the server's state that clients receive in ``local``, by default all of it."""
+        return server
+
+
+@dataclass(frozen=True)
+class Baseline(Method, ABC):
+    """A solver without communication: fcorun.methods.problem.solver.minimize on pooled rows."""
+
+    tolerance: Positive = 1e-9
+    max_iterations: Count = 100_000  # rounded up to a multiple of 50
+
+    @abstractmethod
+    def select_rows(self, offsets) -> slice:
+        """Return the rows to solve for, among the rows of all clients: client m has offsets[m]:offsets[m + 1]."""
+
+
+MAX_DRIFT = 0.1  # the sum of a client's K steps as a fraction of 1 / L_m, the step of gradient descent; our choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoRateAlgorithm(Algorithm):
+    """An algorithm of K local steps of ``client_lr`` whose server moves by ``server_lr`` times the mean of the steps.
+
+    A round moves F by a step of K eta_c eta_s. "auto" makes this step 1 / L, with L the curvature of F, or of any
+    client for cohorts of some clients. For K = 1 the rates are eta_c = 1 / L and eta_s = 1: (dual) gradient descent.
+    For K > 1, eta_c is a tenth of 1 / (K L_m), with L_m the largest curvature of a client, and eta_s compensates.
+    Theorem 1 of Karimireddy et al. (SCAFFOLD, ICML 2020) bounds the drift of FedAvg by the square of K eta_c alone, so
+    that a small eta_c leads near the optimum if all clients take equally many steps. Otherwise clients with more steps
+    weigh more, whatever the rates (Wang et al., FedNova, NeurIPS 2020).
+
+    With minibatches, L is the expected smoothness of the rows that a round draws. Theorem 3.1 of Gower et al. (SGD:
+    general analysis and improved rates, ICML 2019) allows a step of half of 1 / L. With reg.applied_by=client,
+    the server takes the mean of the clients, eta_s = 1.
+
+    Attributes:
+        client_lr: eta_c; "auto" as above, and at most one over the curvature of any minibatch.
+        server_lr: eta_s; "auto" as above, and 1 where eta_c is a number.
+    """
+
+    client_lr: AutoPositive = AUTO
+    server_lr: AutoPositive = AUTO
+
+    @property
+    def curvature_alternatives(self):
+        return [f"a value for algo.{name}" for name in self.auto_fields if name != "server_lr"]
+
+    def auto(self, constants):
+        return auto_rates(self.client_lr, self.server_lr, constants)
+
+
+def auto_rates(
+    client_lr: float | str, server_lr: float | str, constants: ProblemConstants, server_gain: float = 1.0
+) -> dict[str, float]:
+    """Return values for the rates that are "auto".
+
+    ``server_gain`` is the factor by which the server moves farther in the long run, by momentum for example.
+    """
+    if not isinstance(client_lr, str):
+        return {"server_lr": 1 / server_gain}
+    if not isinstance(server_lr, str):
+        return {"client_lr": auto_client_lr(constants, server_lr * server_gain)}
+    if constants.local_steps == 1 or constants.psi_on_clients_only:
+        return {"client_lr": auto_client_lr(constants), "server_lr": 1 / server_gain}
+    steps = constants.local_steps
+    client = min(MAX_DRIFT / (steps * constants.client_smoothness), 1 / constants.smoothness)
+    smoothness = constants.expected_smoothness(constants.cohort_smoothness)
+    return {"client_lr": client, "server_lr": 1 / (steps * client * smoothness * server_gain)}
+
+
+def auto_client_lr(constants: ProblemConstants, server_lr: float = 1.0) -> float:
+    """Return the rate of the clients that makes a round, with ``server_lr`` on the server, a step of 1 / L."""
+    steps = constants.local_steps
+    if steps == 1:  # all clients start from one point, so that none drifts
+        return 1 / (server_lr * constants.expected_smoothness(constants.cohort_smoothness))
+    smoothness = constants.expected_smoothness(constants.client_smoothness)
+    return min(1 / (steps * server_lr * smoothness), 1 / constants.smoothness)

@@ -1,0 +1,44 @@
+"""Distributed approximate Newton."""
+
+from dataclasses import dataclass
+
+from fcorun.base.config import AUTO, AutoPositive, Positive
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.shifted import ShiftedAlgorithm
+
+
+@dataclass(frozen=True)
+class DANE(ShiftedAlgorithm):
+    """DANE, with psi in each client's problem, our extension: the paper has psi = 0.
+
+    The optimum is a fixed point for any ``mu`` and ``eta``. Convergence is certain for ``mu`` of at least the default
+    with ``eta`` 1. Similar clients converge in few rounds with a smaller ``mu``, of about the distance of their
+    Hessians from that of F; with a ``mu`` too small the method may diverge.
+
+    Attributes:
+        mu: the weight of mu / 2 ||u - w||^2; "auto" is L - l, for F of curvature at most L and clients of at least l.
+        eta: the weight of the mean gradient, and of psi.
+    """
+
+    source = "figure 1 of @shamir2014, psi = 0"
+
+    mu: AutoPositive = AUTO
+    eta: Positive = 1.0
+
+    traits = Traits(
+        psi_sides=("client",),
+        needs_convex_psi=True,
+        partial=False,
+        proximal=True,
+        deterministic=True,
+        exact="composite",
+        uploads="points",
+    )
+
+    def local(self, problem, server, client, data):
+        mean_gradient = server
+        shift = client["gradient"] - self.eta * mean_gradient
+        return self.solve(problem, data, client["w"], shift, mu=self.mu, eta=self.eta), client
+
+    def server(self, problem, server, mean):
+        return server | {"w": mean}

@@ -1,0 +1,51 @@
+"""The alternating direction method of multipliers, with partial participation."""
+
+from dataclasses import dataclass
+
+from fcorun.base.config import AUTO, AutoPositive
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
+
+
+@dataclass(frozen=True)
+class FedADMM(ProximalAlgorithm):
+    """FedADMM, with psi on the server.
+
+    Attributes:
+        rho: the penalty; "auto" is sqrt(l L), with l at least L / 10,000 (our choice).
+    """
+
+    source = "@wang2022"
+
+    rho: AutoPositive = AUTO
+
+    traits = Traits(
+        psi_sides=("server",),
+        needs_convex_psi=True,
+        proximal=True,
+        deterministic=True,
+        exact="composite",
+        uploads="increments",
+    )
+
+    def auto(self, constants):
+        return {"rho": 1 / balanced_prox_step(constants)}
+
+    def init(self, problem, w0):
+        return {"x": w0, "mean": w0}, {"dual": 0 * w0, "sent": w0}
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def local(self, problem, server, client, data):
+        x = self.prox(problem, data, server - client["dual"] / self.rho, 1 / self.rho)
+        dual = client["dual"] + self.rho * (x - server)
+        sent = x + dual / self.rho
+        return sent - client["sent"], {"dual": dual, "sent": sent}
+
+    def server(self, problem, server, mean):
+        mean = server["mean"] + problem.share * mean  # over the latest vectors of all clients
+        return {"x": problem.prox(mean, 1 / self.rho), "mean": mean}
+
+    def output(self, problem, server):
+        return server["x"]

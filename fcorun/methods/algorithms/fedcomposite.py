@@ -1,0 +1,75 @@
+"""Composite federated learning with heterogeneous data."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.base.config import AUTO, AutoPositive, Positive
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits, auto_client_lr
+
+
+@dataclass(frozen=True)
+class FedComposite(Algorithm):
+    """Composite federated learning with heterogeneous data.
+
+    Clients decouple gradient and prox steps, and correct their drift without further communication. The first point P_0
+    is w_0 itself instead of its prox, since the number K of local steps is not yet known. All clients should take
+    equally many steps. Comments name the vectors of the paper, with eta~ = eta eta_g K.
+
+    Attributes:
+        client_lr: eta; "auto" is the bound of the theorem but for its constant: for K > 1 the smaller of 1 / L and
+            1 / (eta_g K L), with the largest smoothness constant L of the clients' losses (for 1 / L, of their
+            minibatches' losses); for K = 1, 1 / (eta_g L) with the L of the mean of their losses.
+        server_lr: eta_g.
+    """
+
+    source = "@zhang2024"
+
+    client_lr: AutoPositive = AUTO
+    server_lr: Positive = 1.0
+
+    traits = Traits(needs_convex_psi=True, partial=False, exact="composite", uploads="exact")
+
+    @classmethod
+    def suggest_for(cls, conditions):
+        exact = conditions.full_batch and conditions.full_participation and conditions.psi_applied_by == "both"
+        return "fedcomposite" if exact and not conditions.smooth else ""
+
+    def auto(self, constants):
+        return {} if isinstance(self.client_lr, float) else {"client_lr": auto_client_lr(constants, self.server_lr)}
+
+    def init(self, problem, w0):
+        zero = jnp.zeros((), w0.dtype)
+        return {"x": w0, "prox": w0}, {"prox": w0, "gradients": 0 * w0, "total_step": zero}
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def received_model(self, problem, server, client, data):
+        return problem.prox(server, client["total_step"])
+
+    def local(self, problem, server, client, data):
+        total_step = client["total_step"]  # eta~, 0 in the first round
+        start = problem.prox(server, total_step)  # P_r = prox of eta~ psi at x_r
+        # the mean gradient of all clients in the last round, 0 in the first round
+        mean_gradient = (client["prox"] - server) / jnp.where(total_step > 0, total_step, 1)
+        correction = mean_gradient - client["gradients"]  # c_m
+
+        def step(state, batch):
+            dual, z, gradients, elapsed = state  # z^, z, the sum of the gradients, k eta
+            g = problem.gradient(z, batch)
+            dual = dual - self.client_lr * (g + correction)
+            elapsed = elapsed + self.client_lr
+            return dual, problem.prox(dual, elapsed), gradients + g, elapsed
+
+        dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(total_step)))
+        client_mean_gradient = gradients * (self.client_lr / elapsed)  # the client's mean gradient in this round
+        new_client = {"prox": start, "gradients": client_mean_gradient, "total_step": self.server_lr * elapsed}
+        return {"dual": dual, "elapsed": elapsed}, new_client
+
+    def server(self, problem, server, mean):
+        x = server["prox"] + self.server_lr * (mean["dual"] - server["prox"])  # x_(r+1)
+        return {"x": x, "prox": problem.prox(x, self.server_lr * mean["elapsed"])}
+
+    def output(self, problem, server):
+        return server["prox"]

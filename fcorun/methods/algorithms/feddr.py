@@ -1,0 +1,61 @@
+"""Randomized Douglas-Rachford splitting."""
+
+from dataclasses import dataclass
+
+from fcorun.base.config import AUTO, AutoPositive, Relaxation
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
+
+
+@dataclass(frozen=True)
+class FedDR(ProximalAlgorithm):
+    """FedDR, with psi on the server.
+
+    All vectors of a client start at w_0, as in the authors' code. In the paper's algorithm x_i starts at
+    prox_{eta f_i}(w_0), and the reflected vector accordingly.
+
+    Attributes:
+        step: eta; "auto" is 1 / sqrt(l L) for the strong convexity l and the smoothness L of the clients' losses, with
+            l at least L / 10,000 (our choice).
+        relaxation: alpha, between 0 and 2; 1 is the splitting of Douglas and Rachford.
+    """
+
+    source = "algorithm 1 of @trandinh2021"
+
+    step: AutoPositive = AUTO
+    relaxation: Relaxation = 1.0
+
+    traits = Traits(
+        psi_sides=("server",),
+        needs_convex_psi=True,
+        proximal=True,
+        deterministic=True,
+        exact="composite",
+        uploads="increments",
+    )
+
+    @classmethod
+    def suggest_for(cls, conditions):
+        return "feddr" if conditions.smooth or conditions.psi_applied_by != "client" else ""
+
+    def auto(self, constants):
+        return {"step": balanced_prox_step(constants)}
+
+    def init(self, problem, w0):
+        return {"x": w0, "mean": w0}, {"y": w0, "x": w0, "reflected": w0}
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def local(self, problem, server, client, data):
+        y = client["y"] + self.relaxation * (server - client["x"])
+        x = self.prox(problem, data, y, self.step)
+        reflected = 2 * x - y
+        return reflected - client["reflected"], {"y": y, "x": x, "reflected": reflected}
+
+    def server(self, problem, server, mean):
+        mean = server["mean"] + problem.share * mean  # of the latest reflected vectors of all clients
+        return {"x": problem.prox(mean, self.step), "mean": mean}
+
+    def output(self, problem, server):
+        return server["x"]

@@ -1,0 +1,50 @@
+"""Federated dual averaging."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.methods.algorithms.algorithm import Traits, TwoRateAlgorithm
+
+
+@dataclass(frozen=True)
+class FedDualAvg(TwoRateAlgorithm):
+    """FedDualAvg: clients and server average in the dual space.
+
+    ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), a running sum. If clients take
+    unequal numbers of steps, a round adds the weighted mean over the clients. ``elapsed`` is communicated with the dual
+    in both directions, and counted in bytes_up and bytes_down.
+    """
+
+    source = "algorithm 3 of @yuan2021"
+    traits = Traits(
+        needs_convex_psi=True,
+        mirrored=True,
+        hierarchy="some",
+        restores_domain=True,
+        exact_with_one_step="composite",
+        growing_broadcasts=True,
+    )
+
+    def init(self, problem, w0):
+        return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2
+
+    def received_model(self, problem, server, client, data):
+        return self.output(problem, server)
+
+    def local(self, problem, server, client, data):
+        def step(state, batch):
+            z, elapsed = state
+            w = problem.retrieve(z, server["elapsed"] + elapsed)  # lines 8-9
+            g = problem.gradient(w, batch)  # line 10
+            return z - self.client_lr * g, elapsed + self.client_lr  # line 11
+
+        zero = jnp.zeros_like(server["elapsed"])  # rounding swallows small steps that a large sum takes one by one
+        z, elapsed = data.steps(step, (server["dual"], zero))  # lines 6-7
+        return {"dual": z - server["dual"], "elapsed": elapsed}, client
+
+    def server(self, problem, server, mean):
+        return {name: server[name] + self.server_lr * mean[name] for name in server}  # lines 12-13
+
+    def output(self, problem, server):
+        return problem.retrieve(server["dual"], server["elapsed"])  # line 14

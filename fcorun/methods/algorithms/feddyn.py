@@ -1,0 +1,44 @@
+"""Federated learning with dynamic regularization."""
+
+from dataclasses import dataclass
+
+from fcorun.base.config import AUTO, AutoPositive
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
+
+
+@dataclass(frozen=True)
+class FedDyn(ProximalAlgorithm):
+    """FedDyn, which ignores psi. A client keeps the gradient of its loss, the server their mean h.
+
+    Attributes:
+        alpha: the weight of the dynamic regularizer; "auto" is sqrt(l L), with the strong convexity l (at least
+            L / 10,000, our choice) and the smoothness L of the clients' losses.
+    """
+
+    source = "algorithm 1 of @acar2021"
+
+    alpha: AutoPositive = AUTO
+
+    traits = Traits(psi_sides=(), proximal=True, deterministic=True, exact="smooth", uploads="increments")
+
+    def auto(self, constants):
+        return {"alpha": 1 / balanced_prox_step(constants)}
+
+    def init(self, problem, w0):
+        return {"x": w0, "h": 0 * w0}, 0 * w0
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def local(self, problem, server, client, data):
+        x, g = server, client
+        local = self.prox(problem, data, x + g / self.alpha, 1 / self.alpha)  # argmin f - <g, .> + alpha/2 ||. - x||^2
+        return local - x, g - self.alpha * (local - x)
+
+    def server(self, problem, server, mean):
+        h = server["h"] - self.alpha * problem.share * mean
+        return {"x": server["x"] + mean - h / self.alpha, "h": h}
+
+    def output(self, problem, server):
+        return server["x"]

@@ -1,0 +1,39 @@
+"""Federated mirror descent."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.methods.algorithms.algorithm import Traits, TwoRateAlgorithm
+
+
+@dataclass(frozen=True)
+class FedMiD(TwoRateAlgorithm):
+    """FedMiD: clients take mirror steps, and the server averages them in the primal space.
+
+    The upload consists of the update and the client's summed rates eta_c K. If clients take unequal numbers of steps, K
+    of line 10 is their weighted mean.
+    """
+
+    source = "algorithm 2 of @yuan2021"
+    traits = Traits(mirrored=True, hierarchy="some", exact_with_one_step="smooth")
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        def step(state, batch):
+            w, elapsed = state
+            g = problem.gradient(w, batch)  # line 7
+            w = problem.retrieve(problem.to_dual(w) - self.client_lr * g, self.client_lr)  # line 8
+            return w, elapsed + self.client_lr
+
+        w, elapsed = data.steps(step, (server, jnp.zeros((), server.dtype)))  # lines 5-6
+        return {"update": w - server, "elapsed": elapsed}, client
+
+    def server(self, problem, server, mean):
+        z = problem.to_dual(server) + self.server_lr * mean["update"]  # lines 9-10
+        return problem.retrieve(z, self.server_lr * mean["elapsed"])  # line 10
+
+    def output(self, problem, server):
+        return server

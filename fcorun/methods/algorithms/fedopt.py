@@ -1,0 +1,94 @@
+"""Federated averaging whose server feeds the mean update to an optimizer."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.base.config import AUTO, BelowOne, Positive
+from fcorun.methods.algorithms.algorithm import ProblemConstants, PyTree, Traits, auto_client_lr, auto_rates
+from fcorun.methods.algorithms.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FedOpt(FedAvg):
+    """FedOpt: FedAdagrad, FedYogi, FedAdam, and FedAvgM with momentum. FedOpt ignores psi.
+
+    Attributes:
+        client_lr: the step size of clients. "auto" is the rate of FedAvg for momentum, and 1 / (K L) for adaptive
+            optimizers, of the order of the paper's theorem 1.
+        server_lr: eta of the optimizer. "auto" is 1 - beta1 times the rate of FedAvg for momentum, which moves
+            1 / (1 - beta1) times as far in the long run (Ghadimi, Feyzmahdavian and Johansson, ECC 2015: less than
+            twice that rate converges on convex losses). For adaptive optimizers, whose steps do not depend on the
+            curvature, "auto" is 0.03, or 0.1 for Adagrad: our choice.
+        optimizer: the optimizer of the server.
+        beta1: the decay of the first moment, or the momentum.
+        beta2: the decay of the second moment, in adam and yogi.
+        epsilon: tau, which is added to the root of the second moment. That moment begins at tau^2.
+    """
+
+    source = "algorithm 2 of @reddi2021"
+
+    optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "adam"
+    beta1: BelowOne = AUTO
+    beta2: BelowOne = 0.99
+    epsilon: Positive = 1e-3
+
+    @property
+    def traits(self):
+        return Traits(psi_sides=(), exact_with_one_step="smooth" if self.optimizer == "momentum" else "")
+
+    def auto(self, constants):
+        return auto_optimizer_rates(self, constants)
+
+    def init(self, problem, w0):
+        return {"x": w0, "moments": initial_moments(self, w0)}, None
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def server(self, problem, server, mean):
+        step, moments = optimizer_step(self, mean, server["moments"])
+        return {"x": server["x"] + step, "moments": moments}
+
+    def output(self, problem, server):
+        return server["x"]
+
+
+def auto_optimizer_rates(algorithm: Any, constants: ProblemConstants) -> dict[str, float]:
+    """Return the "auto" rates of an algorithm whose server takes an ``optimizer_step``."""
+    if algorithm.optimizer == "momentum":
+        return auto_rates(algorithm.client_lr, algorithm.server_lr, constants, server_gain=1 / (1 - algorithm.beta1))
+    rates = {"server_lr": 0.1 if algorithm.optimizer == "adagrad" else 0.03}
+    if not isinstance(algorithm.client_lr, float):
+        rates["client_lr"] = auto_client_lr(constants)
+    return rates
+
+
+def initial_moments(algorithm: Any, like: PyTree) -> dict[str, PyTree]:
+    """Return the initial moments of an algorithm's optimizer: m = 0 and v = tau^2."""
+    moments = {"m": jax.tree.map(jnp.zeros_like, like)}
+    if algorithm.optimizer == "momentum":
+        return moments
+    return moments | {"v": jax.tree.map(lambda w: jnp.full_like(w, algorithm.epsilon**2), like)}
+
+
+def optimizer_step(algorithm: Any, change: PyTree, moments: dict[str, PyTree]) -> tuple[PyTree, dict[str, PyTree]]:
+    """Return a step of an algorithm's optimizer, and its new moments.
+
+    The algorithm has the fields optimizer, server_lr, beta1, beta2 and epsilon. The mean ``change`` of the clients,
+    Delta of the paper, replaces the negative gradient.
+    """
+    if algorithm.optimizer == "momentum":
+        m = jax.tree.map(lambda m, delta: algorithm.beta1 * m + delta, moments["m"], change)
+        return jax.tree.map(lambda m: algorithm.server_lr * m, m), {"m": m}
+    update_second = {
+        "adagrad": lambda v, square: v + square,
+        "yogi": lambda v, square: v - (1 - algorithm.beta2) * square * jnp.sign(v - square),
+        "adam": lambda v, square: algorithm.beta2 * v + (1 - algorithm.beta2) * square,
+    }[algorithm.optimizer]
+    m = jax.tree.map(lambda m, delta: algorithm.beta1 * m + (1 - algorithm.beta1) * delta, moments["m"], change)
+    v = jax.tree.map(lambda v, delta: update_second(v, delta**2), moments["v"], change)
+    step = jax.tree.map(lambda m, v: algorithm.server_lr * m / (jnp.sqrt(v) + algorithm.epsilon), m, v)
+    return step, {"m": m, "v": v}

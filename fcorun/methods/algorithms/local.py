@@ -1,0 +1,53 @@
+"""Local training of each client."""
+
+from dataclasses import dataclass
+
+from fcorun.base.config import AUTO, AutoPositive
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits
+
+
+@dataclass(frozen=True)
+class Local(Algorithm):
+    """Proximal gradient descent of each client on its own f + psi, without communication.
+
+    Local training is the baseline of personalised methods, whose gains over it come from other clients. The clients
+    share no model, so that metrics of a shared model are empty. With ``start`` and ``frozen=true`` local training is
+    fine-tuning of a global model.
+
+    Attributes:
+        client_lr: the step size; "auto" is 1 / L for the loss of any client and of any minibatch, the longest proximal
+            gradient step that lowers any such loss (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
+    """
+
+    source = "textbook, proximal gradient steps"
+
+    client_lr: AutoPositive = AUTO
+
+    traits = Traits(psi_sides=("client",), shared_model=False, personal_psi=True)
+
+    def auto(self, constants):
+        return {"client_lr": 1 / constants.smoothness}
+
+    def init(self, problem, w0):
+        return w0, w0
+
+    def broadcast(self, server):
+        return ()
+
+    def received_model(self, problem, server, client, data):
+        return client
+
+    def local(self, problem, server, client, data):
+        def step(v, batch):
+            return problem.prox(v - self.client_lr * problem.gradient(v, batch), self.client_lr)
+
+        return (), data.steps(step, client)
+
+    def server(self, problem, server, mean):
+        return server
+
+    def output(self, problem, server):
+        return server
+
+    def personal(self, problem, server, client):
+        return client

@@ -1,0 +1,82 @@
+"""Federated proximal Newton: a second-order method of few rounds."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fcorun.base.config import Count, NonNegative, Positive
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits
+from fcorun.methods.problem.inner_solvers import StoppingRule
+from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
+
+_DECREASE = 1e-4  # the share of the predicted decrease that Armijo's rule requires
+
+
+@dataclass(frozen=True)
+class Newton(Algorithm):
+    """Proximal Newton: clients send their loss, gradient and Hessian at v, and the server minimizes the model plus psi.
+
+    The server goes a step t along the direction to that minimum, and proposes the point v that it reaches. The loss at
+    v, which arrives with the next messages, decides by Armijo's rule: the server accepts v, or halves t and keeps the
+    direction.
+
+    The solution is the proposed point. For losses without a bound on their curvature, where a proposal may be far off,
+    it is the last accepted point.
+
+    Attributes:
+        step: the first t of each direction; 1 is Newton's step.
+        iterations: the largest number of iterations of the server's solver in a round.
+        tolerance: the solver stops at this size of its step, relative to its first step, or where rounding stops it.
+    """
+
+    source = "the method of @lee2014, whose quadratic model is a sum over clients"
+    traits = Traits(
+        psi_sides=("server",),
+        needs_convex_psi=True,
+        partial=False,
+        deterministic=True,
+        exact="composite",
+        hessian="linear model",
+    )
+
+    backtracks = True
+
+    step: Positive = 1.0
+    iterations: Count = 10_000
+    tolerance: NonNegative = 1e-12
+
+    def init(self, problem, w0):
+        scalars = {"value": jnp.full((), jnp.inf, w0.dtype), "decrease": jnp.zeros((), w0.dtype)}
+        return {"w": w0, "direction": 0 * w0, "t": jnp.ones((), w0.dtype), **scalars}, None
+
+    def broadcast(self, server):
+        return server["w"] + server["t"] * server["direction"]
+
+    def local(self, problem, server, client, data):
+        loss, gradient = jax.value_and_grad(problem.loss)(server, data.whole)
+        return (loss, gradient, pack_symmetric(hessian(problem, server, data.whole))), client
+
+    def server(self, problem, server, mean):
+        loss, gradient, packed = mean
+        v = self.broadcast(server)
+        value = loss + problem.psi(v)
+        rounding = 10 * jnp.finfo(v.dtype).eps * jnp.abs(value)
+        target = server["value"] + _DECREASE * server["t"] * server["decrease"] + rounding
+
+        def accept():
+            matrix = unpack_symmetric(packed, sum(values.size for values in v.values()))
+            minimum = minimize_model(problem, gradient, matrix, v, StoppingRule(self.iterations, 0.0, self.tolerance))
+            direction = minimum - v
+            decrease = gradient.dot(direction) + problem.psi(minimum) - problem.psi(v)
+            return {"w": v, "direction": direction, "t": self.step * jnp.ones_like(loss), "value": value,
+                    "decrease": decrease}  # fmt: skip
+
+        def halve():
+            return server | {"t": server["t"] / 2}
+
+        return lax.cond(jnp.isfinite(value) & (value <= target), accept, halve)
+
+    def output(self, problem, server):
+        return self.broadcast(server) if problem.objective.has_curvature_bound else server["w"]

@@ -1,0 +1,56 @@
+"""Stabilized distributed approximate Newton."""
+
+from dataclasses import dataclass
+
+from fcorun.base.config import AUTO, AutoNonNegative, AutoPositive, Count
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.shifted import ShiftedAlgorithm
+
+
+@dataclass(frozen=True)
+class SDANE(ShiftedAlgorithm):
+    """S-DANE: DANE around a centre of its own, so that clients may solve their problems roughly. It ignores psi.
+
+    Clients send their solutions and the gradients there, from which the server moves the centre. With exact solutions
+    the centre is their mean, and S-DANE is DANE with psi = 0. The centres, their origin in the hybrid projection
+    proximal-point method, and rough solutions are as in public descriptions of the paper; the server's step is that of
+    the hybrid projection method with strong convexity mu. Cohorts of some clients, which the paper allows, are left
+    out.
+
+    Attributes:
+        lam: the weight of lam / 2 ||u - v||^2; "auto" is L - l, for F of curvature at most L and clients' losses of
+            curvature at least l.
+        mu: the strong convexity that the server's step exploits; "auto" is l, the lower bound on the curvature of
+            the losses.
+    """
+
+    source = "@jiang2024; the step of the server as in the hybrid projection method"
+
+    iterations: Count = 10
+    lam: AutoPositive = AUTO
+    mu: AutoNonNegative = AUTO
+
+    traits = Traits(psi_sides=(), partial=False, proximal=True, deterministic=True, exact="smooth", uploads="points")
+
+    def auto(self, constants):
+        lam = super().auto(constants)["mu"]  # the weight that the base class, after DANE, calls mu
+        return {"lam": lam, "mu": constants.strong_convexity}
+
+    def init(self, problem, w0):
+        server, client = super().init(problem, w0)
+        return server | {"center": w0}, client
+
+    def first_broadcast(self, server):
+        return server["center"]
+
+    def local(self, problem, server, client, data):
+        smooth = problem.without_psi()
+        # the first exchange has sent the centre, which the client remembers as w; the second sends the mean gradient
+        center = client["w"]
+        mean_gradient = server
+        w = self.solve(smooth, data, center, client["gradient"] - mean_gradient, mu=self.lam)
+        return {"w": w, "gradient": problem.gradient(w, data.whole)}, client
+
+    def server(self, problem, server, mean):
+        pull = self.lam * server["center"] + self.mu * mean["w"] - mean["gradient"]
+        return server | {"w": mean["w"], "center": (1 / (self.lam + self.mu)) * pull}

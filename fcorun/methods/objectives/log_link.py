@@ -1,0 +1,93 @@
+"""Losses with a log link, whose exp is continued by a parabola, which bounds the curvature."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import xlogy
+
+from fcorun.base.config import Positive
+from fcorun.base.metrics import Metric
+from fcorun.methods.objectives.objective import LinearModel
+
+
+def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
+    """Compute exp(p) up to ``ceiling``, and beyond it the Taylor polynomial of second order at log(ceiling).
+
+    The function is convex with continuous first and second derivatives, and its curvature is at most ``ceiling``.
+    """
+    if ceiling is None:
+        return jnp.exp(p)
+    log_ceiling = math.log(ceiling)
+    excess = jnp.maximum(p - log_ceiling, 0)
+    parabola = ceiling * (1 + excess + excess**2 / 2)
+    return jnp.where(p <= log_ceiling, jnp.exp(jnp.minimum(p, log_ceiling)), parabola)
+
+
+def extended_exp_conjugate(v: jax.Array, ceiling: float | None) -> jax.Array:
+    """Return the conjugate of ``extended_exp`` at v >= 0: v log v - v up to the ceiling, a parabola beyond."""
+    v = jnp.maximum(v, 0)
+    if ceiling is None:
+        return xlogy(v, v) - v
+    excess = jnp.maximum(v / ceiling - 1, 0)
+    parabola = ceiling * ((1 + excess) * math.log(ceiling) + excess**2 / 2 - 1)
+    return jnp.where(v <= ceiling, xlogy(v, v) - v, parabola)
+
+
+@dataclass(frozen=True)
+class LogLink(LinearModel):
+    """Mean of half the unit deviance of targets y, whose means are exp(p) for predictions p.
+
+    Attributes:
+        ceiling: the value beyond which exp is continued by a parabola, to be chosen above all that occur. The
+            smoothness constant of a loss is then at most the ceiling, and steps may be "auto". The metric ``beyond`` is
+            the share of rows beyond the ceiling. If it is 0, the optimum is that of the deviance. None: exp everywhere,
+            without a bound on the curvature.
+        exp_name: a word for the value of exp in the deviance, such as "mean".
+    """
+
+    ceiling: Positive | None = None
+
+    tasks = ("regression",)
+    exp_name: ClassVar[str]
+    metrics = (
+        Metric("deviance", label="mean deviance", higher=False, log=True),
+        Metric("absolute_error", label="mean |y - m|", higher=False, log=True),
+    )
+
+    @abstractmethod
+    def exponent(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
+        """Return the argument of exp in the deviance, (n,)."""
+
+    @abstractmethod
+    def half_deviance(self, exp_value: jax.Array, prediction: jax.Array, y: jax.Array) -> jax.Array:
+        """Return half the unit deviance, (n,), given ``exp_value``, the exp of ``exponent``."""
+
+    def second_derivative_bounds(self, outputs):
+        return 0.0, float("inf") if self.ceiling is None else self.ceiling
+
+    def loss(self, prediction, y):
+        return self.half_deviance(extended_exp(self.exponent(prediction, y), self.ceiling), prediction, y)
+
+    def scores(self, prediction, y):
+        exp_value = jnp.exp(self.exponent(prediction, y))
+        error = jnp.abs(y - jnp.exp(prediction))
+        scores = {"deviance": 2 * self.half_deviance(exp_value, prediction, y), "absolute_error": error}
+        if self.ceiling is not None:
+            scores["beyond"] = (exp_value > self.ceiling).astype(prediction.dtype)
+        return scores
+
+    def response(self, prediction):
+        return jnp.exp(prediction)
+
+    def final_warning(self, final):
+        share = final.get("train_beyond", 0.0)
+        if not share:
+            return ""
+        return (
+            f"{100 * share:.3g} % of the rows ended with a {self.exp_name} beyond objective.ceiling={self.ceiling:g}, "
+            "where the loss is no longer half the deviance: raise it"
+        )

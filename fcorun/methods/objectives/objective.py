@@ -1,0 +1,274 @@
+"""The contract of an objective f: a model and the mean loss of its predictions."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Shaped
+
+from fcorun.base.config import NonNegative, PluginBase
+from fcorun.base.metrics import Metric
+
+# The matrix product of examples and parameters, fast for many runs at once.
+
+_COLUMNS = 8  # the number of floats in a vector register, or a divisor of it
+
+
+@jax.custom_jvp
+def matmul(x: Float[Array, " n d"], w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+    """Compute x @ w for examples x (n, d) and w (d,) or (d, k), differentiable in w only.
+
+    If w has G runs as a ``vmap`` axis, the function multiplies x by a (d, G) matrix with G padded to a multiple of 8.
+    XLA would transpose the product to (G, d) times (d, n), which takes a CPU 1.4 times as long or more. Under
+    differentiation the product is a plain x @ w, because gradients are mostly those of small minibatches.
+    """
+    return _matmul(x, w)
+
+
+@matmul.defjvp
+def _matmul_jvp(primals, tangents):
+    x, w = primals
+    _, tangent = tangents
+    return x @ w, x @ tangent
+
+
+@jax.custom_batching.custom_vmap
+def _matmul(x, w):
+    return x @ w
+
+
+@_matmul.def_vmap
+def _matmul_vmap(size, batched, x, w):
+    if size == 1 or batched[0]:
+        return jax.vmap(jnp.matmul, [0 if is_batched else None for is_batched in batched])(x, w), True
+    runs_last = jnp.moveaxis(w, 0, -1)
+    columns = runs_last.reshape(len(runs_last), -1)
+    padded = jnp.pad(columns, ((0, 0), (0, -columns.shape[1] % _COLUMNS)))
+    product = lax.optimization_barrier(x @ padded)  # without the barrier, XLA transposes the product
+    product = product[:, : columns.shape[1]].reshape(len(x), *runs_last.shape[1:])
+    return jnp.moveaxis(product, -1, 0), True
+
+
+Params = dict[str, jax.Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(PluginBase, ABC):
+    """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
+
+    Attributes:
+        ridge: adds ridge / 2 times the squared norm of the regularized parameters to every client's loss. The ridge is
+            part of the losses f, not of psi: client proxes and curvature bounds include it.
+        tasks: the supported kinds of targets: "regression", "binary", "multiclass", "survival".
+        convex: whether the mean loss is convex in the parameters. Not inherited: for a class that does not declare
+            ``convex`` the answer is unknown (None), and fcorun certifies no optimum.
+        nonnegative: whether no loss of an example is negative. Not inherited: for a class that does not declare
+            ``nonnegative`` the answer is unknown (None), and the server of a study accepts negative losses of sites.
+        regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularized.
+        metrics: declarations of the metrics that ``scores`` returns in addition to the accuracy. Metric("auc",
+            higher=True) declares train_auc, val_auc and the metrics of personal models.
+        source: the source of the plug-in, see fcorun.base.sources.catalogue. Not inherited.
+    """
+
+    tasks: ClassVar[tuple[str, ...]]
+    convex: ClassVar[bool | None] = None
+    nonnegative: ClassVar[bool | None] = None
+    regularized: ClassVar[tuple[str, ...]] = ("weights",)
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    source: ClassVar[str]
+
+    ridge: NonNegative = 0.0
+
+    @abstractmethod
+    def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter, given the shape of an example, (d,) or that of a matrix.
+
+        ``classes`` is 0 for a regression; more than two classes have one column each.
+        """
+
+    def initial_parameters(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return the start, zeros, to which the regularizer and the mirror map are applied afterwards."""
+        return {name: np.zeros(shape) for name, shape in shapes.items()}
+
+    @abstractmethod
+    def predict(self, params: Params, x: Float[Array, " n d"]) -> Float[Array, " n *outputs"]:
+        """Return predictions (n,) or (n, classes) for examples x (n, d); matrices are raveled."""
+
+    @abstractmethod
+    def loss(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> Float[Array, " n"]:
+        """Return the loss of each example, (n,). The engine takes (weighted) means."""
+
+    def client_losses(
+        self,
+        prediction: Float[Array, " n *outputs"],
+        y: Shaped[Array, " n"],
+        weight: Float[Array, " n"],
+        client: Int[Array, " n"] | None = None,
+    ) -> Float[Array, " n"]:
+        """Return the loss of each example among the examples of its client, (n,); by default ``loss``.
+
+        Override this method, and ``loss`` for one client, if the loss of an example depends on other examples of its
+        client, as a risk set does. Steps then take all rows of a client. Rows of weight 0 are padding, or belong to
+        another split.
+
+        Args:
+            weight: the weight of each example in the mean.
+            client: the client of each example. None: all are of one client.
+        """
+        return self.loss(prediction, y)
+
+    def row_shares(
+        self,
+        prediction: Float[Array, " n *outputs"],
+        y: Shaped[Array, " n"],
+        weight: Float[Array, " n"],
+        client: Int[Array, " n"] | None = None,
+    ) -> Float[Array, "2 n"]:
+        """Return how much each example counts in the gradient, and in the Hessian, of the weighted sum of the losses.
+
+        These are the sizes of the first and of the second derivative of the sum in the example's prediction; of several
+        outputs, the sums of these sizes. Without its features no example tells more of itself. The arguments are those
+        of ``client_losses``.
+        """
+
+        def slopes(p):
+            return jax.grad(lambda q: weight @ self.client_losses(q, y, weight, client))(p)
+
+        if prediction.ndim == 1:
+            second = jax.grad(lambda p: slopes(p).sum())(prediction)
+        else:  # the diagonal of each example's Hessian in its outputs
+            outputs = range(prediction.shape[1])
+            second = jnp.stack([jax.grad(lambda p, k=k: slopes(p)[:, k].sum())(prediction)[:, k] for k in outputs], 1)
+        sizes = jnp.abs(jnp.stack([slopes(prediction), second]))
+        if prediction.ndim > 1:
+            sizes = sizes.sum(axis=2)
+        return jnp.where(weight > 0, sizes, 0)
+
+    @property
+    def has_client_losses(self) -> bool:
+        """Return whether the loss of an example depends on other examples of its client."""
+        return type(self).client_losses is not Objective.client_losses
+
+    def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
+        """Return further metrics of each example, each (n,), to be averaged: {"accuracy": ...}."""
+        return {}
+
+    def resolve_auto(self, targets: np.ndarray) -> Self:
+        """Return a copy in which numbers replace "auto", given the training targets minus offsets, (N,)."""
+        return self
+
+    @property
+    def has_curvature_bound(self) -> bool:
+        """Return whether bounds on the curvature of the losses hold for all parameters."""
+        return hasattr(self, "curvature")
+
+    def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
+        """Raise ValueError, with the fix, if the training targets y (N,) or held-out targets y_val do not fit.
+
+        A site gives all its targets as y_val and no y: a rule on the training targets together is not for one site.
+        """
+        return
+
+    def final_warning(self, final: Mapping[str, float]) -> str:
+        """Return a warning about a run that ended with these metrics, or an empty text."""
+        return ""
+
+    # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,); if
+    # ``client_losses`` is overridden client_conjugates(prediction, y, weight, scale, client=None), see Cox.
+    # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; for a
+    # regression response(prediction), the expected target, (n,), see LeastSquares.
+    # Optional, for "auto" steps: curvature(features, outputs, weight=None), see LinearModel; if ``client_losses`` is
+    # overridden also y=None, the targets, see Cox.
+    # Optional, for client proxes in closed form: quadratic(features, y, weight=None), see LeastSquares.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearModel(Objective):
+    """A linear model with predictions ``<x, weights> + bias``; more than two classes have one column of weights each.
+
+    Attributes:
+        intercept: whether the model has a bias.
+        has_hessian: whether the loss has a positive second derivative in the prediction, which Newton's method needs.
+        is_log_likelihood: whether the loss is a negative log-likelihood as it stands. Otherwise variances of estimates
+            have a factor, the dispersion, which residuals estimate.
+    """
+
+    has_hessian: ClassVar[bool] = True
+    is_log_likelihood: ClassVar[bool] = False
+
+    intercept: bool = True
+
+    @abstractmethod
+    def second_derivative_bounds(self, outputs: int) -> tuple[float, float]:
+        """Return bounds on the second derivative of an example's loss in its prediction; inf for no upper bound.
+
+        For several outputs, the bounds are on the eigenvalues of the Hessian in the outputs.
+        """
+
+    @property
+    def has_curvature_bound(self):
+        return math.isfinite(self.second_derivative_bounds(1)[1])
+
+    def shapes(self, features, classes):
+        outputs = (classes,) if classes > 2 else ()
+        return {"weights": (*features, *outputs), **({"bias": outputs} if self.intercept else {})}
+
+    def predict(self, params, x):
+        weights = params["weights"]
+        outputs = weights.size // x.shape[1]
+        prediction = matmul(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
+        return prediction + params["bias"][None] if self.intercept else prediction
+
+    def design(self, features: np.ndarray) -> np.ndarray:
+        """Return the design matrix: the examples (n, d), with a column of ones for the intercept."""
+        return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
+
+    def curvature(self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
+        """Return bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
+
+        ``weight`` (n,) multiplies each loss in the mean; None: 1.
+        """
+        x = scale_by_root_weight(self.design(features), weight)
+        n, d = x.shape
+        eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
+        low, high = self.second_derivative_bounds(outputs)
+        smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
+        smallest_ridge = 0 if self.intercept else self.ridge  # the ridge does not act on the intercept
+        return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge
+
+
+def score_names(objective: Objective, outputs: int) -> tuple[str, ...]:
+    """Return the names of the loss and of the further scores of an example with so many outputs."""
+    prediction = jax.ShapeDtypeStruct((1,) if outputs == 1 else (1, outputs), jnp.float32)
+    y = jax.ShapeDtypeStruct((1,), jnp.float32 if outputs == 1 else jnp.int32)
+    return "loss", *jax.eval_shape(objective.scores, prediction, y)
+
+
+def score_range(objective: Objective, name: str) -> tuple[float, float]:
+    """Return the least and the largest loss or score of an example, infinite where the objective declares no bound."""
+    if name == "loss":
+        return 0.0 if vars(type(objective)).get("nonnegative") else -math.inf, math.inf
+    bounded = {"accuracy", *(metric.name for metric in objective.metrics if metric.bounded)}
+    return (0.0, 1.0) if name in bounded else (-math.inf, math.inf)
+
+
+def is_linear_model(kind: type) -> bool:
+    """Return whether predictions of an objective of this class are ``<x, weights> + bias``."""
+    return issubclass(kind, LinearModel) and kind.predict is LinearModel.predict
+
+
+def scale_by_root_weight(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Multiply rows of x (n, ...) by the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
+    return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))
+
+
+def logistic_conjugate(u: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the conjugate of p -> log(1 + exp(p)) - y p at u: the negative entropy of u + y, which lies in [0, 1]."""
+    v = jnp.clip(u + y, 0, 1)
+    return jax.scipy.special.xlogy(v, v) + jax.scipy.special.xlogy(1 - v, 1 - v)

@@ -1,0 +1,95 @@
+"""Quantile regression, smoothed."""
+
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.config import AUTO, AutoPositive, Level
+from fcorun.base.metrics import Metric
+from fcorun.methods.objectives.objective import LinearModel
+
+_NORMAL_RANGE = 1.349  # the interquartile range of a standard normal distribution
+_SMOOTHING_FRACTION = 0.1  # of the spread: our choice
+
+
+@dataclass(frozen=True)
+class Quantile(LinearModel):
+    """Mean of the Moreau envelope of the pinball loss of the residual r = y - p, of width h.
+
+    The pinball loss is level * r for r > 0 and (level - 1) * r otherwise. Its envelope
+    min_s pinball(s) + (r - s)^2 / (2 h) is r^2 / (2 h) within the band -h (1 - level) <= r <= h level. Outside the band
+    the envelope is linear, h level^2 / 2 or h (1 - level)^2 / 2 below the pinball loss. For level 1/2 it is Huber's
+    function of delta = h / 2, divided by h.
+
+    At the optimum, the objective with the pinball loss itself is at most h max(level, 1 - level)^2 / 2 above its own
+    minimum. With an intercept, which is not regularized, the share of targets up to p + h level, the upper end of the
+    band, is at least ``level``, and the share of targets below the lower end is at most ``level``.
+
+    Attributes:
+        level: the quantile, between 0 and 1.
+        smoothing: the width h, in units of the target. The smoothness constant of a loss is 1 / h, so a smaller h makes
+            runs slower. "auto" is a tenth of the spread of the training targets, independent of their unit. The spread
+            is the interquartile range over 1.349, which for normal targets is the standard deviation. If it is 0, the
+            standard deviation is taken, or 1.
+    """
+
+    source = "@koenker1978"
+
+    level: Level = 0.5
+    smoothing: AutoPositive = AUTO
+
+    convex = True
+    nonnegative = True
+    has_hessian = False  # it is 0 outside of the band
+    tasks = ("regression",)
+    metrics = (
+        Metric("pinball", label="mean pinball loss", higher=False, log=True),
+        Metric("absolute_error", label="mean |y - p|", higher=False, log=True),
+        Metric("coverage", label="share of targets at most p", bounded=True),
+        Metric("smoothed", label="share of residuals within the smoothing", bounded=True),
+    )
+
+    def resolve_auto(self, targets):
+        if self.smoothing != AUTO:
+            return self
+        low, high = np.quantile(targets, (0.25, 0.75))
+        spread = (high - low) / _NORMAL_RANGE or targets.std() or 1.0
+        return replace(self, smoothing=float(_SMOOTHING_FRACTION * spread))
+
+    @property
+    def has_curvature_bound(self):
+        return True
+
+    def second_derivative_bounds(self, outputs):
+        return 0.0, 1 / self.smoothing
+
+    def loss(self, prediction, y):
+        r = y - prediction
+        h = self.smoothing
+        clipped = jnp.clip(r, -h * (1 - self.level), h * self.level)  # r - s for the minimizer s of the envelope
+        return clipped**2 / (2 * h) + self._pinball(r - clipped)
+
+    def _pinball(self, r):
+        return jnp.maximum(self.level * r, (self.level - 1) * r)
+
+    def scores(self, prediction, y):
+        r = y - prediction
+        h = self.smoothing
+        in_band = (r >= -h * (1 - self.level)) & (r <= h * self.level)
+        return {
+            "pinball": self._pinball(r),
+            "absolute_error": jnp.abs(r),
+            "coverage": (r <= 0).astype(prediction.dtype),
+            "smoothed": in_band.astype(prediction.dtype),
+        }
+
+    def conjugate(self, u, y):
+        return u * y + self.smoothing * u**2 / 2
+
+    def final_warning(self, final):
+        share = final.get("train_smoothed", 0.0)
+        if share <= 0.1:
+            return ""
+        return (f"{share:.0%} of the residuals are within objective.smoothing={self.smoothing:g}, and the share of "
+                "targets at most p may be off its level by as much: lower objective.smoothing")  # fmt: skip

@@ -1,0 +1,132 @@
+"""Coordinates of the span of a client's rows, for clients with few rows.
+
+Outside of the span the loss is flat but for a ridge. A product with n rows of d features takes n x n numbers instead of
+n x d, and n numbers for a decomposed quadratic. The coordinates are orthonormal and include the distance from the
+span, so that an algorithm that adds points and gradients takes the same steps in coordinates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.objectives.objective import Objective, is_linear_model, matmul
+from fcorun.methods.problem.curvature import scaled_features
+from fcorun.methods.problem.problem import SPAN_COORDINATES, Batch, Problem, Quadratic, Vector, to_coordinates
+
+_MAX_NUMBERS = 2**27  # in all bases together
+_OUTSIDE = "outside"  # the parameter for the distance from the span
+Transform = Callable[[Vector], Vector]
+
+
+def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Batch | None:
+    """Return the whole data of each client on this host as a batch with a basis, stacked along a leading axis M.
+
+    Clients are padded with rows of weight 0. The bases are QR decompositions in float64. Returns None if the model is
+    not linear, if a client has more than half as many rows as features, or if the bases are too large.
+    """
+    most, features = int(data.train.sizes.max()), data.train.x.shape[1]
+    if (
+        not is_linear_model(type(objective))
+        or 2 * most > features
+        or len(data.train.sizes) * most * features > _MAX_NUMBERS
+    ):
+        return None
+    train, clients = data.train, data.train.most_clients_of_a_host
+    basis = np.zeros((clients, most, features), dtype)
+    x = np.zeros((clients, most, most), dtype)
+    y = np.zeros((clients, most), data.train.y.dtype)
+    weight = np.zeros((clients, most), dtype)
+    offset = None if data.train.offset is None else np.zeros((clients, most), dtype)
+    with threadpool_limits(1):  # with several threads, such small matrices take ten times as long
+        for m, rows in enumerate(train.local_client_slices):
+            n = rows.stop - rows.start
+            q, r = np.linalg.qr(scaled_features(data, rows).T)
+            basis[m, :n] = q.T
+            x[m, :n, :n] = r.T
+            y[m, :n] = data.train.y[rows]
+            weight[m, :n] = 1 / n
+            if train.relative_weight is not None:
+                weight[m, :n] *= train.relative_weight[rows]
+            if offset is not None and train.offset is not None:
+                offset[m, :n] = train.offset[rows]
+    y = y.astype(np.int32 if data.task == "multiclass" else dtype)
+    full_passes = np.ones(clients, np.int32)
+    return Batch(x, y, weight, full_passes=full_passes, offset=offset, basis=basis)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _SpanProblem(Problem):
+    """The problem of weights in coordinates (r, *outputs) and of their distance from the span ()."""
+
+    def features(self, x, dtype):
+        return x
+
+    def ridge(self, w):
+        return super().ridge(w) + self.objective.ridge / 2 * w[_OUTSIDE] ** 2
+
+
+def to_span_coordinates(h: Any, start: Vector) -> tuple[Any, Vector, Transform]:
+    """Return ``h``, a ``Subproblem`` without a penalty, and the point ``start`` in span coordinates, and the map back.
+
+    Outside of the span the curvature of h is loss_weight ridge + weight, with the minimum at p. There a point moves on
+    a line through p, so that its direction e from p is constant and its distance from p is one further coordinate. A
+    quadratic has its ridge in its curvature.
+    """
+    transform: Callable[..., tuple] = _transform_quadratic if isinstance(h.batch, Quadratic) else _transform_rows
+    problem, batch, into, out_of = transform(h.problem, h.batch)
+    zero = jnp.zeros((), start.dtype)
+    span_start = into(start)
+    span_center = into(h.center)
+    pull = h.weight * h.center
+    span_pull = h.weight * span_center
+    span_linear = None
+    if h.linear is not None:
+        span_linear = into(h.linear)
+        pull = pull + h.linear
+        span_pull = span_pull + span_linear
+        span_linear = Vector({**span_linear, _OUTSIDE: zero})
+    ridge = 0 if isinstance(h.batch, Quadratic) else problem.objective.ridge
+    curvature = jnp.asarray(h.loss_weight * ridge + h.weight, start.dtype)
+    inverse = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 0)
+    p = inverse * pull
+    span_p = inverse * span_pull
+    e = start - p
+    e = e - out_of(span_start - span_p)
+    length = jnp.sqrt(e.dot(e))
+
+    def from_span(u: Vector) -> Vector:
+        share = u[_OUTSIDE] / jnp.where(length > 0, length, 1)
+        return p + share * e + out_of(Vector({name: u[name] for name in span_p}) - span_p)
+
+    center = Vector({**span_center, _OUTSIDE: zero})
+    span_h = replace(h, problem=problem, batch=batch, center=center, linear=span_linear)
+    return span_h, Vector({**span_start, _OUTSIDE: length}), from_span
+
+
+def _transform_rows(problem: Problem, batch: Batch) -> tuple[Problem, Batch, Transform, Transform]:
+    """Return the problem and the rows in coordinates of the rows' basis, the transform of points, and its inverse."""
+    basis = batch.basis
+    assert basis is not None
+
+    def out_of(a: Vector) -> Vector:
+        return Vector({**a, "weights": matmul(basis.T, a["weights"]).reshape(problem.shapes["weights"])})
+
+    span_problem = _SpanProblem(**{f.name: getattr(problem, f.name) for f in fields(Problem)})
+    return span_problem, batch._replace(basis=None), lambda w: to_coordinates(w, basis), out_of
+
+
+def _transform_quadratic(problem: Problem, batch: Quadratic) -> tuple[Problem, Quadratic, Transform, Transform]:
+    """Return the problem and a quadratic in coordinates of its basis, the transform of points, and its inverse.
+
+    The Hessian of the quadratic is diagonal in these coordinates.
+    """
+
+    def into(w: Vector) -> Vector:
+        return Vector({SPAN_COORDINATES: batch.to_coordinates(w)})
+
+    return problem, batch._replace(basis=None), into, lambda a: batch.from_coordinates(a[SPAN_COORDINATES])

@@ -1,0 +1,99 @@
+"""The balls of the l1, l2 and l-infinity norms."""
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.base.config import UNSET, Positive
+from fcorun.methods.regularizers.regularizer import INDEX_BYTES, Constraint
+from fcorun.methods.regularizers.simplex import simplex_threshold
+
+
+@dataclass(frozen=True)
+class L1Ball(Constraint):
+    """The l1 ball ||w||_1 <= radius."""
+
+    source = "@duchi2008"
+
+    radius: Positive = UNSET
+
+    convex = True
+    across_clients = {"radius": "min"}
+
+    def project(self, z):
+        size = jnp.abs(z)
+        # the threshold is relative to the largest entry
+        outside = jnp.sign(z) * jnp.maximum(size - size.max() - simplex_threshold(size, self.radius), 0)
+        return jnp.where(size.sum() <= self.radius, z, outside)
+
+    def dual_scale(self, v):
+        return jnp.ones((), v.dtype)
+
+    def conjugate(self, v):
+        return self.radius * jnp.abs(v).max()
+
+    def linear_minimizer(self, gradient):
+        entries = gradient.ravel()
+        largest = jnp.abs(entries).argmax()
+        vertex = jnp.where(entries[largest] > 0, -self.radius, self.radius).astype(gradient.dtype)
+        return jnp.where(jnp.arange(entries.size) == largest, vertex, 0).reshape(gradient.shape)
+
+    def minimizer_bytes(self, shape, itemsize):
+        return min(INDEX_BYTES + itemsize, super().minimizer_bytes(shape, itemsize))
+
+
+@dataclass(frozen=True)
+class L2Ball(Constraint):
+    """The l2 ball ||w||_2 <= radius."""
+
+    source = "textbook"
+
+    radius: Positive = UNSET
+
+    convex = True
+    across_clients = {"radius": "min"}
+
+    def project(self, z):
+        largest = jnp.maximum(jnp.abs(z).max(), jnp.finfo(z.dtype).tiny)
+        norm = largest * jnp.sqrt(((z / largest) ** 2).sum())  # scaled, so that squares do not overflow
+        return z * jnp.where(norm > self.radius, self.radius / norm, 1)
+
+    def dual_scale(self, v):
+        return jnp.ones((), v.dtype)
+
+    def conjugate(self, v):
+        return self.radius * jnp.sqrt((v**2).sum())
+
+    def linear_minimizer(self, gradient):
+        scaled = gradient / jnp.maximum(jnp.abs(gradient).max(), jnp.finfo(gradient.dtype).tiny)
+        norm = jnp.sqrt((scaled**2).sum())  # 0 for a gradient of 0, which every point minimizes, also 0
+        return -self.radius * scaled / jnp.where(norm > 0, norm, 1)
+
+
+@dataclass(frozen=True)
+class LInfBall(Constraint):
+    """The l-infinity ball max_i |w_i| <= radius."""
+
+    source = "textbook"
+
+    radius: Positive = UNSET
+
+    convex = True
+    across_clients = {"radius": "min"}
+
+    def project(self, z):
+        return jnp.clip(z, -self.radius, self.radius)
+
+    def dual_scale(self, v):
+        return jnp.ones((), v.dtype)
+
+    def conjugate(self, v):
+        return self.radius * jnp.abs(v).sum()
+
+    def linear_minimizer(self, gradient):
+        return jnp.where(gradient > 0, -self.radius, self.radius).astype(gradient.dtype)
+
+    def minimizer_bytes(self, shape, itemsize):
+        signs = -(-math.prod(shape) // 8)  # a bit each
+        return min(itemsize + signs, super().minimizer_bytes(shape, itemsize))

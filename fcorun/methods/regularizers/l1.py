@@ -1,0 +1,64 @@
+"""The l1 norm."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.base.config import UNSET, NonNegative, Positive
+from fcorun.methods.regularizers.regularizer import Regularizer, divide_by_factor, largest_scale, soft_threshold
+
+
+@jax.custom_jvp
+def log_cosh(a):
+    """Compute log(cosh(a)) without overflow; the derivative is defined as tanh(a)."""
+    return jnp.logaddexp(a, -a) - jnp.log(2.0)
+
+
+@log_cosh.defjvp
+def _(primals, tangents):
+    return log_cosh(*primals), jnp.tanh(primals[0]) * tangents[0]
+
+
+@dataclass(frozen=True)
+class L1(Regularizer):
+    """psi(w) = strength * ||w||_1; with factors, strength * sum_j factor_j |w_j|."""
+
+    source = "@tibshirani1996"
+
+    strength: NonNegative = UNSET
+    relative: Positive | None = None
+
+    convex = separable = sparse = True
+    across_clients = {"strength": "mean"}
+
+    def value(self, w):
+        return self.strength * (self.factor(w) * jnp.abs(w)).sum()
+
+    def prox(self, z, t):
+        return soft_threshold(z, t * self.strength * self.factor(z))
+
+    def subgradient(self, w):
+        return self.strength * self.factor(w) * jnp.sign(w)
+
+    def smoothed_value(self, w, smoothing, rho):
+        """Return psi with |u| replaced by a smooth function.
+
+        ``smoothing`` "logcosh" is rho log cosh(u / rho). "huber" is u^2 / (2 rho) up to rho, and |u| - rho / 2 beyond.
+        Both have the smoothness constant strength / rho times the largest factor.
+        """
+        factor = self.factor(w)
+        if smoothing == "logcosh":
+            return self.strength * rho * jnp.sum(factor * log_cosh(w / rho))
+        size = jnp.abs(w)
+        return self.strength * jnp.sum(factor * jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))
+
+    def strength_max(self, gradient):
+        return divide_by_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max()
+
+    def dual_scale(self, v):
+        largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
+        return largest_scale(self.strength, largest)
+
+    def conjugate(self, v):
+        return jnp.zeros((), v.dtype)

@@ -1,8 +1,0 @@
-from .base import Euclidean, MirrorMap
-from .diagonal import Diagonal
-from .entropy import Entropy
-from .hypentropy import HypEntropy
-from .p_norm import PNorm
-from .spectral_hypentropy import SpectralHypEntropy
-
-__all__ = ["Diagonal", "Entropy", "Euclidean", "HypEntropy", "MirrorMap", "PNorm", "SpectralHypEntropy"]

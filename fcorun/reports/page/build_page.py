@@ -1,0 +1,247 @@
+"""The page of a run, a sweep, a selection or a figure: one self-contained file of HTML."""
+
+import gzip
+import time
+import zlib
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import read_json
+from fcorun.base.records.record import SELECTION_FILE, Record
+from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
+from fcorun.base.system.files import cache_dir, write_atomically
+from fcorun.reports.bibliography import build_bibliography
+from fcorun.reports.build_table import build_table, drop_superseded, sort_records
+from fcorun.reports.page import clinical, models, point_charts, provenance, runs, studies
+from fcorun.reports.page import page_curves as curves
+from fcorun.reports.page.elements import (
+    Page,
+    bullet_list,
+    chart_grid,
+    embed_json,
+    from_rich_table,
+    paragraph,
+    read_asset,
+    render_section,
+)
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.pictures.sweep_pictures import group_by_problem
+from fcorun.reports.run_table import RunTable
+from fcorun.reports.sweep_report import build_best_table
+
+_COMPRESSED_LIBRARY = "plotly.min.js.gz"  # in the cache
+
+
+def find_plotly_script() -> Path:
+    """Return the file of plotly's script, without importing plotly."""
+    spec = find_spec("plotly")
+    return Path((spec.submodule_search_locations or [""])[0] if spec else "", "package_data", "plotly.min.js")
+
+
+def build_page(
+    folders: Sequence[Path],
+    records: Sequence[Record],
+    *,
+    metric: str | None = None,
+    tail_rounds: int | None = None,
+    comments: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page about the records and the studies in and under ``folders``, as HTML.
+
+    ``records`` are those of the folders; ``comments`` explain keys of the configuration. Raises UserError if there is
+    nothing to show, and as ``RunTable.resolve_metric``.
+    """
+    study_folders = studies.find_studies(folders)
+    if not records and not study_folders:
+        raise UserError(
+            f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, such as outputs"
+        )
+    records, left_out = drop_superseded(records) if records else ([], "")
+    model = find_table_model(records, study_folders)
+    if model is not None:
+        return _build_clinical_page(folders, model, metric, tail_rounds, comments=comments or {})
+    page = Page()
+    single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
+    overline, title = studies.page_heading(folders)
+    summary = []
+    for folder in study_folders:
+        summary += studies.add_study_sections(page, folder, single_figure=single_figure)
+    if records:
+        run_folders = _run_folders(folders)
+        settings = _load_settings(folders, metric, tail_rounds)
+        records = sort_records(records, settings.algos)
+        root = folders[0] if len(folders) == 1 else None
+        table = build_table(records, settings.tail_rounds, root=root)
+        settings = settings.with_overrides(metric=settings.metric or _selection_metric(study_folders, table))
+        missing_runs = []
+        for run in settings.runs:
+            if not any((path / run / "status.json").exists() for path in run_folders):
+                missing_runs.append(run)
+        sentences = [
+            runs.describe_runs(records, table),
+            runs.describe_statuses(table, missing_runs),
+            left_out,
+        ]
+        best_sentences = sentences if single_figure else ()
+        if not single_figure:
+            summary += sentences
+        _add_runs(page, records, table, settings, sentences=best_sentences, has_studies=bool(study_folders))
+        title = title or runs.title_runs(records, table)
+        page.add_section("configuration", "Configuration", provenance.configuration_table(records, comments or {}))
+        page.add_section("versions", "Versions", bullet_list(provenance.describe_versions(records)))
+        bibtex = f'<pre tabindex="0">{escape(build_bibliography(records))}</pre>'
+        page.add_section("cite", "BibTeX of the plug-ins", bibtex, collapsed=True)
+    if single_figure:
+        open_sections = ("figure", "best", "configuration", "versions")
+        page.sections = [
+            replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
+        ]
+    return _render(page, overline, title, [line for line in summary if line])
+
+
+def _build_clinical_page(
+    folders: Sequence[Path],
+    model: FittedTableModel,
+    metric: str | None,
+    tail_rounds: int | None,
+    *,
+    comments: Mapping[str, str],
+) -> str:
+    """Return the page about a model of a user's table, as HTML; the other arguments are those of ``build_page``."""
+    page = Page()
+    clinical.add_main_sections(page, model)
+    clinical.add_choice_section(page, model)
+    settings = _load_settings(folders, metric, tail_rounds)
+    table = build_table([model.record], settings.tail_rounds, root=folders[0] if len(folders) == 1 else None)
+    study_folders = [model.selection_folder] if model.selection_folder else []
+    metric = table.resolve_metric(settings.metric or _selection_metric(study_folders, table))
+    styles = curve_styles_of(table, settings.algos)
+    page.curves = curves.collect_curves([model.record], table, {"": [0]}, styles, metric=metric, best=[0])
+    clinical.add_technical_sections(page, model, table, comments)
+    overline = studies.page_heading(folders)[0]
+    return _render(page, overline, clinical.clinical_title(model), clinical.clinical_summary(model))
+
+
+def _load_settings(folders: Sequence[Path], metric: str | None, tail_rounds: int | None) -> SweepSettings:
+    """Return the settings of the sweeps in these folders, with another metric and tail if they are given."""
+    settings = load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
+    return settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
+
+
+def _run_folders(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders that may hold runs: these, and the folder ``runs`` of a figure."""
+    return [path for folder in folders for path in (folder, folder / "runs")]
+
+
+def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
+    """Return the metric of the selections in these folders, if they agree and runs have measured it."""
+    metrics = set()
+    for folder in folders:
+        if metric := read_json(folder / SELECTION_FILE).get("metric"):
+            metrics.add(str(metric))
+    return next(iter(metrics)) if len(metrics) == 1 and metrics <= set(table.tail_metrics) else None
+
+
+def _add_runs(
+    page: Page,
+    records: Sequence[Record],
+    table: RunTable,
+    settings: SweepSettings,
+    *,
+    sentences: Sequence[str],
+    has_studies: bool,
+) -> None:
+    """Add the sections of runs: best points below ``sentences``, charts, models, the table of runs.
+
+    The curves of a single run are collapsed if the page has studies.
+    """
+    metric = table.resolve_metric(settings.metric)
+    curve_styles = curve_styles_of(table, settings.algos)
+    problems = group_by_problem(table, metric)
+    is_single_run = len(records) == 1
+    best: list[int] = []
+    blocks = []
+    charts = []
+    structure_charts = []
+    notes = []
+    for name, positions in problems.items():
+        part = table.take(positions)
+        part_records = [records[i] for i in positions]
+        view = ProblemView(part, part_records, part.fallback_metric(metric), curve_styles, problem=name)
+        best_table, notes = build_best_table(part, view.metric)
+        blocks.append(f"<h3>{escape(name)}</h3>" if name else "")
+        blocks += [from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
+        best += [positions[i] for row in view.best_rows() for i in row["rows"]]
+        charts += point_charts.add_metric_charts(page, view)
+        structure_charts.append(point_charts.add_structure_chart(page, view) if len(part) > 1 else "")
+    if is_single_run:
+        reason = records[0].status.get("reason") or ""
+        blocks = [runs.result_table(records[0], table), bullet_list([*notes, reason])]
+    heading = "Result" if is_single_run else "Best points"
+    page.add_section("best", heading, *map(paragraph, filter(None, sentences)), *blocks)
+    page.curves = curves.collect_curves(records, table, problems, curve_styles, metric=metric, best=best)
+    if page.curves:
+        left_out = paragraph(page.curves["left_out"], "small")
+        collapsed = is_single_run and has_studies
+        page.add_section("curves", "Curves", read_asset("curves.html"), left_out, collapsed=collapsed)
+    page.add_section("rates", "What was varied", chart_grid(*charts))
+    page.add_section("structure", "Structure against quality", chart_grid(*structure_charts))
+    if is_single_run:
+        shown = [(records[0].folder.name, records[0])]
+    else:
+        names = curves.name_runs(table)
+        shown = [(names[run], records[run]) for run in best]
+    coefficients = models.coefficient_blocks(page, shown)
+    page.add_section("coefficients", "Coefficients", *coefficients, collapsed=not is_single_run)
+    page.add_section("scores-section", "Scores", *models.score_blocks(shown))
+    if is_single_run:
+        page.add_section("run", "Run", runs.run_facts(table))
+    else:
+        rows = runs.runs_table(table, metric)
+        page.add_section("runs-table", f"All {len(records)} runs", read_asset("filter.html"), rows, collapsed=True)
+
+
+def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> str:
+    """Return the file: style, sections, plotly's script (compressed), the data, and the script that draws them."""
+    links = []
+    for section in page.sections:
+        links.append(f'<a href="#{section.name}" data-section>{escape(section.heading)}</a>')
+    now = time.strftime("%Y-%m-%d %H:%M %Z")
+    parts = {
+        "NAME": escape(f"{overline}: {title}" if overline else title),
+        "OVERLINE": paragraph(overline, "overline"),
+        "TITLE": escape(title),
+        "STYLE": read_asset("page.css"),
+        "LINKS": "".join(links),
+        "SUMMARY": "".join(map(paragraph, summary)),
+        "BODY": "\n".join(map(render_section, page.sections)),
+        "MAKER": escape(f"Made by {provenance.describe_generator()}, {now}."),
+        "DATA": embed_json({"charts": page.charts, "curves": page.curves}),
+        "LIBRARY": b64encode(_compress_library()).decode(),
+        "SCRIPT": read_asset("page.js"),
+    }
+    html, *pieces = read_asset("page.html").split("{{")
+    for piece in pieces:
+        name, text = piece.split("}}", 1)
+        html += parts[name] + text
+    return html
+
+
+def _compress_library() -> bytes:
+    """Return plotly's script, compressed: from the cache, since compressing takes longer than the rest of a page."""
+    script = find_plotly_script().read_bytes()
+    with suppress(OSError, EOFError, zlib.error):
+        compressed = (cache_dir("plotly") / _COMPRESSED_LIBRARY).read_bytes()
+        if gzip.decompress(compressed) == script:
+            return compressed
+    compressed = gzip.compress(script, 6, mtime=0)
+    with suppress(OSError):
+        write_atomically(cache_dir("plotly") / _COMPRESSED_LIBRARY, compressed)
+    return compressed

@@ -1,0 +1,290 @@
+"""The sums over rows from which intervals follow, each of which is a sum over clients.
+
+A row i has the features x_i (p,), with a 1 for an intercept, the weight omega_i in F, and the derivatives u_i and
+h_i of its loss in its prediction, the first and the second. Cox's loss is of all rows of a client: see
+``partial_likelihood``. Who holds all rows of some clients computes the sums of these rows; the sums over all rows are
+sums of such sums.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.objective import LinearModel
+from fcorun.results.inference.model_rows import DerivativeSums, ModelRows
+from fcorun.results.inference.partial_likelihood import score_rows, sum_partial_likelihood
+
+
+class SquaredScores(NamedTuple):
+    """The estimate of the variance of the gradient: the sum of s s' over scores s that are independent of each other.
+
+    Attributes:
+        meat: the sum of s s' (p, p). A score is the part of a row in the gradient, omega u x, or the sum over the rows
+            of a cluster.
+        count: the number of scores.
+    """
+
+    meat: np.ndarray
+    count: int
+
+
+class MomentSums(NamedTuple):
+    """Sums over rows that describe the features.
+
+    Attributes:
+        rows: the number of rows with a weight.
+        weight: the sum of omega, 1 over all rows.
+        squared_weight: the sum of omega^2, over all rows 1 / (the effective number of rows).
+        first: the sum of omega (x - center), (p,).
+        second: the sum of omega (x - center)^2, (p,).
+    """
+
+    rows: int
+    weight: float
+    squared_weight: float
+    first: np.ndarray
+    second: np.ndarray
+
+
+class ValueCounts(NamedTuple):
+    """Counts of the rows at two values of each feature. They add up to all rows if the feature has no other value.
+
+    Attributes:
+        rows: the number of rows with a weight.
+        target: the sum of their targets; of two classes, and of times to events, the number of events.
+        at_low, at_high: the number of rows at the lower and at the higher value (p,).
+        target_at_low, target_at_high: the sums of the targets of these rows (p,); of two classes, and of times to
+            events, the number of events.
+    """
+
+    rows: int
+    target: float
+    at_low: np.ndarray
+    at_high: np.ndarray
+    target_at_low: np.ndarray
+    target_at_high: np.ndarray
+
+
+class RowSums(Protocol):
+    """The sums over all rows, wherever these are.
+
+    Attributes:
+        loss_error: the largest error of a loss, 0 unless masks round it.
+        hides_few: whether the counts of ``two_values`` leave out sites with few rows.
+    """
+
+    @property
+    def loss_error(self) -> float: ...
+
+    @property
+    def hides_few(self) -> bool: ...
+
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
+        """Return the loss, its gradient and its Hessian at ``theta`` (p,)."""
+        ...
+
+    def scores(self, theta: np.ndarray) -> SquaredScores:
+        """Return the sum of squared scores at ``theta`` (p,)."""
+        ...
+
+    def moments(self, center: np.ndarray) -> MomentSums:
+        """Return the moments of the features around ``center`` (p,)."""
+        ...
+
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        """Return whether each feature is known to have two values (p,), and the counts of the rows at these."""
+        ...
+
+    def restrict(self, parameter_numbers: np.ndarray) -> "RowSums":
+        """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PooledSums:
+    """The sums over rows that are in the memory of this process.
+
+    Attributes:
+        objective: the losses.
+        rows: all rows.
+        cluster: the number of each row's cluster (n,), or None if the rows are independent.
+    """
+
+    objective: LinearModel
+    rows: ModelRows
+    cluster: np.ndarray | None = None
+
+    @property
+    def loss_error(self) -> float:
+        """The error of a loss, that of floats alone."""
+        return 0.0
+
+    @property
+    def hides_few(self) -> bool:
+        """False: all rows are counted."""
+        return False
+
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
+        """Return the loss, its gradient and its Hessian at ``theta``."""
+        return sum_derivatives(self.objective, theta, self.rows)
+
+    def scores(self, theta: np.ndarray) -> SquaredScores:
+        """Return the sum of squared scores at ``theta``."""
+        return sum_scores(self.objective, theta, self.rows, self.cluster)
+
+    def moments(self, center: np.ndarray) -> MomentSums:
+        """Return the moments of the features around ``center``."""
+        return sum_moments(self.rows, center)
+
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        """Return whether each feature has two values (p,), and the counts of the rows at its lowest and highest one."""
+        rows = self.rows
+        if isinstance(self.objective, Cox):
+            rows = rows._replace(y=(rows.y > 0).astype(float))
+        low, high = find_ranges(rows)
+        counts = count_values(rows, low, high)
+        return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
+
+    def restrict(self, parameter_numbers: np.ndarray) -> "PooledSums":
+        """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
+        return replace(self, rows=self.rows._replace(x=self.rows.x[:, parameter_numbers]))
+
+
+def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:
+    """Return the sums of the loss and its derivatives over rows. Call under enable_x64."""
+    if isinstance(objective, Cox):
+        return sum_partial_likelihood(theta, rows)
+    loss, slope, curvature = _derivatives_in_prediction(objective, theta, rows)
+    weighted = _weigh(rows.weight, curvature)
+    gradient = _weigh(rows.weight, slope) @ rows.x
+    return DerivativeSums(float(_weigh(rows.weight, loss).sum()), gradient, (rows.x.T * weighted) @ rows.x)
+
+
+def sum_scores(
+    objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
+) -> SquaredScores:
+    """Return the sum of squared scores over rows, or over clusters, all of whose rows these are. Call under enable_x64.
+
+    ``cluster`` (n,) numbers the cluster of each row; None: each row with a weight is one.
+    """
+    scores = score_rows_or_clusters(objective, theta, rows, cluster)
+    return SquaredScores(scores.T @ scores, len(scores))
+
+
+def score_rows_or_clusters(
+    objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the score of each row with a weight, or of each cluster of such rows, (k, p). Call under enable_x64."""
+    has_weight = rows.weight > 0
+    scores = _score_rows(objective, theta, rows)[has_weight]
+    if cluster is None:
+        return scores
+    names, cluster = np.unique(cluster[has_weight], return_inverse=True)
+    sums = np.zeros((len(names), rows.x.shape[1]))
+    np.add.at(sums, cluster, scores)
+    return sums
+
+
+def row_shares(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> np.ndarray:
+    """Return how much each row counts in the gradient, and in the Hessian, (2, n). Call under enable_x64."""
+    prediction = rows.x @ theta + rows.offset
+    return np.asarray(_row_shares(objective, prediction, rows.y, rows.weight, rows.client))
+
+
+@partial(jax.jit, static_argnames="objective")
+def _row_shares(
+    objective: LinearModel, prediction: jax.Array, y: jax.Array, weight: jax.Array, client: jax.Array | None
+) -> jax.Array:
+    return objective.row_shares(prediction, y, weight, client)
+
+
+def model_based_scores(sums: DerivativeSums, n_rows: int) -> SquaredScores:
+    """Return the variance of the gradient of a likelihood at the true parameters, the Hessian divided by N.
+
+    ``sums`` are the derivatives at the estimates, of so many rows with equal weights.
+    """
+    return SquaredScores(sums.hessian / n_rows, n_rows)
+
+
+def sum_moments(rows: ModelRows, center: np.ndarray) -> MomentSums:
+    """Return the moments of the features of rows around ``center`` (p,)."""
+    deviation = rows.x - center
+    return MomentSums(
+        rows=int((rows.weight > 0).sum()),
+        weight=float(rows.weight.sum()),
+        squared_weight=float(rows.weight @ rows.weight),
+        first=rows.weight @ deviation,
+        second=rows.weight @ deviation**2,
+    )
+
+
+def find_ranges(rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value of each feature of the rows with a weight, each (p,).
+
+    The smallest value over all clients is the smallest one of the clients' own, and so is the largest.
+    """
+    x = rows.x[rows.weight > 0]
+    return x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+
+
+def count_values(rows: ModelRows, low: np.ndarray, high: np.ndarray) -> ValueCounts:
+    """Return the counts of rows at the values ``low`` and ``high`` (p,), those of all clients' rows."""
+    has_weight = rows.weight > 0
+    x, y = rows.x[has_weight], rows.y[has_weight]
+    slack = 1e-9 * (high - low)
+    at_low, at_high = x <= low + slack, x >= high - slack
+    return ValueCounts(
+        rows=len(x),
+        target=float(y.sum()),
+        at_low=at_low.sum(axis=0),
+        at_high=at_high.sum(axis=0),
+        target_at_low=y @ at_low,
+        target_at_high=y @ at_high,
+    )
+
+
+def standard_deviations(sums: RowSums, n_parameters: int) -> np.ndarray:
+    """Return the weighted standard deviation of each feature (p,): 0 of a constant one. Takes two passes over rows."""
+    first = sums.moments(np.zeros(n_parameters))
+    mean = first.first / first.weight
+    around_mean = sums.moments(mean)
+    deviation = np.sqrt(around_mean.second / around_mean.weight)
+    size = np.sqrt(first.second / first.weight)
+    return np.where(deviation > 1e-10 * size, deviation, 0.0)
+
+
+def _score_rows(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> np.ndarray:
+    """Return the part of each row in the gradient, (n, p)."""
+    if isinstance(objective, Cox):
+        return score_rows(theta, rows)
+    _, slope, _ = _derivatives_in_prediction(objective, theta, rows)
+    return rows.x * _weigh(rows.weight, slope)[:, None]
+
+
+def _derivatives_in_prediction(
+    objective: LinearModel, theta: np.ndarray, rows: ModelRows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the loss of each row and its two derivatives in the prediction, each (n,)."""
+    prediction = rows.x @ theta + rows.offset
+    loss, slope, curvature = _differentiate(objective, jnp.asarray(prediction), jnp.asarray(rows.y))
+    return np.asarray(loss), np.asarray(slope), np.asarray(curvature)
+
+
+@partial(jax.jit, static_argnames="objective")
+def _differentiate(
+    objective: LinearModel, prediction: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def slopes(p):
+        return jax.grad(lambda q: objective.loss(q, y).sum())(p)
+
+    return objective.loss(prediction, y), slopes(prediction), jax.grad(lambda p: slopes(p).sum())(prediction)
+
+
+def _weigh(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the values times their weights; rows of weight 0 may have values that are not finite."""
+    return np.where(weight > 0, weight * values, 0.0)

@@ -1,0 +1,387 @@
+"""Intervals for the coefficients of a record's problem, at its certified solution."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.records.record import Record
+from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
+from fcorun.data.datasets.dataset import Dataset
+from fcorun.results.inference.estimates import Estimates, debiased_estimates, wald_estimates
+from fcorun.results.inference.model_rows import ModelRows
+from fcorun.results.inference.rubin import pool_estimates
+from fcorun.results.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
+from fcorun.results.inference.sums import PooledSums, RowSums, SquaredScores, model_based_scores, standard_deviations
+from fcorun.results.models.inference_counts import IndicatorCounts, count_indicators
+from fcorun.results.models.inference_features import KeptParameters, choose_parameters
+from fcorun.results.models.inference_options import InferenceOptions, resolve_options
+from fcorun.results.models.inference_problem import InferenceProblem, load_inference_problem
+from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
+
+_NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance
+
+
+class RecordDistance(NamedTuple):
+    """The distance between a record's own parameters and the certified solution.
+
+    Attributes:
+        excess: the objective of the record's parameters minus that of the solution.
+        coefficient: the largest difference of a coefficient, per standard deviation of its feature.
+        feature: the number of that feature.
+    """
+
+    excess: float
+    coefficient: float
+    feature: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inference:
+    """Estimates with their covariance, and the solution that they belong to.
+
+    Attributes:
+        options: the options, without "auto".
+        problem: the problem.
+        solution: the certified solution; of "split", the selection on the first half.
+        parameters: the parameters that have estimates.
+        sums: the sums over the rows that the estimates are computed from, in these parameters.
+        rows: these rows; None for rows that stay at their sites.
+        estimates: their estimates.
+        deviation: the standard deviation of each feature (d,).
+        indicators: the rows and events of the features with two values.
+        gap: the duality gap at the solution; None for a problem without one.
+        distance: the distance from the record's own parameters to the solution; None for "split".
+        n_clusters: the number of clusters; None for independent rows.
+        gap_counts: the imputed gaps of each column, for estimates that are pooled over imputations.
+        filled_gaps: the share of the training rows whose gap has one value, by column.
+    """
+
+    options: InferenceOptions
+    problem: InferenceProblem
+    solution: PenalizedSolution
+    parameters: KeptParameters
+    sums: RowSums
+    rows: ModelRows | None
+    estimates: Estimates
+    deviation: np.ndarray
+    indicators: IndicatorCounts
+    gap: float | None = None
+    distance: RecordDistance | None = None
+    n_clusters: int | None = None
+    gap_counts: dict[str, int] = field(default_factory=dict)
+    filled_gaps: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows with a weight that the estimates are computed from."""
+        return self.indicators.counts.rows
+
+    @property
+    def n_events(self) -> int:
+        """The number of events of these rows."""
+        return int(self.indicators.counts.target)
+
+    def explain_withheld(self, feature: int) -> str:
+        """Return why a feature has no interval although it has an estimate, "" if it has one."""
+        reference = self.parameters.references.get(feature)
+        return self.indicators.explain_few(feature, reference, self.problem.feature_names)
+
+
+def infer(record: Record, options: InferenceOptions, data: Dataset | None = None) -> Inference:
+    """Compute intervals for the coefficients of a record's problem, solved anew to a small gap.
+
+    ``data`` are the rows that a Python program has in memory; None: those of the record. Raises UserError for a problem
+    without a certified solution or valid intervals.
+    """
+    with jax.enable_x64(True):
+        problem = load_inference_problem(record, data)
+        gaps = prepare_imputations(problem, options.imputations) if options.imputations else None
+        options = resolve_options(options, problem)
+        if options.method == "split":
+            return _infer_by_split(problem, options)
+        sums = PooledSums(problem.objective, problem.rows, _clusters(problem, options.cluster))
+        inference = replace(infer_from_sums(problem, options, sums), filled_gaps=_find_filled_gaps(problem, options))
+        return inference if gaps is None else _pool_imputations(inference, gaps)
+
+
+def infer_from_sums(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+    """Compute intervals without a penalty, or by the debiased lasso, from sums over the training rows alone.
+
+    Call under enable_x64. Raises UserError for rows that do not determine the coefficients.
+    """
+    if options.method == "wald":
+        return _infer_without_penalty(problem, options, sums)
+    return _infer_by_debiasing(problem, options, sums)
+
+
+def _find_filled_gaps(problem: InferenceProblem, options: InferenceOptions) -> dict[str, float]:
+    """Return the share of rows whose gap has one value, by column; empty for gaps that are imputed several times."""
+    cells = problem.data.features.cells
+    if cells is None or options.imputations:
+        return {}
+    return {column.name: float(cells.find_gaps(column).mean()) for column in cells.columns}
+
+
+def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
+    """Return the number of each row's cluster, or None if rows are independent. Raises UserError for a single one."""
+    if cluster == "none":
+        return None
+    train = problem.data.train
+    names = train.client if cluster == "client" else train.group
+    assert names is not None
+    numbers = np.unique(names, return_inverse=True)[1]
+    if numbers.max() < 1:
+        raise UserError(f"cluster={cluster}: all rows are of one {cluster}, so that nothing measures how they differ: "
+                        "give cluster=none")  # fmt: skip
+    return numbers
+
+
+def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+    deviation = _feature_deviations(problem, sums)
+    indicators = _count_indicators(problem, sums)
+    parameters = _choose_parameters(problem, _find_informative(problem, sums, deviation), indicators)
+    restricted = sums.restrict(parameters.numbers)
+    start = parameters.map @ problem.theta
+    solution, estimates, count = _estimate_unpenalized(
+        problem, options, parameters, restricted, indicators.counts.rows, start=start
+    )
+    excess = restricted.derivatives(start).loss - solution.objective
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=solution,
+        parameters=parameters,
+        sums=restricted,
+        rows=_rows_of(restricted),
+        estimates=estimates,
+        deviation=deviation,
+        indicators=indicators,
+        distance=_measure_distance(start - solution.theta, parameters.numbers, deviation, excess),
+        n_clusters=count,
+    )
+
+
+def _rows_of(sums: RowSums) -> ModelRows | None:
+    """Return the rows of sums; None for rows that stay at their sites."""
+    return sums.rows if isinstance(sums, PooledSums) else None
+
+
+def _pool_imputations(inference: Inference, gaps: GapModel) -> Inference:
+    """Return an inference whose estimates are those of several imputed data sets, pooled by Rubin's rules."""
+    problem, options, parameters = inference.problem, inference.options, inference.parameters
+    clusters, n_rows = _clusters(problem, options.cluster), inference.n_rows
+    estimates = []
+    for rows in gaps.draw(options.imputations, options.seed):
+        start = inference.estimates.theta
+        sums = PooledSums(problem.objective, parameters.rows(rows), clusters)
+        estimates.append(_estimate_unpenalized(problem, options, parameters, sums, n_rows, start=start)[1])
+    return replace(inference, estimates=pool_estimates(estimates), gap_counts=gaps.gap_counts)
+
+
+def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+    deviation = _feature_deviations(problem, sums)
+    start = problem.theta.copy()
+    informative = _find_informative(problem, sums, deviation)
+    start[: problem.n_features][~informative] = 0.0
+    solution = _solve_with_penalty(problem, sums, start)
+    indicators = _count_indicators(problem, sums)
+    parameters = _choose_parameters(problem, informative, indicators)
+    scores = _square_scores(options, sums, solution, indicators.counts.rows)
+    moments = sums.moments(np.zeros(len(problem.theta)))
+    has_clusters = options.cluster != "none"
+    estimates = debiased_estimates(
+        parameters.map @ solution.theta,
+        parameters.derivatives(solution.sums),
+        parameters.scores(scores),
+        rows=_corrected_rows(problem, options, moments.rows),
+        effective_rows=1 / moments.squared_weight,
+        clusters=has_clusters,
+        has_intercept=problem.has_intercept,
+        nonzero=int((solution.theta != 0).sum()),
+    )
+    record_objective = sums.derivatives(problem.theta).loss + problem.penalty.value(problem.theta)
+    difference, every_parameter = problem.theta - solution.theta, np.arange(len(problem.theta))
+    restricted = sums.restrict(parameters.numbers)
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=solution,
+        parameters=parameters,
+        sums=restricted,
+        rows=_rows_of(restricted),
+        estimates=estimates,
+        deviation=deviation,
+        indicators=indicators,
+        gap=None if problem.gap is None else problem.gap(solution.theta, solution.objective),
+        distance=_measure_distance(difference, every_parameter, deviation, record_objective - solution.objective),
+        n_clusters=scores.count if has_clusters else None,
+    )
+
+
+def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inference:
+    """Select features on one half of the rows by the record's problem, and estimate them on the other half."""
+    first = _draw_half(problem, options.seed)
+    clusters = _clusters(problem, options.cluster)
+    selection = _solve_with_penalty(problem, PooledSums(problem.objective, _subset(problem.rows, first)), problem.theta)
+    second_clusters = None if clusters is None else clusters[~first]
+    second = PooledSums(problem.objective, _subset(problem.rows, ~first), second_clusters)
+    deviation = _feature_deviations(problem, second)
+    chosen = (selection.theta[: problem.n_features] != 0) & _find_informative(problem, second, deviation)
+    if not chosen.any():
+        raise UserError("method=split: the first half selects no feature that varies in the second: give a record with "
+                        "a smaller reg.strength")  # fmt: skip
+    indicators = _count_indicators(problem, second)
+    parameters = _choose_parameters(problem, chosen, indicators)
+    restricted = second.restrict(parameters.numbers)
+    start = parameters.map @ selection.theta
+    _, estimates, count = _estimate_unpenalized(
+        problem, options, parameters, restricted, indicators.counts.rows, start=start
+    )
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=selection,
+        parameters=parameters,
+        sums=restricted,
+        rows=restricted.rows,
+        estimates=estimates,
+        deviation=deviation,
+        indicators=indicators,
+        n_clusters=count,
+        filled_gaps=_find_filled_gaps(problem, options),
+    )
+
+
+def _estimate_unpenalized(
+    problem: InferenceProblem,
+    options: InferenceOptions,
+    parameters: KeptParameters,
+    sums: RowSums,
+    n_rows: int,
+    *,
+    start: np.ndarray,
+) -> tuple[PenalizedSolution, Estimates, int | None]:
+    """Return the optimum without a penalty on some rows, its Wald estimates, and the number of clusters.
+
+    ``sums`` are those over so many rows, in the ``parameters``. Raises UserError for too few rows, and for a singular
+    Hessian.
+    """
+    if n_rows <= len(start):
+        raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
+                        "with reg=l1, or fewer features")  # fmt: skip
+    has_clusters = options.cluster != "none"
+    try:
+        solution = solve(sums, Penalty.none(len(start)), start)
+        scores = _square_scores(options, sums, solution, n_rows)
+        n_corrected = _corrected_rows(problem, options, n_rows)
+        estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, has_clusters)
+    except SingularHessian as error:
+        raise _explain_singular(problem, parameters.numbers[error.parameters], "give reg=l1") from error
+    return solution, estimates, scores.count if has_clusters else None
+
+
+def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndarray) -> PenalizedSolution:
+    """Return the optimum of a record's problem on some rows. Raises UserError like ``solve``, with names."""
+    try:
+        return solve(sums, problem.penalty, start)
+    except SingularHessian as error:
+        raise _explain_singular(problem, error.parameters, "give them a penalty (reg.factors)") from error
+
+
+def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advice: str) -> UserError:
+    """Return an error that names the parameters of a singular Hessian, given their numbers."""
+    names = [*problem.feature_names, "(intercept)"]
+    involved = [names[number] for number in parameters]
+    separate = "order all events" if problem.has_baseline_hazards else "separate the classes"
+    return UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
+                     f"combinations of each other, or they {separate}; leave some out (data.ignore), or "
+                     f"{advice}")  # fmt: skip
+
+
+def _draw_half(problem: InferenceProblem, seed: int) -> np.ndarray:
+    """Draw a half of the rows of each client, or of the groups if rows have groups, as a mask (n,)."""
+    train = problem.data.train
+    rng = random_stream(seed, "infer", "halves")
+    if train.group is not None:
+        first = draw_uniform_per_group(train.group, rng) < 0.5
+    else:
+        uniforms = rng.random(len(train))
+        first = np.zeros(len(train), bool)
+        for start, stop in pairwise(train.offsets.tolist()):
+            order = np.argsort(uniforms[start:stop], kind="stable")
+            first[start + order[: (stop - start + 1) // 2]] = True
+    if first.all() or not first.any():
+        raise UserError("method=split: the rows have no two halves; give method=debiased")
+    return first
+
+
+def _subset(rows: ModelRows, mask: np.ndarray) -> ModelRows:
+    """Return some rows, whose weights sum to one again."""
+    subset = rows.take(mask)
+    return subset._replace(weight=subset.weight / subset.weight.sum())
+
+
+def _feature_deviations(problem: InferenceProblem, sums: RowSums) -> np.ndarray:
+    """Return the standard deviation of each feature (d,), 0 of a constant one."""
+    deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
+    if not deviation.any():
+        raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
+    return deviation
+
+
+def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.ndarray) -> np.ndarray:
+    """Return whether the rows tell anything of the coefficient of each feature (d,).
+
+    A feature must not be constant, and of times to events it must vary in the risk set of an event.
+    """
+    if not problem.has_baseline_hazards:
+        return deviation > 0
+    curvature = np.diagonal(sums.derivatives(np.zeros(len(deviation))).hessian)
+    informative = curvature > _NO_CURVATURE * deviation**2
+    if not informative.any():
+        raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
+                        "coefficient can be estimated: check data.event and data.client")  # fmt: skip
+    return informative
+
+
+def _choose_parameters(problem: InferenceProblem, candidates: np.ndarray, counts: IndicatorCounts) -> KeptParameters:
+    return choose_parameters(
+        problem.data,
+        candidates,
+        counts.counts.at_high,
+        has_intercept=problem.has_intercept,
+        has_baseline_hazards=problem.has_baseline_hazards,
+    )
+
+
+def _square_scores(options: InferenceOptions, sums: RowSums, solution: PenalizedSolution, n_rows: int) -> SquaredScores:
+    """Return the variance of the gradient at a solution, from the scores of rows or clusters, or of the model."""
+    if options.errors == "model":
+        return model_based_scores(solution.sums, n_rows)
+    return sums.scores(solution.theta)
+
+
+def _corrected_rows(problem: InferenceProblem, options: InferenceOptions, n_rows: int) -> float:
+    """Return the number of rows that corrects standard errors, inf for none, as is usual for a model's and for Cox."""
+    return np.inf if options.errors == "model" or problem.has_baseline_hazards else n_rows
+
+
+def _count_indicators(problem: InferenceProblem, sums: RowSums) -> IndicatorCounts:
+    return count_indicators(sums, problem.objective, problem.n_features)
+
+
+def _measure_distance(
+    difference: np.ndarray, parameter_numbers: np.ndarray, deviation: np.ndarray, excess: float
+) -> RecordDistance:
+    """Return the distance for the difference of parameters whose numbers are ``parameter_numbers``."""
+    is_feature = parameter_numbers < len(deviation)
+    sizes = np.abs(difference[is_feature]) * deviation[parameter_numbers[is_feature]]
+    if not len(sizes):
+        return RecordDistance(max(excess, 0.0), 0.0, 0)
+    largest = int(sizes.argmax())
+    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(parameter_numbers[is_feature][largest]))

@@ -1,0 +1,271 @@
+"""The problem of a record, from its data as they are now, for intervals of its coefficients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import READ_ERRORS, yaml
+from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.datasets.in_memory import InMemoryTable
+from fcorun.data.datasets.sites import Sites
+from fcorun.experiment.build import bind_objective, build_problem, load_data
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.relative_strength import resolve_strength
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.gamma import Gamma
+from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.logistic import Logistic
+from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.poisson import Poisson
+from fcorun.methods.problem.duality_gap import has_duality_gap, has_one_output, pooled_gap
+from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.problem.problem import Batch, Problem, Vector
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.methods.regularizers.elastic_net import ElasticNet
+from fcorun.methods.regularizers.l1 import L1
+from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.results.inference.model_rows import ModelRows
+from fcorun.results.inference.solution import Penalty
+from fcorun.results.models.coefficients import feature_names
+
+OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
+WITH_INTERVALS = (*OBJECTIVES, Cox)
+SHRUNK_BY_RIDGE = (
+    "objective.ridge shrinks the coefficients, and no interval here corrects that: give objective.ridge=0, or reg=l1"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InferenceProblem:
+    """A problem that intervals are computed for.
+
+    Attributes:
+        experiment: the record's experiment.
+        data: its data.
+        objective: the losses, without a ridge.
+        rows: the training rows, without a row where they stay at their sites.
+        penalty: psi and the ridge as penalties of the parameters, of which an intercept is the last one.
+        theta: the record's own parameters (p,).
+        gap: the duality gap of parameters (p,) with a given objective F + psi, or None if the problem has none.
+        has_chosen_features: whether the record is the refit of a stability selection, whose features its rows chose.
+        has_adaptive_weights: whether the record is the refit of an adaptive lasso, whose weights its rows chose.
+    """
+
+    experiment: PreparedExperiment
+    data: FederatedData
+    objective: LinearModel
+    rows: ModelRows
+    penalty: Penalty
+    theta: np.ndarray
+    gap: Callable[[np.ndarray, float], float] | None
+    has_chosen_features: bool = False
+    has_adaptive_weights: bool = False
+
+    @property
+    def has_intercept(self) -> bool:
+        """Return whether the last parameter is an intercept."""
+        return self.objective.intercept
+
+    @property
+    def has_baseline_hazards(self) -> bool:
+        """Return whether baseline hazards of clients take the place of an intercept."""
+        return isinstance(self.objective, Cox)
+
+    @property
+    def has_penalty(self) -> bool:
+        """Return whether the problem has an l1 penalty."""
+        return bool(self.penalty.l1.any())
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, d."""
+        return len(self.theta) - self.has_intercept
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the d features."""
+        return feature_names(self.data.features.names, self.data.features.shape or self.data.train.x.shape[1:])
+
+
+def load_inference_problem(record: Record, data: Dataset | None = None) -> InferenceProblem:
+    """Return the problem of a record. Call under enable_x64.
+
+    ``data`` are the rows that a Python program has in memory; None: those that the record's configuration names.
+    Raises UserError, in one sentence, for a record without a certified solution, and for data that have changed.
+    """
+    experiment = _prepare_experiment(record, data)
+    if reason := explain_no_intervals(experiment):
+        raise UserError(f"{record.folder}: {reason}")
+    federated = load_data(experiment)
+    if reason := federated.train.why_not_in_memory:
+        raise UserError(f"{record.folder}: intervals need all training rows in memory, and its rows {reason}")
+    experiment = bind_objective(experiment, federated)
+    return make_problem(record, experiment, federated, resolve_strength(experiment, federated))
+
+
+def make_problem(
+    record: Record, experiment: PreparedExperiment, data: FederatedData, reg: Regularizer
+) -> InferenceProblem:
+    """Return the problem of a record on some rows, whose regularizer has the numbers of the run.
+
+    Call under enable_x64. Raises UserError like ``load_inference_problem``. The rows may stay at their sites.
+    """
+    experiment = experiment.with_resolved(reg=reg)
+    problem = build_problem(experiment, data)
+    n_features = data.train.x.shape[1]
+    if not has_one_output(problem, n_features):
+        raise UserError(f"{record.folder}: intervals are for one coefficient a feature, and this model has several "
+                        "outputs, or psi acts on other parameters")  # fmt: skip
+    if n_features > MAX_PARAMETERS:
+        raise UserError(f"{record.folder}: intervals take a matrix of all features, at most {MAX_PARAMETERS:,}, and "
+                        f"there are {n_features:,}")  # fmt: skip
+    objective = replace(experiment.objective, ridge=0.0)
+    assert isinstance(objective, LinearModel)
+    penalty = _read_penalty(problem, n_features)
+    if experiment.objective.ridge and not penalty.l1.any():
+        raise UserError(f"{record.folder}: {SHRUNK_BY_RIDGE}")
+    batch = gather_rows(data, experiment.settings.client_weighting)
+    return InferenceProblem(
+        experiment=experiment,
+        data=data,
+        objective=objective,
+        rows=make_model_rows(problem, batch),
+        penalty=penalty,
+        theta=_read_parameters(record, problem),
+        gap=None if data.train.stays_at_sites else _make_gap(problem, batch),
+        has_chosen_features=is_refit_of_stability(record),
+        has_adaptive_weights=is_refit_of_adaptive_lasso(record),
+    )
+
+
+def _prepare_experiment(record: Record, data: Dataset | None) -> PreparedExperiment:
+    """Return the experiment of a record that is done, whose data are as they were. Raises UserError."""
+    status = record.status.get("status", "no record")
+    if status != "done":
+        raise UserError(f"{record.folder} is {status}: intervals are for a run that is done")
+    try:
+        experiment = prepare({**record.config, "dry_run": False})
+        fingerprint = record.summary["data"]["fingerprint"]
+    except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
+        raise UserError(f"{record.folder}: its config.yaml or summary.json is lost or damaged: run it again") from error
+    if experiment.settings.frozen:
+        raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")
+    if isinstance(experiment.data, Sites):
+        raise UserError(f"{record.folder} has rows that stay at their sites, which answer what their plan lists: "
+                        "intervals are part of a plan, fcorun plan ... --infer")  # fmt: skip
+    if data is not None:
+        experiment = replace(experiment, data=data)
+    elif isinstance(experiment.data, InMemoryTable):
+        raise UserError(f"{record.folder} is of rows that a Python program had in memory: call record.infer(data=...)")
+    if experiment.fingerprint != fingerprint:
+        raise UserError(f"{record.folder}: the data have changed since the run: run it again, and then infer")
+    return experiment
+
+
+def explain_no_intervals(experiment: PreparedExperiment) -> str:
+    """Return why a problem has no certified solution, or no intervals; "" if it has both."""
+    names = experiment.names
+    if experiment.settings.imputations:
+        return explain_imputed(experiment.settings.imputations)
+    if experiment.settings.relax is not None and experiment.settings.is_relaxed:
+        return explain_relaxed(experiment.settings.relax)
+    if type(experiment.objective) not in WITH_INTERVALS:
+        return (f"objective={names['objective']} has no intervals: they are for objective=least_squares, logistic, "
+                "poisson, gamma and cox")  # fmt: skip
+    if getattr(experiment.algo, "has_personal_models", False):
+        return f"algo={names['algo']} trains own models of clients, and intervals are for one model of all clients"
+    if getattr(experiment.algo, "picks_client", False):
+        return f"algo={names['algo']} trains on one client's rows, and intervals are for all clients"
+    if type(experiment.reg) not in (NoRegularizer, L1, ElasticNet):
+        convex = "" if experiment.reg.convex else ", and it is not convex, so that no solution is certified"
+        return f"reg={names['reg']} has no intervals{convex}: they are for reg=none, l1 and elastic_net"
+    if isinstance(experiment.reg, ElasticNet) and experiment.reg.l1_ratio == 0:
+        return ("reg.l1_ratio=0 leaves a ridge, which shrinks the coefficients, and no interval here corrects that: "
+                "give reg=none or reg=l1, or a larger reg.l1_ratio")  # fmt: skip
+    return ""
+
+
+def explain_imputed(imputations: int) -> str:
+    """Return why an average of fits to completed tables has no intervals."""
+    return (f"imputations={imputations} averages fits to completed tables, which have no common problem: infer a "
+            "record without it, with the option imputations of fcorun infer")  # fmt: skip
+
+
+def explain_relaxed(relax: float) -> str:
+    """Return why relaxed coefficients have no intervals."""
+    return (f"relax={relax:g}: the coefficients of a relaxed lasso have no certificate and no intervals here: infer a "
+            "record of the lasso, with relax=null")  # fmt: skip
+
+
+def _read_penalty(problem: Problem, n_features: int) -> Penalty:
+    """Return psi plus the ridge of the objective as penalties of the parameters."""
+    reg: Any = problem.regularizer
+    strength, l1_ratio = 0.0, 1.0
+    if not isinstance(reg, NoRegularizer):
+        strength = float(reg.strength)
+        l1_ratio = float(getattr(reg, "l1_ratio", 1.0))
+    factors = reg.feature_factors(n_features)
+    l1 = strength * l1_ratio * factors
+    ridge = strength * (1 - l1_ratio) * factors + problem.objective.ridge
+    n_others = int("bias" in problem.shapes)
+    return Penalty(np.append(l1, np.zeros(n_others)), np.append(ridge, np.zeros(n_others)))
+
+
+def make_model_rows(problem: Problem, batch: Batch) -> ModelRows:
+    """Return the rows of a batch, with a column of ones for an intercept. Call under enable_x64."""
+    features = np.asarray(problem.features(batch.x, jnp.float64))
+    offset = np.zeros(len(features)) if batch.offset is None else np.asarray(batch.offset)
+    if "bias" in problem.shapes:
+        features = np.column_stack([features, np.ones(len(features))])
+    client = None if batch.client is None else np.asarray(batch.client)
+    return ModelRows(features, np.asarray(batch.y), np.asarray(batch.weight), offset, client)
+
+
+def _read_parameters(record: Record, problem: Problem) -> np.ndarray:
+    """Return the record's parameters, the intercept last. Raises UserError if they are lost or do not fit."""
+    try:
+        solution = record.solution
+        parts = [np.ravel(solution["weights"]), *([np.ravel(solution["bias"])] if "bias" in problem.shapes else [])]
+    except READ_ERRORS as error:
+        raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
+    theta = np.concatenate(parts).astype(np.float64)
+    if len(theta) != sum(int(np.prod(shape)) for shape in problem.shapes.values()):
+        raise UserError(f"{record.folder}: its solution does not fit its data: run it again")
+    if not np.isfinite(theta).all():
+        raise UserError(f"{record.folder}: its parameters are not finite: give another record")
+    return theta
+
+
+def _make_gap(problem: Problem, batch: Batch) -> Callable[[np.ndarray, float], float] | None:
+    """Return the duality gap as a function of parameters and objective; None for a problem without one.
+
+    The elastic net is an l1 norm plus a ridge, which has a gap.
+    """
+    reg = problem.regularizer
+    if reg.has_free_features:
+        return None
+    if isinstance(reg, ElasticNet) and not reg.factors:
+        ridge = float(problem.objective.ridge + reg.strength * (1 - reg.l1_ratio))
+        norm = L1(strength=float(reg.strength * reg.l1_ratio), apply_to=reg.apply_to)
+        problem = replace(problem, objective=replace(problem.objective, ridge=ridge), regularizer=norm)
+    n_features = batch.x.shape[1]
+    if not has_duality_gap(problem, n_features):
+        return None
+    compiled = jax.jit(partial(pooled_gap, problem))
+
+    def gap(theta: np.ndarray, objective: float) -> float:
+        w = {"weights": jnp.asarray(theta[:n_features]).reshape(problem.shapes["weights"])}
+        if "bias" in problem.shapes:
+            w["bias"] = jnp.asarray(theta[n_features])
+        return float(compiled(Vector(w), objective, batch))
+
+    return gap

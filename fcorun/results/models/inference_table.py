@@ -1,0 +1,302 @@
+"""The table of intervals, a row for each feature, and what the command prints of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.base.sources.catalogue import parse_source
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.gamma import Gamma
+from fcorun.methods.objectives.logistic import Logistic
+from fcorun.methods.objectives.poisson import Poisson
+from fcorun.results.inference.estimates import adjust_by_holm, intervals
+from fcorun.results.inference.methods import METHODS, MODEL_ERRORS, SOURCES, find_sources
+from fcorun.results.inference.rubin import PooledEstimates
+from fcorun.results.models.coefficients import format_csv
+from fcorun.results.models.inference import Inference
+from fcorun.results.models.inference_features import feature_scaling
+from fcorun.results.models.multiple_imputation import describe_imputations
+
+COLUMNS = (
+    *("feature", "estimate", "standard_error", "low", "high", "p_value", "p_holm"),
+    *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
+    *("penalized", "missing_information", "n", "events", "level", "method", "label"),
+)
+INTERCEPT = "(intercept)"
+_RATIOS = {Logistic: "odds ratio", Poisson: "rate ratio", Gamma: "ratio of means", Cox: "hazard ratio"}
+
+
+@dataclass(frozen=True, eq=False)
+class InferenceTable:
+    """Intervals by feature; NaN where there is none. All arrays are (d + 1,), with the intercept last, or (d,).
+
+    Attributes:
+        features: the names, the intercept's last if the model has one.
+        estimate, standard_error, low, high: in the features' units.
+        p_value, p_holm: of the hypothesis that a coefficient is 0, each alone, and corrected for all features.
+        estimate_standardized, low_standardized, high_standardized: per standard deviation of a feature.
+        penalized: the coefficients of the certified solution with its penalty, in the features' units.
+        missing_information: the fraction of missing information, of estimates from several imputations.
+        n, events: the rows of an indicator, and their events; lower bounds where sites hide small counts.
+        method: the method of each row, or why there is no interval.
+        ratio_name: the name of exp(coefficient), or "" where it has none.
+        outcome: the class whose odds a logistic model is for, else "".
+        level: the confidence level.
+        title: what the intervals are, in one line.
+        labels: the names of the features as a file of labels has them; empty: ``features``.
+    """
+
+    features: tuple[str, ...]
+    estimate: np.ndarray
+    standard_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p_value: np.ndarray
+    p_holm: np.ndarray
+    estimate_standardized: np.ndarray
+    low_standardized: np.ndarray
+    high_standardized: np.ndarray
+    penalized: np.ndarray
+    missing_information: np.ndarray
+    n: np.ndarray
+    events: np.ndarray
+    method: tuple[str, ...]
+    ratio_name: str
+    outcome: str
+    level: float
+    title: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def display_names(self) -> tuple[str, ...]:
+        """The names of the rows in pictures."""
+        return self.labels or self.features
+
+    def to_rows(self) -> list[tuple]:
+        """Return a row for each feature, with the columns ``COLUMNS``; None for what there is none of."""
+        ratios = [np.full(len(self.estimate), np.nan)] * 3
+        if self.ratio_name:
+            with np.errstate(over="ignore"):
+                ratios = [np.exp(values) for values in (self.estimate, self.low, self.high)]
+        numbers = (
+            *(self.estimate, self.standard_error, self.low, self.high, self.p_value, self.p_holm),
+            *(self.estimate_standardized, self.low_standardized, self.high_standardized, *ratios, self.penalized),
+            self.missing_information,
+        )
+        columns = [[None if np.isnan(value) else float(value) for value in values] for values in numbers]
+        columns += [[None if np.isnan(count) else int(count) for count in counts] for counts in (self.n, self.events)]
+        levels = [self.level] * len(self.features)
+        return list(zip(self.features, *columns, levels, self.method, self.display_names, strict=True))
+
+    def to_csv(self) -> str:
+        """Return the content of inference.csv."""
+        return format_csv(COLUMNS, self.to_rows())
+
+
+def build_table(inference: Inference) -> InferenceTable:
+    """Return the table of an inference."""
+    problem = inference.problem
+    n_features, n_parameters = problem.n_features, len(problem.theta)
+    parameter_numbers = inference.parameters.numbers
+    is_feature = parameter_numbers < n_features
+    trained = inference.estimates
+    to_units, deviation = _unit_map(inference)
+    in_units = trained.transform(to_units)
+
+    def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        column = np.full(n_parameters, np.nan)
+        column[parameter_numbers] = np.where(mask, values, np.nan)
+        return column
+
+    has_interval = np.array(
+        [
+            not is_feature[k] or not inference.explain_withheld(parameter_numbers[k])
+            for k in range(len(parameter_numbers))
+        ]
+    )
+    low, high, p_values = intervals(in_units, inference.options.level)
+    trained_low, trained_high, _ = intervals(trained, inference.options.level)
+    p_holm = np.full(len(parameter_numbers), np.nan)
+    is_tested = is_feature & has_interval
+    p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
+    has_units = np.full(len(parameter_numbers), problem.experiment.data.units and _has_units(inference))
+    has_units[~is_feature] &= _intercept_has_units(inference)
+    trained_intercept_is_centred = feature_scaling(problem.data) is not None
+    has_standardized = is_feature | trained_intercept_is_centred
+    # the p value of an intercept without units belongs to the intercept as trained
+    p_values = np.where(has_units, p_values, intervals(trained, inference.options.level)[2])
+    penalized = np.full(n_parameters, np.nan)
+    if problem.has_penalty and inference.options.method == "debiased":
+        penalized[parameter_numbers] = np.where(
+            has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan
+        )
+    missing_information = np.full(n_parameters, np.nan)
+    if isinstance(in_units, PooledEstimates):
+        missing_information = spread(in_units.missing_information, has_interval)
+    counts = np.full((2, n_parameters), np.nan)
+    counts[:, :n_features] = inference.indicators.rows, inference.indicators.events
+    features = (*problem.feature_names, INTERCEPT) if problem.has_intercept else problem.feature_names
+    described = problem.data.features
+    labels = (*described.display_names, *features[problem.n_features :]) if described.labels else ()
+    return InferenceTable(
+        features=features,
+        estimate=spread(in_units.theta, has_units),
+        standard_error=spread(in_units.standard_errors, has_units & has_interval),
+        low=spread(low, has_units & has_interval),
+        high=spread(high, has_units & has_interval),
+        p_value=spread(p_values, has_interval),
+        p_holm=spread(p_holm, has_interval),
+        estimate_standardized=spread(trained.theta * deviation, has_standardized),
+        low_standardized=spread(trained_low * deviation, has_standardized & has_interval),
+        high_standardized=spread(trained_high * deviation, has_standardized & has_interval),
+        penalized=penalized,
+        missing_information=missing_information,
+        n=counts[0],
+        events=counts[1],
+        method=_method_column(inference),
+        ratio_name=_RATIOS.get(type(problem.objective), ""),
+        outcome=str(problem.data.classes[1]) if problem.data.classes else "",
+        level=inference.options.level,
+        title=describe_method(inference),
+        labels=labels,
+    )
+
+
+def _has_units(inference: Inference) -> bool:
+    """Return whether one change of units leads back to the features of the source."""
+    standardized = inference.problem.data.features.standardized
+    return not standardized or standardized["by"] == "pooled"
+
+
+def _intercept_has_units(inference: Inference) -> bool:
+    """Return whether the intercept in the features' units has an interval.
+
+    Of standardized features, that intercept is a combination of all coefficients, which the theory of the debiased
+    lasso does not cover.
+    """
+    return inference.options.method != "debiased" or feature_scaling(inference.problem.data) is None
+
+
+def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
+    """Return the map from parameters as trained to the features' units (q, q), and their standard deviations (q,)."""
+    problem, parameter_numbers = inference.problem, inference.parameters.numbers
+    features = parameter_numbers[parameter_numbers < problem.n_features]
+    scaling, scale = feature_scaling(problem.data), problem.data.features.scale
+    to_units = np.eye(len(parameter_numbers))
+    positions = np.arange(len(features))
+    if scaling is not None:
+        to_units[positions, positions] = scaling.factor[features]
+        if problem.has_intercept:
+            to_units[-1, : len(features)] = -scaling.mean[features] * scaling.factor[features]
+    to_units[: len(features)] *= scale
+    deviation = np.ones(len(parameter_numbers))
+    deviation[: len(features)] = inference.deviation[features]
+    return to_units, deviation
+
+
+def _method_column(inference: Inference) -> tuple[str, ...]:
+    """Return the method of each feature and of the intercept, or why there is no interval."""
+    problem = inference.problem
+    without = "constant within risk sets" if problem.has_baseline_hazards else "constant"
+    column = ["not selected" if inference.options.method == "split" else without] * problem.n_features
+    for feature in np.flatnonzero(inference.deviation == 0):
+        column[feature] = "constant"
+    for feature in inference.parameters.references.values():
+        column[feature] = "reference"
+    if problem.has_intercept:
+        column.append("")
+    errors = "" if inference.options.errors == "robust" else MODEL_ERRORS
+    for parameter in inference.parameters.numbers:
+        withheld = parameter < problem.n_features and inference.explain_withheld(parameter)
+        column[parameter] = withheld or METHODS[inference.options.method] + errors
+    return tuple(column)
+
+
+def describe_method(inference: Inference) -> str:
+    """Return the method, the rows and what is taken as independent, in one line."""
+    options = inference.options
+    errors = {
+        "none": "robust standard errors" if options.errors == "robust" else "standard errors of the model",
+        "client": "standard errors by client",
+        "group": "standard errors by group",
+    }
+    clusters = "" if inference.n_clusters is None else f" ({inference.n_clusters} of them)"
+    n_rows, total = inference.n_rows, sum(rows.n_rows for rows in inference.problem.data.splits.values())
+    rows = f"{n_rows:,} rows" if n_rows == total else f"{n_rows:,} of {total:,} rows"
+    imputed = f", {options.imputations} imputations" if inference.gap_counts else ""
+    if inference.problem.has_baseline_hazards:
+        rows = f"{rows}, {inference.n_events:,} events"
+    return (f"{METHODS[options.method]}, {100 * options.level:g} % intervals, {rows}, "
+            f"{errors[options.cluster]}{clusters}{imputed}")  # fmt: skip
+
+
+def describe(inference: Inference, table: InferenceTable) -> list[str]:
+    """Return the sentences that the command prints above its table."""
+    lines = [table.title, *_describe_held_out(inference)]
+    if inference.gap_counts:
+        largest = int(np.nanargmax(table.missing_information))
+        share, name = float(table.missing_information[largest]), table.features[largest]
+        lines.append(describe_imputations(inference.gap_counts, inference.options.imputations, share, name))
+    certificate = f"predicted decrease {inference.solution.predicted_decrease:.2g}"
+    if inference.gap is not None:
+        certificate = f"duality gap {inference.gap:.2g}"
+    names, distance = inference.problem.feature_names, inference.distance
+    if distance is not None:
+        largest = f" ({names[distance.feature]})" if distance.coefficient > 0 else ""
+        filled = " with gaps filled as in the record" if inference.gap_counts else ""
+        lines.append(f"at the certified solution{filled} ({certificate}); the record's objective is "
+                     f"{distance.excess:.2g} above, and its coefficients differ by at most "
+                     f"{distance.coefficient:.2g} per standard deviation{largest}")  # fmt: skip
+    else:
+        chosen = int((inference.solution.theta[: len(names)] != 0).sum())
+        lines.append(f"{chosen} of {len(names)} features were selected on the first half")
+    references = dict.fromkeys(inference.parameters.references.values())
+    if references:
+        rows = {feature: table.n[feature] for feature in references}
+        named = [f"{names[k]} ({int(n):,} rows)" if n > 0 else names[k] for k, n in rows.items()]
+        lines.append(f"reference: {', '.join(named)}")
+    if sources := _describe_sources(inference):
+        lines.append(f"source: {sources}")
+    is_tested = ~np.isnan(table.p_holm)
+    n_tested = int(is_tested.sum())
+    alone, corrected = (int((values[is_tested] < 1 - table.level).sum()) for values in (table.p_value, table.p_holm))
+    holm = parse_source(SOURCES["holm"]).text
+    differ = "coefficient differs" if corrected == 1 else "coefficients differ"
+    lines.append(f"{alone} of {n_tested} intervals exclude 0; corrected for {n_tested} tests by {holm}, {corrected} "
+                 f"{differ} from 0 at a level of {100 * (1 - table.level):g} %")  # fmt: skip
+    return lines
+
+
+def _describe_held_out(inference: Inference) -> list[str]:
+    """Return a sentence on the rows that are held out, none if there are none."""
+    splits, options = inference.problem.data.splits, inference.problem.experiment.config["data"]
+    names = [name for name in splits if name != "train"]
+    if not names:
+        return []
+    count = sum(splits[name].n_rows for name in names)
+    given = [f"data.{name}" if options.get(name) is None else f"data.{name}={options[name]}" for name in names]
+    return [f"{count:,} rows are held out ({', '.join(given)}) and not used"]
+
+
+def _describe_sources(inference: Inference) -> str:
+    """Return the sources of the method and of clustered standard errors."""
+    is_robust, has_hazards = inference.options.errors == "robust", inference.problem.has_baseline_hazards
+    texts = find_sources(inference.options.method, is_robust=is_robust, has_baseline_hazards=has_hazards)
+    texts += [SOURCES["clusters"]] if inference.n_clusters is not None else []
+    texts += [SOURCES["imputations"]] if inference.gap_counts else []
+    return "; ".join(parse_source(text).text for text in texts)
+
+
+def order_by_p_value(table: InferenceTable) -> Sequence[int]:
+    """Return the rows of features with an interval, the smallest p value first."""
+    tested = np.flatnonzero(~np.isnan(table.p_holm))
+    sizes = -np.abs(table.estimate_standardized[tested])
+    return [int(row) for row in tested[np.lexsort((sizes, table.p_value[tested]))]]
+
+
+def format_p(p: float) -> str:
+    """Return a p value with three decimals, as journals print it."""
+    if np.isnan(p):
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,0 +1,191 @@
+"""Multiple imputation of the gaps in a record's training rows, for intervals of its coefficients."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.system.random_streams import random_stream
+from fcorun.data.tables.encoding import Column
+from fcorun.data.tables.scaling import reciprocal_or_zero
+from fcorun.data.tables.training_cells import TrainingCells
+from fcorun.methods.objectives.gamma import Gamma
+from fcorun.methods.objectives.poisson import Poisson
+from fcorun.results.inference.chained_equations import IncompleteColumn, impute
+from fcorun.results.inference.model_rows import ModelRows
+from fcorun.results.models.inference_features import feature_scaling
+from fcorun.results.models.inference_problem import InferenceProblem
+
+_MAX_LEVELS = 10  # of a column of text with gaps
+_MAX_CLIENTS = 50  # with an intercept of their own in each model
+_ROWS_PER_PARAMETER = 10  # with fewer rows, clients have no intercepts of their own
+_LEAST_ROWS = 5  # more rows with a value than parameters
+
+
+@dataclass(frozen=True, eq=False)
+class GapModel:
+    """The training rows of a record, with what their imputation needs.
+
+    Attributes:
+        problem: the record's problem, whose gaps are filled as in the record.
+        columns: the columns with gaps.
+        features: the features, numbers standardized, levels as 0 and 1, (N, d).
+        mean, deviation: of each feature of ``features``: x in the units of the source is features * deviation + mean.
+        others: the further regressors of each model, (N, q).
+    """
+
+    problem: InferenceProblem
+    columns: tuple[IncompleteColumn, ...]
+    features: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    others: np.ndarray
+
+    @property
+    def gap_counts(self) -> dict[str, int]:
+        """The number of training rows with a gap in each column that has any."""
+        return {column.name: int(column.is_gap.sum()) for column in self.columns}
+
+    def draw(self, imputations: int, seed: int) -> Iterator[ModelRows]:
+        """Yield the rows with the gaps filled by each of ``imputations`` draws, which depend on the seed alone."""
+        scaling = feature_scaling(self.problem.data)
+        for k in range(imputations):
+            rng = random_stream(seed, "infer", "imputation", k)
+            with threadpool_limits(1):  # with several threads, products of so few columns take three times as long
+                x = impute(self.features, self.columns, self.others, rng) * self.deviation + self.mean
+            if scaling is not None:
+                x = (x - scaling.mean) * scaling.factor
+            filled = self.problem.rows.x.copy()
+            for column in self.columns:
+                filled[np.ix_(column.is_gap, column.features)] = x[np.ix_(column.is_gap, column.features)]
+            yield self.problem.rows._replace(x=filled)
+
+
+def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel:
+    """Return the model of the gaps of a record's training rows.
+
+    The outcome, its offset and, with enough rows, an intercept of each client are regressors of every column. Raises
+    UserError for a record whose gaps cannot be imputed, or whose estimates cannot be pooled.
+    """
+    option = f"imputations={imputations}"
+    cells = problem.data.features.cells
+    _check(problem, option)
+    incomplete = [] if cells is None else [column for column in cells.columns if cells.find_gaps(column).any()]
+    if cells is None or not incomplete:
+        raise UserError(f"{option}: no column of the record has gaps in its training rows that the record has filled: "
+                        "leave it out")  # fmt: skip
+    x, mean, deviation = _scale_features(problem)
+    columns = [_read_column(column, cells, x) for column in incomplete]
+    columns = [_take_two_values_as_levels(column, x) for column in columns]
+    others = _outcome_regressors(problem)
+    n_rows = min(int((~column.is_gap).sum()) for column in columns)
+    clients = _client_intercepts(problem)
+    if n_rows >= _ROWS_PER_PARAMETER * (1 + x.shape[1] + others.shape[1] + clients.shape[1]):
+        others = np.column_stack([others, clients])
+    n_parameters = 1 + x.shape[1] + others.shape[1]
+    for column in columns:
+        n_values = int((~column.is_gap).sum())
+        if n_values < n_parameters + _LEAST_ROWS:
+            raise UserError(f"{option}: column '{column.name}' has {n_values} values, too few for an imputation model "
+                            f"of {n_parameters} coefficients: leave it out of the record (data.ignore)")  # fmt: skip
+        if column.levels is not None and len(column.levels) > _MAX_LEVELS:
+            raise UserError(f"{option}: column '{column.name}' has gaps and {len(column.levels)} levels, more than "
+                            f"{_MAX_LEVELS}: join its rare levels")  # fmt: skip
+    return GapModel(problem, tuple(columns), x, mean=mean, deviation=deviation, others=others)
+
+
+def explain_no_imputation(problem: InferenceProblem) -> str:
+    """Return why the gaps of a record, or its rows, do not fit multiple imputation, with the fix; "" if they do."""
+    data = problem.experiment.data
+    standardized = problem.data.features.standardized or {}
+    if problem.has_baseline_hazards:
+        return "gaps are not imputed for times to events: give a record without the columns with gaps (data.ignore)"
+    if getattr(data, "missing", "") == "indicator":
+        return ("data.missing=indicator makes a feature of each gap, which an imputed value has none of: give a record "
+                "with data.missing=mean or median")  # fmt: skip
+    if standardized.get("by") == "per_client":
+        return ("data.standardize=per_client makes the scale depend on imputed values: give a record with pooled or "
+                "none")  # fmt: skip
+    if getattr(data, "encoding", None) is not None:
+        return ("the gaps of the record were filled by the encoding of another one (data.encoding): give a record "
+                "without it")  # fmt: skip
+    return ""
+
+
+def _check(problem: InferenceProblem, option: str) -> None:
+    """Raise UserError for a record whose estimates, or whose gaps, do not fit multiple imputation."""
+    reason = explain_no_imputation(problem)
+    if not reason and problem.has_penalty:
+        reason = ("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that are "
+                  "normal around the truth: give a record with reg=none")  # fmt: skip
+    if reason:
+        raise UserError(f"{option}: {reason}")
+
+
+def _scale_features(problem: InferenceProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the features, numbers standardized and levels as 0 and 1, (N, d), with the means and deviations taken."""
+    encoding = problem.data.features.encoding
+    assert encoding is not None
+    x = problem.rows.x[:, : problem.n_features].copy()
+    scaling = feature_scaling(problem.data)
+    if scaling is not None:
+        x = x * scaling.deviation + scaling.mean
+    is_number = np.array([column.kind == "number" for column in encoding.columns for _ in column.features])
+    mean = np.where(is_number, x.mean(axis=0), 0.0)
+    deviation = np.where(is_number & (x.std(axis=0) > 0), x.std(axis=0), 1.0)
+    return (x - mean) / deviation, mean, deviation
+
+
+def _read_column(column: Column, cells: TrainingCells, x: np.ndarray) -> IncompleteColumn:
+    """Return a column with gaps, of numbers or of levels."""
+    first = cells.first_feature[column.name]
+    features = np.arange(first, first + len(column.features))
+    is_gap = cells.find_gaps(column)
+    if column.kind == "number":
+        return IncompleteColumn(column.name, features, is_gap)
+    levels = np.array([[float(level == encoded) for encoded in column.encoded_levels] for level in column.levels])
+    return IncompleteColumn(column.name, features, is_gap, levels=levels, codes=cells.cells[column.name])
+
+
+def _take_two_values_as_levels(column: IncompleteColumn, x: np.ndarray) -> IncompleteColumn:
+    """Return a column of numbers with two values, such as 0 and 1, as one of two levels; others as they are."""
+    values = x[:, column.features[0]]
+    distinct = np.unique(values[~column.is_gap])
+    if column.levels is not None or len(distinct) != 2:
+        return column
+    codes = (values == distinct[1]).astype(int)
+    return IncompleteColumn(column.name, column.features, column.is_gap, levels=distinct[:, None], codes=codes)
+
+
+def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:
+    """Return the outcome, of counts and of positive targets its logarithm, and the offset unless it is 0, (N, q).
+
+    Both are standardized.
+    """
+    y, offset = problem.rows.y, problem.rows.offset
+    if isinstance(problem.objective, Poisson):
+        y = np.log(y + 0.5)
+    elif isinstance(problem.objective, Gamma):
+        y = np.log(y)
+    regressors = np.column_stack([y, offset])[:, [True, bool(offset.any())]]
+    return (regressors - regressors.mean(axis=0)) * reciprocal_or_zero(regressors.std(axis=0))
+
+
+def _client_intercepts(problem: InferenceProblem) -> np.ndarray:
+    """Return a column of 0 and 1 for each client, (N, M); no column for a single client, and for more than 50."""
+    client = problem.data.train.client
+    assert client is not None
+    n_clients = problem.data.n_clients
+    if not 1 < n_clients <= _MAX_CLIENTS:
+        return np.empty((len(client), 0))
+    return (client[:, None] == np.arange(n_clients)).astype(float)
+
+
+def describe_imputations(gap_counts: dict[str, int], imputations: int, share: float, name: str) -> str:
+    """Return the sentence on the imputations above the table; ``share`` is the largest fraction, that of ``name``."""
+    listed = abbreviate([f"'{column}' ({count:,})" for column, count in gap_counts.items()])
+    return (f"{imputations} data sets: gaps in {listed} are imputed by chained equations, and estimates pooled by "
+            f"Rubin's rules; the fraction of missing information is at most {share:.2f} ({name}); valid if gaps depend "
+            "on recorded values only")  # fmt: skip

@@ -1,0 +1,365 @@
+"""Predictions of a record's model for new rows, with warnings on doubtful ones."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling
+from fcorun.base.metrics import PERSONAL_PREFIX
+from fcorun.base.records.record import Record
+from fcorun.data.tables.cells import require_finite_numbers
+from fcorun.data.tables.columns import is_prediction_column
+from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.results.models.coefficients import personal_only
+from fcorun.results.models.estimator import clients_with_personal_models, load_model, read_threshold
+from fcorun.results.models.survival import survival_probabilities
+
+_MAX_NAMES = 10  # names in a sentence
+
+
+def predict(
+    record: Record,
+    frame: Any,
+    clients: np.ndarray | None = None,
+    source: str = "the frame",
+    keep: Sequence[str] = (),
+    at: float | None = None,
+) -> tuple[Any, list[str]]:
+    """Return predictions for new rows, and warnings about them, a sentence each.
+
+    The predictions have the columns ``row`` (from 1), ``client`` if clients are known, those of ``keep``,
+    ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
+    of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it. For a record with
+    personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
+    client) or mean (of all clients). The column ``warnings`` flags rows whose prediction is doubtful: levels, clients
+    and numbers that training did not have, and gaps that were filled. The column is omitted if no row is doubtful.
+
+    Args:
+        record: a record that is done.
+        frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns.
+        clients: the client of each row, text or None, shape (n,). None: the only client of the site that keeps the
+            record, else no client.
+        source: the name of the rows in errors.
+        keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
+        at: a time, of a record of times to events.
+
+    Raises UserError for features that are missing or no numbers, and as ``load_model``.
+    """
+    import pandas as pd
+
+    shared = load_model(record)  # refuses a record that cannot predict
+    repeated_columns, frame = _take_kept(frame, record, keep)
+    offset, frame = _read_offset(frame, record, source)
+    classes = record.summary["data"]["classes"]
+    if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
+        offset = -offset
+    row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
+    x, column_warnings = select_features(frame, record, source, row_warnings)
+    with_model = clients_with_personal_models(record)
+    with_scaling = [str(name) for name in record.scaling.get("client", ())]
+    known = {*with_model, *with_scaling}
+    if clients is None:
+        clients = np.full(len(frame), _only_client(record, known), object)
+    known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
+    parts = []
+    for client in dict.fromkeys(known_client.tolist()):
+        rows = np.flatnonzero(known_client == client)
+        model = load_model(record, client) if client else shared
+        threshold = read_threshold(record, client)
+        part = _predict_rows(model, x.iloc[rows], offset[rows], threshold, classes[-1] if classes else "")
+        parts.append(part.set_index(rows))
+    predictions = pd.concat(parts).sort_index()
+    survival_warnings: list[str] = []
+    if at is not None:
+        predictor = predictions["prediction"].to_numpy(float)
+        predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, predictor, clients, at)
+    for name in reversed(repeated_columns.columns):
+        predictions.insert(0, name, repeated_columns[name].to_numpy())
+    if any(name is not None for name in clients):
+        predictions.insert(0, "client", clients)
+    predictions.insert(0, "row", np.arange(1, len(predictions) + 1))
+    if with_model:
+        predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
+    if with_scaling:
+        predictions["scaling"] = np.where(np.isin(known_client, with_scaling), "client", "mean")
+    is_unknown = known_client == ""
+    _check_shared_model(record, with_model, is_unknown.any())
+    warnings = [
+        *column_warnings,
+        *_warn_unknown_clients(clients, is_unknown, bool(with_model), _scaled_clients(record), row_warnings),
+        *_warn_out_of_range(record, x, row_warnings),
+        *_suggest_clients(record, clients),
+        *survival_warnings,
+    ]
+    if not with_model and not with_scaling:
+        warnings += _warn_new_clients(record, clients, row_warnings)
+    warnings += _warn_about_model(record, shared if is_unknown.any() else None, bool(with_model))
+    if any(row_warnings):
+        predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
+    return predictions, warnings
+
+
+def _only_client(record: Record, known: set[str]) -> str | None:
+    """Return the only client of the site that keeps the record, to whom rows without clients belong; else None."""
+    return next(iter(known)) if "sites" in record.summary["data"] and len(known) == 1 else None
+
+
+def _check_shared_model(record: Record, with_model: list[str], is_needed: bool) -> None:
+    """Raise UserError for a record of a study over sites without a shared model, if one is needed."""
+    if is_needed and record.has_personal_models_at_sites and personal_only(record.rows):
+        names = f" ({_quote(with_model)})" if with_model else ""
+        raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
+                        f"the record that the site keeps, and rows of its clients{names}")  # fmt: skip
+
+
+def select_features(
+    frame: Any, record: Record, source: str, row_warnings: list[list[str]] | None = None
+) -> tuple[Any, list[str]]:
+    """Return the features of new rows before standardization, a DataFrame of numbers, and warnings on the columns.
+
+    Features are in the order of the record. Text is encoded and gaps are filled as in the record; warnings on single
+    rows are added to their lists in ``row_warnings``. If the record or the rows have no names, columns are taken in
+    their order. Raises UserError.
+    """
+    import pandas as pd
+
+    data = record.summary["data"]
+    outcomes = [record.config["data"].get(option) for option in ("target", "event")]
+    encoding = _read_record_encoding(record)
+    has_names = any(isinstance(column, str) for column in frame.columns)
+    names = data["feature_names"]
+    if encoding and has_names:
+        names = [column.name for column in encoding.columns]
+    warnings = []
+    for outcome in [name for name in frame.columns if name in outcomes and name not in names]:
+        warnings.append(f"column '{outcome}' is the outcome: ignored")
+        frame = frame.drop(columns=outcome)
+    if names and any(isinstance(column, str) for column in frame.columns):
+        missing = [name for name in names if name not in frame]
+        if missing:
+            raise UserError(
+                f"{source} lacks {_quote(missing)}: give all features of the record, by name, in any order"
+                f"{_suggest_columns(missing, list(map(str, frame.columns)), encoding)}"
+            )
+        others = [name for name in frame.columns if name not in set(names)]
+        if others:
+            warnings.append(f"ignored, for the record has no such features: {_quote(others)}")
+        frame = frame[names]
+        if encoding:
+            features = encoding.apply(frame, warnings, source, row_warnings).astype(float)
+            return pd.DataFrame(features, columns=encoding.feature_names), warnings
+    else:
+        if frame.shape[1] != data["features"]:
+            raise UserError(
+                f"{source} has {frame.shape[1]} columns of features, and the record has {data['features']}: "
+                f"give {'them by name' if names else 'as many'}"
+            )
+        if names or has_names:
+            unnamed = source if names else "the record"
+            warnings.append(f"features of {unnamed} have no names: columns are taken in their order")
+    columns = []
+    for name in frame.columns:
+        columns.append(require_finite_numbers(frame[name], f"{source}: column '{name}'").astype(float))
+    return pd.DataFrame(np.stack(columns, axis=1), columns=names or None), warnings
+
+
+def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, Any]:
+    """Return the columns of new rows that the predictions repeat, and the rows without those that are no features.
+
+    Raises UserError for a column whose name is that of a prediction.
+    """
+    data = record.config["data"]
+    names = list(dict.fromkeys(keep or [name for name in data.get("keep") or () if name in frame]))
+    for name in names:
+        if is_prediction_column(str(name)):
+            raise UserError(f"'{name}' is a column that the predictions have anyway: rename yours, or keep another")
+    encoding = _read_record_encoding(record)
+    used = {data.get("weight"), data.get("offset"), *record.summary["data"]["feature_names"]}
+    used |= {column.name for column in encoding.columns} if encoding else set()
+    return frame[names], frame.drop(columns=[name for name in names if name not in used])
+
+
+def _suggest_columns(missing: list[str], present: list[str], encoding: Encoding | None) -> str:
+    """Return what a user may do about ``missing`` columns: rename one that is ``present``, or give an empty one."""
+    similar = {name: find_spelling(name, present) for name in missing}
+    renames = [f"'{spelling}' for '{name}'" for name, spelling in similar.items() if spelling is not None]
+    can_be_empty = set()
+    if encoding:
+        can_be_empty = {column.name for column in encoding.columns if column.fill is not None or column.indicator}
+    fills = [name for name in missing if name in can_be_empty and similar[name] is None]
+    text = ""
+    if renames:
+        text += f"; did you mean {abbreviate(renames)}?"
+    if fills:
+        text += f"; where nothing is known, give an empty column, filled as in the record: {_quote(fills)}"
+    return text
+
+
+def _quote(names: list[str]) -> str:
+    return abbreviate([f"'{name}'" for name in names], _MAX_NAMES)
+
+
+def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, Any]:
+    """Return the offset of each row, shape (n,), and the rows without the columns of weights and offsets.
+
+    An offset is added to the linear predictor. Raises UserError.
+    """
+    settings = record.config["data"]
+    column = settings.get("offset")
+    if column and column not in frame:
+        raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
+    features = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
+    if not column:
+        return np.zeros(len(frame)), features
+    return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
+
+
+def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, positive: str) -> Any:
+    """Return the predictions of a model for rows x, a DataFrame, with offsets (n,).
+
+    Of two classes, the class ``positive`` is predicted from the probability ``threshold`` on.
+    """
+    import pandas as pd
+
+    if offset.any():
+        model = copy(model)
+        model.intercept_ = model.intercept_ + (offset[:, None] if hasattr(model, "classes_") else offset)
+    if not hasattr(model, "feature_names_in_"):
+        x = x.to_numpy()
+    columns = {"prediction": model.predict(x)}
+    if hasattr(model, "predict_proba"):
+        labels = [str(label) for label in model.classes_]
+        probabilities = model.predict_proba(x)
+        columns |= {f"probability_{label}": values for label, values in zip(labels, probabilities.T, strict=True)}
+        k = labels.index(positive)
+        if threshold != DEFAULT_THRESHOLD:
+            columns["prediction"] = model.classes_[np.where(probabilities[:, k] >= threshold, k, 1 - k)]
+        elif len(labels) == 2 and hasattr(model, "decision_function"):  # a tie is of the other class, as in scores
+            log_odds = model.decision_function(x) * (1 if k else -1)
+            columns["prediction"] = model.classes_[np.where(log_odds > 0, k, 1 - k)]
+    return pd.DataFrame(columns)
+
+
+def _scaled_clients(record: Record) -> str:
+    """Return whose means and deviations a record has, in words; empty where it has none of single clients."""
+    if not record.scaling:
+        return ""
+    return "the clients of this site" if "sites" in record.summary["data"] else "all clients"
+
+
+def _warn_unknown_clients(
+    clients: np.ndarray,
+    is_unknown: np.ndarray,
+    has_own_models: bool,
+    scaled_clients: str,
+    row_warnings: list[list[str]],
+) -> list[str]:
+    """Return a warning on rows of clients without a personal model or an own standardization, if others have these.
+
+    Args:
+        scaled_clients: the clients by whose means and deviations such rows are standardized; empty: by none.
+    """
+    if not is_unknown.any() or not (has_own_models or scaled_clients):
+        return []
+    names = [str(name) for name in dict.fromkeys(clients[is_unknown]) if name is not None]
+    origin = f"of clients that the record does not know ({_quote(names)})" if names else "without a client"
+    substitutes = ["the shared model"] if has_own_models else []
+    if scaled_clients:
+        substitutes.append(f"the means and deviations of {scaled_clients}, which may be far from their own")
+    rows = np.flatnonzero(is_unknown).tolist()
+    for row in rows:
+        name = clients[row]
+        row_warnings[row].append("no client" if name is None else f"client '{name}' not in training")
+    get = "gets" if len(rows) == 1 else "get"
+    return [f"{_count_rows(rows, clients)} {origin} and {get} {' and '.join(substitutes)}"]
+
+
+def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[list[str]]) -> list[str]:
+    """Return a warning on rows of clients whose rows the shared model was not trained on."""
+    trained = record.summary["data"].get("client_names", ())
+    if not trained:
+        return []
+    rows = [row for row, name in enumerate(clients) if name is not None and name not in trained]
+    if not rows:
+        return []
+    for row in rows:
+        row_warnings[row].append(f"client '{clients[row]}' not in training")
+    names = _quote(list(dict.fromkeys(clients[rows])))
+    return [
+        f"{_count_rows(rows, clients)} of clients that training did not have ({names}): how well the model predicts "
+        "for these is not known"
+    ]
+
+
+def _suggest_clients(record: Record, clients: np.ndarray) -> list[str]:
+    """Return a question about clients whose names differ from those of training in capitals or spaces only."""
+    trained = record.summary["data"].get("client_names", ())
+    questions = []
+    for name in dict.fromkeys(clients):
+        spelling = None if name is None or name in trained else find_spelling(name, trained)
+        if spelling is not None:
+            questions.append(f"'{spelling}' for the client '{name}'")
+    return [f"did you mean {abbreviate(questions)}?"] if questions else []
+
+
+def _count_rows(rows: list[int], clients: np.ndarray) -> str:
+    return f"{describe_rows(rows)} of {len(clients)} {'is' if len(rows) == 1 else 'are'}"
+
+
+def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) -> list[str]:
+    """Return a warning on numbers that lie outside of the training range by more than a tenth of its length."""
+    limits = record.summary["data"].get("limits")
+    encoding = _read_record_encoding(record)
+    if encoding is None:
+        return []
+    if limits is None:
+        return ["the record has no ranges of its rows: unusual values are not flagged"]
+    numeric = {column.name for column in encoding.columns if column.kind == "number"}
+    examples = []
+    for name, least, largest in zip(encoding.feature_names, *limits, strict=True):
+        if name not in numeric:
+            continue
+        values = x[name].to_numpy()
+        slack = (largest - least) / 10
+        rows = np.flatnonzero((values < least - slack) | (values > largest + slack)).tolist()
+        for row in rows:
+            row_warnings[row].append(f"{name} {values[row]:.6g} outside of {least:.6g} to {largest:.6g}")
+        if rows:
+            others = f", and others in {describe_rows(rows[1:])}" if len(rows) > 1 else ""
+            value = f"'{name}' {values[rows[0]]:.6g} in {describe_rows(rows[:1])}"
+            examples.append(f"{value}{others} (training: {least:.6g} to {largest:.6g})")
+    if not examples:
+        return []
+    return [
+        "far outside of what training had, where a model only extrapolates: "
+        f"{abbreviate(examples, _MAX_NAMES)}; are they in the same units?"
+    ]
+
+
+def list_feature_columns(record: Record) -> list[str]:
+    """Return the names of the columns that a record's features are made of; [] if they have no names."""
+    encoding = _read_record_encoding(record)
+    if encoding:
+        return [column.name for column in encoding.columns]
+    return record.summary.get("data", {}).get("feature_names", [])
+
+
+def _read_record_encoding(record: Record) -> Encoding | None:
+    """Return the encoding of a record's columns; None for a record without named columns."""
+    return read_encoding(str(record.folder)) if (record.folder / ENCODING_FILE).is_file() else None
+
+
+def _warn_about_model(record: Record, shared: Any, has_own_models: bool) -> list[str]:
+    """Return warnings about the model itself; ``shared`` is None if no row is predicted by the shared model."""
+    warnings = []
+    not_saved = not has_own_models and not record.has_personal_models_at_sites
+    if not_saved and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
+        warnings.append("personal models were not saved (save_personal=false): the shared model predicts for all")
+    if hasattr(shared, "coef_") and not np.any(shared.coef_):
+        warnings.append("the shared model is 0 but for its intercept: it predicts the same for every row")
+    if reason := record.status.get("reason"):
+        warnings.append(f"of the record: {reason}")
+    return warnings

@@ -1,0 +1,423 @@
+"""Predictions of rows whose target is known, the threshold and scores that they give; rows and events of the data."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fcorun.base.errors import FEW_EVENTS
+from fcorun.base.records.formats import columns_csv
+from fcorun.base.records.record import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.methods.objectives.objective import Objective
+from fcorun.results.models.score_functions import (
+    Arrays,
+    Groups,
+    class_probabilities,
+    compute_losses,
+    compute_predictions,
+    expected_targets,
+    predict_by_client,
+    score_binary,
+    score_multiclass,
+    score_regression,
+)
+
+# Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Predictions:
+    """The outputs of one model for n rows of one set whose targets are known.
+
+    Attributes:
+        objective: turns outputs into losses, probabilities and expected targets.
+        data: the data that the rows are from.
+        split: the set of the rows: train, validation, test or out_of_fold.
+        model: SHARED or PERSONAL.
+        clients: the client's name of each row, "" for none; None where clients are unknown.
+        y: targets, (n,): numbers, or class indices.
+        output: the output of the model with the row's offset, (n,) or (n, classes).
+        row: the number of each row in the file, counted from 0; None: the rows are in the order of their set.
+        repeated_columns: the columns ``data.keep``, text, (n, k), or None.
+        group: the name of each row's group, (n,), or None.
+        fold: the fold that held each row out, counted from 1, or None.
+        threshold: the probability from which on a row is predicted to be of the positive class of a binary task.
+    """
+
+    objective: Objective
+    data: FederatedData
+    split: str
+    model: str
+    clients: np.ndarray | None
+    y: np.ndarray
+    output: np.ndarray
+    row: np.ndarray | None = None
+    repeated_columns: np.ndarray | None = None
+    group: np.ndarray | None = None
+    fold: np.ndarray | None = None
+    threshold: float = DEFAULT_THRESHOLD
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @cached_property
+    def losses(self) -> dict[str, np.ndarray]:
+        """The loss of each row, and the other scores that the objective declares, (n,) each."""
+        return compute_losses(self.objective, self.output, self.y, self.client_numbers)
+
+    @cached_property
+    def client_numbers(self) -> np.ndarray:
+        """A number for each row's client, (n,), 0 for all rows where clients are unknown."""
+        return self.client_groups[1].astype(np.int32)
+
+    @cached_property
+    def client_groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """The names of the clients, sorted, and the position of each row's client among them, (n,).
+
+        Rows of unknown clients have the name "".
+        """
+        return np.unique(np.full(len(self), "") if self.clients is None else self.clients, return_inverse=True)
+
+    @cached_property
+    def expected(self) -> np.ndarray | None:
+        """The probabilities of the classes, (n, classes), or the expected targets, (n,); None: neither is defined."""
+        if not self.data.classes:
+            return expected_targets(self.objective, self.output)
+        return class_probabilities(self.objective, self.output)
+
+    @property
+    def probability(self) -> np.ndarray | None:
+        """The probability of the positive class of a binary task, (n,); None without probabilities."""
+        return None if self.data.task != "binary" or self.expected is None else self.expected[:, 1]
+
+    @cached_property
+    def label(self) -> np.ndarray:
+        """The index of the predicted class, (n,)."""
+        if self.output.ndim > 1:
+            return self.output.argmax(axis=1)
+        if self.probability is None or self.threshold == DEFAULT_THRESHOLD:  # as the accuracy of the run has them
+            return (self.output > 0).astype(int)
+        return (self.probability >= self.threshold).astype(int)
+
+
+def predict_splits(
+    objective: Objective,
+    data: FederatedData,
+    solution: Arrays | None,
+    models: Arrays | None = None,
+    remote_predictions: Callable[[], Arrays] = dict,
+) -> list[Predictions]:
+    """Return the predictions for all rows of each split, by the shared model and by the clients' personal models.
+
+    Returns no predictions if nothing is held out, or if the model is not finite.
+
+    Args:
+        solution: the parameters by name of the shared model, or None.
+        models: the parameters by name of the clients' personal models, with a leading axis M, or None.
+        remote_predictions: returns predictions by set, without offsets, of sets with rows on other hosts.
+    """
+    parameters = [*(solution or {}).values(), *(models or {}).values()]
+    if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in parameters):
+        return []
+    return list(predict_rows(objective, data, solution, models, remote_predictions()))
+
+
+def predict_rows(
+    objective: Objective,
+    data: FederatedData,
+    solution: Arrays | None,
+    models: Arrays | None = None,
+    remote: Mapping[str, np.ndarray] | None = None,
+) -> Iterator[Predictions]:
+    """Yield the predictions for all rows of each split, by the shared model and by the clients' personal models.
+
+    Rows of clients without a personal model have predictions of the shared model alone. The arguments are those of
+    ``predict_splits``, and ``remote`` has the predictions of sets with rows on other hosts.
+    """
+    for split, rows in data.splits.items():
+        clients = data.client_of_row(split)
+        if solution is not None:
+            output = (remote or {}).get(split)
+            if output is None:
+                output = compute_predictions(objective, solution, rows.x, data.features.scale)
+            yield describe_output(objective, data, rows, output, clients=clients, split=split, model=SHARED)
+        if models is None or clients is None:
+            continue
+        output, has_model = predict_personal(objective, data, models, rows, clients)
+        if has_model.any():
+            yield describe_output(
+                objective, data, rows, output, clients=clients, split=split, model=PERSONAL, index=has_model
+            )
+
+
+def predict_personal(
+    objective: Objective, data: FederatedData, models: Arrays, rows: Rows, clients: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs of the personal models without offsets, and the mask of the rows whose client has a model, (n,).
+
+    Clients that are held out wholly have no model.
+    """
+    index = {name: m for m, name in enumerate(data.client_names)}
+    client = np.array([index.get(name, -1) for name in clients.tolist()], int)
+    has_model = client >= 0
+    if not has_model.any():
+        return np.empty(0), has_model
+    output = predict_by_client(objective, models, client[has_model], rows.x[has_model], data.features.scale)
+    return output, has_model
+
+
+def describe_output(
+    objective: Objective,
+    data: FederatedData,
+    rows: Rows,
+    output: np.ndarray,
+    *,
+    clients: np.ndarray | None,
+    split: str,
+    model: str,
+    index: np.ndarray | slice = slice(None),
+    fold: np.ndarray | None = None,
+) -> Predictions:
+    """Return the predictions of a model whose ``output``, without offsets, belongs to the rows at ``index``.
+
+    ``clients`` and ``fold`` are those of all ``rows``.
+    """
+
+    def take(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[index]
+
+    if rows.offset is not None:
+        output = output + rows.offset[index]
+    return Predictions(
+        objective=objective,
+        data=data,
+        split=split,
+        model=model,
+        clients=take(clients),
+        y=rows.y[index],
+        output=output,
+        row=take(rows.row),
+        repeated_columns=take(rows.repeated_columns),
+        group=take(rows.group),
+        fold=take(fold),
+    )
+
+
+def predictions_csv(predictions: Sequence[Predictions]) -> str:
+    """Return the text of predictions.csv, whose numbers read back exactly; empty without held-out rows.
+
+    A row of the file has its ``set``, the name of its ``client``, its number in the file of the data (``row``, counted
+    from 1), the number of its ``group`` if the data have groups, the columns of ``data.keep``, its ``target``, the
+    ``prediction`` of a class or number, and the ``model``, shared or personal. Of two classes, ``positive`` has the
+    ``probability``; of more, there is a ``probability_LABEL`` for each. A time to an event is a ``target``, with the
+    ``event``, 0 or 1, and the linear predictor as ``prediction``. Rows of a selection have the ``fold`` that held them
+    out.
+    """
+    held_out = [of_split for of_split in predictions if of_split.split != TRAIN]
+    if not held_out:
+        return ""
+    names = [of_split.group for of_split in held_out if of_split.group is not None]
+    group_names = np.unique(np.concatenate(names)) if names else np.empty(0)
+    tables = [_tabulate(of_split, group_names) for of_split in held_out]
+    return columns_csv({name: [value for table in tables for value in table[name]] for name in tables[0]})
+
+
+def note_too_many_rows(predictions: Sequence[Predictions]) -> str:
+    """Return a sentence if predictions.csv is left out for its number of rows; else empty."""
+    n_rows = sum(len(of_split) for of_split in predictions if of_split.split != TRAIN)
+    if n_rows <= MAX_PREDICTED_ROWS:
+        return ""
+    return f"{PREDICTIONS_FILE} is left out: it would have {n_rows:,} rows, more than {MAX_PREDICTED_ROWS:,}"
+
+
+def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, list]:
+    """Return the columns of predictions.csv of these rows, in the order of the user's file.
+
+    Groups have the numbers of their position in ``group_names``, from 1, since a name may be a patient's.
+    """
+    data = predictions.data
+    n = len(predictions)
+    number = np.arange(n) if predictions.row is None else predictions.row
+    order = np.argsort(number, kind="stable")
+    clients = np.full(n, "") if predictions.clients is None else predictions.clients
+    columns = {"set": [predictions.split] * n, "client": clients[order].tolist(), "row": (number[order] + 1).tolist()}
+    if predictions.group is not None:
+        columns["group"] = (np.searchsorted(group_names, predictions.group[order]) + 1).tolist()
+    if predictions.repeated_columns is not None:
+        columns |= {name: predictions.repeated_columns[order, j].tolist() for j, name in enumerate(data.keep)}
+    if data.task == "regression":
+        predicted = predictions.output if predictions.expected is None else predictions.expected
+        columns["target"] = predictions.y[order].astype(float).tolist()
+        columns["prediction"] = predicted[order].astype(float).tolist()
+    elif data.task == "survival":
+        columns["target"] = np.abs(predictions.y[order]).astype(float).tolist()
+        columns["event"] = (predictions.y[order] > 0).astype(int).tolist()
+        columns["prediction"] = predictions.output[order].astype(float).tolist()
+    else:
+        labels = [str(label) for label in data.classes]
+        columns["target"] = [labels[k] for k in predictions.y[order].tolist()]
+        columns["prediction"] = [labels[k] for k in predictions.label[order].tolist()]
+        columns |= _tabulate_probabilities(predictions, order, labels)
+    columns["model"] = [predictions.model] * n
+    if predictions.fold is not None:
+        columns["fold"] = predictions.fold[order].tolist()
+    return columns
+
+
+def _tabulate_probabilities(predictions: Predictions, order: np.ndarray, labels: Sequence[str]) -> dict[str, list]:
+    """Return the columns of probabilities; none if the objective defines no probabilities."""
+    if predictions.expected is None:
+        return {}
+    if predictions.probability is not None:
+        return {"positive": [labels[1]] * len(order), "probability": predictions.probability[order].tolist()}
+    by_class = predictions.expected[order].T.tolist()
+    return {f"probability_{label}": values for label, values in zip(labels, by_class, strict=True)}
+
+
+# scores.csv: the scores of a run's model on the training, validation and test rows, of all clients and of each.
+
+
+def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object]]:
+    """Return the lines of scores.csv.
+
+    A line is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
+    and a ``client``, empty for all clients. Then come ``n``, the number of data rows, for two classes and for times
+    ``events``, the number of positive rows or of events, the scores that the objective declares, such as ``loss``, and
+    those of ``fcorun.results.models.score_functions``, or of ``fcorun.results.models.survival`` for times. For two classes,
+    ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that the rows
+    do not define are empty. Each row counts once, whatever its training weight.
+    """
+    return [row for of_split in predictions for row in _score_split(of_split)]
+
+
+def scores_by_group(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray]:
+    """Return all scores of groups of the rows by name, each of shape (G,)."""
+    y, expected, output = predictions.y, predictions.expected, predictions.output
+    if predictions.data.task == "regression":
+        scores = {} if expected is None else score_regression(np.asarray(y, float), expected, groups)
+    elif predictions.data.task == "survival":
+        from fcorun.results.models.survival import score_survival
+
+        scores = score_survival(y, output.astype(float), predictions.client_numbers, groups)
+    elif predictions.data.task == "binary":
+        scores = score_binary(y, predictions.label, output.astype(float), predictions.probability, groups)
+    else:
+        scores = score_multiclass(y, predictions.label, expected, groups, len(predictions.data.classes))
+    losses = {name: groups.mean(values) for name, values in predictions.losses.items() if name not in scores}
+    counts = {"n": groups.sizes.astype(int)}
+    if predictions.data.task in ("binary", "survival"):
+        counts["events"] = groups.total(np.asarray(y) > 0).astype(int)
+    return {**counts, **losses, **scores}
+
+
+def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
+    """Yield the lines of scores.csv of one set and one model: all clients together, then each client."""
+    n, data = len(predictions), predictions.data
+    names, row_group = predictions.client_groups
+    group = {str(name): g for g, name in enumerate(names)}
+    trained = [name for name in data.client_names if name in group]
+    held_out = [name for name in group if name and name not in set(trained)]
+    together = _to_lists(scores_by_group(predictions, Groups(np.zeros(n, int), 1)))
+    by_client = _to_lists(scores_by_group(predictions, Groups(row_group, len(names))))
+    for client in ("", *trained, *held_out):
+        row: dict[str, object] = {"set": predictions.split, "model": predictions.model, "client": client}
+        if data.task == "binary":
+            row["positive"] = str(data.classes[1])
+        for name, values in (by_client if client else together).items():
+            row[name] = values[group[client] if client else 0]
+        yield row
+
+
+def _to_lists(scores: dict[str, np.ndarray]) -> dict[str, list[object]]:
+    """Return the scores as plain numbers, "" for nan."""
+    return {name: np.where(np.isnan(values), "", values.astype(object)).tolist() for name, values in scores.items()}
+
+
+# A warning about validation rows with few of one class.
+
+
+def warn_few_validation_rows(data: FederatedData) -> str:
+    """Return a warning if the validation rows have so few rows of one of two classes that scores say little."""
+    if len(data.classes) != 2 or data.validation is None or data.train.stays_at_sites:
+        return ""
+    counts = np.bincount(np.asarray(data.validation.y), minlength=2)
+    if not counts.sum() or counts.min() >= FEW_EVENTS:
+        return ""
+    k = int(counts.argmin())
+    return (f"val_auc, val_ap and scores of the validation rows say little: {counts[k]} of {counts.sum()} rows "
+            f"{'is' if counts[k] == 1 else 'are'} '{data.classes[k]}'")  # fmt: skip
+
+
+# The levels of columns of text that few training rows, or few of their events, support.
+
+
+def find_few_levels(data: FederatedData) -> dict[str, str]:
+    """Return the levels with few training rows or events, by feature, in words: {"ward=eye": "no events in 30 rows"}.
+
+    The coefficients of such levels say little, and without a penalty those of levels without an event are not finite.
+    Events are rows of the positive class, or times that are not censored. Nothing is found in rows on disk, on other
+    hosts or at sites, and in features that were standardized within each client.
+    """
+    train, encoding, standardized = data.train, data.features.encoding, data.features.standardized
+    is_here = isinstance(train.x, np.ndarray) and len(train) == train.n_rows
+    if not is_here or encoding is None or (standardized and standardized["by"] != "pooled"):
+        return {}
+    from fcorun.results.models.inference_counts import describe_few
+
+    is_event = np.asarray(train.y) > 0 if data.task in ("binary", "survival") else None
+    few = {}
+    for column in encoding.columns:
+        for name in column.features if column.kind == "levels" else ():
+            values = train.x[:, data.features.names.index(name)]
+            has_level = values > values.min()
+            n_events = None if is_event is None else int((has_level & is_event).sum())
+            reason = describe_few(int(has_level.sum()), n_events, data.task == "binary")
+            if has_level.any() and reason:
+                few[name] = reason
+    return few
+
+
+# The outcome of a table in numbers: rows and events, or the mean and deviation of a target, by split and client.
+
+_MAX_CLIENTS = 200
+
+
+def summarize_outcome(data: FederatedData) -> list[dict[str, object]]:
+    """Return a row for each split and client: ``rows``, and ``events`` or ``mean`` and ``deviation`` of the target.
+
+    The client is "" in the rows on all clients together, which come first. Events are rows of the positive class, or
+    times that are not censored. There are no rows for data without named features, on other hosts or at sites, and
+    none by client for more than 200 clients.
+    """
+    on_other_hosts = isinstance(data.train, SiteRows) or len(data.train) < data.train.n_rows
+    if on_other_hosts or data.features.encoding is None:
+        return []
+    summary = []
+    for split, rows in data.splits.items():
+        y = np.asarray(rows.y)
+        summary.append({"set": split, "client": "", **_describe_targets(y, data.task)})
+        clients = data.client_of_row(split)
+        if clients is None or data.n_clients + len(data.held_out_clients) > _MAX_CLIENTS:
+            continue
+        for client in (*data.client_names, *data.held_out_clients):
+            if (clients == client).any():
+                summary.append({"set": split, "client": client, **_describe_targets(y[clients == client], data.task)})
+    return summary
+
+
+def _describe_targets(y: np.ndarray, task: str) -> dict[str, object]:
+    """Return the number of rows with these targets (n,), and their events, or their mean and standard deviation."""
+    counts: dict[str, object] = {"rows": len(y)}
+    if task in ("binary", "survival"):
+        return counts | {"events": int((y > 0).sum())}
+    if task == "regression":
+        y = y.astype(float)
+        deviation = float(y.std(ddof=1)) if len(y) > 1 else math.nan
+        return counts | {"mean": float(y.mean()), "deviation": None if math.isnan(deviation) else deviation}
+    return counts

@@ -1,0 +1,242 @@
+"""Curves of two classes on held-out rows: ROC and precision-recall, calibration, and scores against the threshold."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from fcorun.base.records.formats import csv_text
+from fcorun.base.records.record import OUT_OF_FOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, count_flagged
+from fcorun.results.models.predictions import Predictions
+
+MAX_CLIENTS = 50  # with curves of their own
+_MAX_POINTS = 1000  # of a ROC curve
+_MAX_BINS, _ROWS_OF_BIN = 10, 20  # of a calibration curve: the largest number of bins, and the least rows in one
+_ROWS_OF_LINE = 100  # the least rows of a smooth line
+_SPAN = 0.75  # the share of the rows that a point of the smooth line averages over, as in loess
+_MAX_SMOOTHED = 2000  # rows, or means of neighbouring rows, that are smoothed
+_GRID = 50  # points of the smooth line
+_Z = 1.959964  # of a 95 % interval
+_THRESHOLDS = np.append(np.arange(1, 10) / 1000, np.arange(1, 100) / 100)  # small ones for rare outcomes
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one set of rows, as rows of tables; each row has its ``model`` and ``client``, "" for all rows.
+
+    Attributes:
+        split: the set of rows: test, validation or out_of_fold.
+        positive: the name of the positive class.
+        thresholds: the threshold of each model, shared and personal.
+        roc, calibration, decision: the rows of roc.csv, calibration.csv and thresholds.csv.
+        scores: the rows of scores.csv about these rows, with nan for scores that are not defined.
+    """
+
+    split: str
+    positive: str
+    thresholds: dict[str, float]
+    roc: Sequence[Row]
+    calibration: Sequence[Row]
+    decision: Sequence[Row]
+    scores: Sequence[Row]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The contents of the tables by file name."""
+        tables = {"roc.csv": self.roc, "calibration.csv": self.calibration, "thresholds.csv": self.decision}
+        return {name: csv_text(_blank_nan(row) for row in rows) for name, rows in tables.items()}
+
+
+def compute_curves(predictions: Sequence[Predictions], table: Sequence[Row]) -> Curves | None:
+    """Return the curves of the test rows if there are some, else of the validation rows, or of the rows out of fold.
+
+    All rows have curves, and each client of at most 50. Returns None without probabilities of two classes, or if the
+    rows are of one class. ``table`` are the rows of scores.csv of the predictions.
+    """
+    with_probability = [p for p in predictions if p.probability is not None]
+    splits = {p.split for p in with_probability}
+    split = next((name for name in ("test", "validation", OUT_OF_FOLD) if name in splits), "")
+    chosen = [p for p in with_probability if p.split == split]
+    if not chosen or len(np.unique(chosen[0].y)) < 2:
+        return None
+    roc, calibration, decision, scores = [], [], [], []
+    for of_model in chosen:
+        for client, rows in _rows_by_client(of_model):
+            key = {"set": split, "model": of_model.model, "client": client}
+            assert of_model.probability is not None
+            y, probability = of_model.y[rows], of_model.probability[rows]
+            roc += [key | row for row in trace_roc(y, probability)]
+            calibration += [key | row for row in trace_calibration(y, probability)]
+            decision += [key | row for row in trace_decision(y, probability, of_model.threshold)]
+    shown = {(row["model"], row["client"]) for row in decision}
+    for row in table:
+        if row["set"] == split and (row["model"], row["client"]) in shown:
+            scores.append({name: np.nan if value == "" and name != "client" else value for name, value in row.items()})
+    positive = str(chosen[0].data.classes[1])
+    return Curves(
+        split=split,
+        positive=positive,
+        thresholds={of_model.model: of_model.threshold for of_model in chosen},
+        roc=roc,
+        calibration=calibration,
+        decision=decision,
+        scores=scores,
+    )
+
+
+def _rows_by_client(predictions: Predictions) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield "" and all rows, then each client and its rows, unless there are one or too many clients."""
+    yield "", np.arange(len(predictions))
+    if predictions.clients is None:
+        return
+    names = [name for name in np.unique(predictions.clients).tolist() if name]
+    if 1 < len(names) <= MAX_CLIENTS:
+        for name in names:
+            yield name, np.flatnonzero(predictions.clients == name)
+
+
+def trace_roc(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
+    """Return a point for each different probability, from the largest on: the rows at or above it are flagged.
+
+    The first point flags no row. Of more than 1,000 points, 1,000 evenly spaced ones remain. Rows of one class have no
+    curve.
+    """
+    n_positive = int(y.sum())
+    if n_positive in (0, len(y)):
+        return []
+    thresholds, true_positives, false_positives = count_flagged(y, probability)
+    points = np.arange(len(thresholds))
+    if len(points) > _MAX_POINTS:
+        points = np.unique(np.linspace(0, len(points) - 1, _MAX_POINTS).astype(int))
+    rows: list[Row] = [
+        {"threshold": np.inf, "false_positive_rate": 0.0, "sensitivity": 0.0, "precision": np.nan, "n_flagged": 0}
+    ]
+    for i in points.tolist():
+        flagged = int(true_positives[i] + false_positives[i])
+        row = {
+            "threshold": float(thresholds[i]),
+            "false_positive_rate": float(false_positives[i] / (len(y) - n_positive)),
+            "sensitivity": float(true_positives[i] / n_positive),
+            "precision": float(true_positives[i] / flagged),
+            "n_flagged": flagged,
+        }
+        rows.append(row)
+    return rows
+
+
+def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
+    """Return bins of equal numbers of rows, up to one row, ordered by probability, and points of a smooth line.
+
+    A ``bin`` has its mean probability, the share of positive rows and Wilson's 95 % interval of the share; there are at
+    most ten, of 20 rows or more. A point ``smooth`` has the share that ``smooth_line`` estimates from 100 rows or more.
+    """
+    n = len(y)
+    order = np.argsort(probability, kind="stable")
+    y, probability = y[order], probability[order]
+    n_bins = min(_MAX_BINS, n // _ROWS_OF_BIN)
+    rows: list[Row] = []
+    for of_bin in np.array_split(np.arange(n), n_bins) if n_bins > 1 else []:
+        share = float(y[of_bin].mean())
+        low, high = wilson_interval(share, len(of_bin))
+        rows.append(
+            {
+                "kind": "bin",
+                "probability": float(probability[of_bin].mean()),
+                "observed": share,
+                "low": low,
+                "high": high,
+                "n": len(of_bin),
+            }
+        )
+    if n < _ROWS_OF_LINE or y.min() == y.max():
+        return rows
+    least, largest = np.quantile(probability, [0.01, 0.99])
+    grid = np.linspace(least, largest, _GRID)
+    for p, share in zip(grid.tolist(), smooth_line(probability, y, grid).tolist(), strict=True):
+        rows.append({"kind": "smooth", "probability": p, "observed": share, "low": np.nan, "high": np.nan, "n": n})
+    return rows
+
+
+def smooth_line(
+    x: Float[np.ndarray, " n"], y: Int[np.ndarray, " n"], grid: Float[np.ndarray, " g"]
+) -> Float[np.ndarray, " g"]:
+    """Return a local linear regression of y on x at the points of a grid, clipped to [0, 1].
+
+    Each point is the weighted least-squares line of the nearest 3/4 of the rows, with tricube weights. The line is
+    loess of degree 1 without robustness (Cleveland, JASA 1979), by which Austin and Steyerberg (Statistics in Medicine
+    2014) draw calibration. Of many rows, means of neighbours are smoothed.
+
+    Args:
+        x: in increasing order.
+    """
+    if len(x) > _MAX_SMOOTHED:
+        x, y = (np.array([part.mean() for part in np.array_split(values, _MAX_SMOOTHED)]) for values in (x, y))
+    n_nearest = max(int(np.ceil(_SPAN * len(x))), 2)
+    estimates = np.empty(len(grid))
+    for i, point in enumerate(grid):
+        distance = np.abs(x - point)
+        width = np.partition(distance, n_nearest - 1)[n_nearest - 1]
+        weight = (1 - np.minimum(distance / max(width, 1e-12), 1) ** 3) ** 3
+        if not weight.any():
+            weight = (distance <= width).astype(float)
+        weight /= weight.sum()
+        mean_x, mean_y = weight @ x, weight @ y
+        variance = weight @ (x - mean_x) ** 2
+        slope = weight @ ((x - mean_x) * (y - mean_y)) / variance if variance > 1e-12 else 0.0
+        estimates[i] = mean_y + slope * (point - mean_x)
+    return estimates.clip(0, 1)
+
+
+def wilson_interval(share: float, n: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of n rows (Wilson, JASA 1927)."""
+    center = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half_width = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    low, high = max(center - half_width, 0), min(center + half_width, 1)
+    return float(min(low, share)), float(max(high, share))  # rounding must not leave a share of 0 or 1 outside
+
+
+def trace_decision(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"], threshold: float) -> list[Row]:
+    """Return the scores at thresholds 0.001 to 0.99, and at the ``threshold`` of the model, which is ``chosen``.
+
+    The net benefit of a threshold t is (true positives - false positives t / (1 - t)) / n (Vickers and Elkin, Medical
+    Decision Making 2006); ``net_benefit_all`` is that of flagging every row. Flagging none has 0.
+    """
+    n, n_positive = len(y), int(y.sum())
+    thresholds = np.unique(np.append(_THRESHOLDS, threshold))
+    sides = np.where(thresholds == DEFAULT_THRESHOLD, "right", "left")  # 0.5 itself is not flagged
+    sorted_all, sorted_positive = np.sort(probability), np.sort(probability[y == 1])
+    rows = []
+    for t, side in zip(thresholds.tolist(), sides.tolist(), strict=True):
+        n_flagged = n - int(np.searchsorted(sorted_all, t, side))
+        true_positives = n_positive - int(np.searchsorted(sorted_positive, t, side))
+        false_positives = n_flagged - true_positives
+        true_negatives = n - n_positive - false_positives
+        odds = t / (1 - t) if t < 1 else np.nan  # no net benefit at 1
+        rows.append(
+            {
+                "threshold": t,
+                "chosen": t == threshold,
+                "n_flagged": n_flagged,
+                "sensitivity": _ratio(true_positives, n_positive),
+                "specificity": _ratio(true_negatives, n - n_positive),
+                "ppv": _ratio(true_positives, n_flagged),
+                "npv": _ratio(true_negatives, n - n_flagged),
+                "net_benefit": (true_positives - false_positives * odds) / n,
+                "net_benefit_all": (n_positive - (n - n_positive) * odds) / n,
+            }
+        )
+    return rows
+
+
+def _ratio(numerator: int, denominator: int) -> float:
+    return numerator / denominator if denominator else np.nan
+
+
+def _blank_nan(row: Row) -> Row:
+    """Return a row of a table with "" for nan."""
+    return {name: "" if value != value else value for name, value in row.items()}

@@ -1,0 +1,210 @@
+"""The held-out rows of predictions.csv, which may be somebody else's: plain text and numbers, with a limit on rows."""
+
+import csv
+import io
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import read_text
+from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
+
+_SETS = ("test", "validation")  # the first that a record has is scored
+_REQUIRED = ("set", "client", "row", "target", "prediction", "model")
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """The held-out rows of one model.
+
+    Attributes:
+        folder: the folder of the file.
+        split: the set of the rows: test, validation or out_of_fold.
+        model: shared or personal.
+        task: regression, survival, binary or multiclass. Two classes without probabilities are multiclass.
+        client: the name of each row's client, "" for none, (n,).
+        row: the number of each row, (n,).
+        group: the number of each row's group, (n,), or None.
+        fold: the number of the fold that held each row out, (n,), or None.
+        target: numbers, signed times (negative if censored), or class indices, (n,).
+        prediction: numbers, linear predictors, or class indices, (n,).
+        probability: the probability of class 1, (n,), of each class, (n, k), or None.
+        classes: the labels; of two classes with probabilities the positive one is the last.
+    """
+
+    folder: Path
+    split: str
+    model: str
+    task: str
+    client: np.ndarray
+    row: np.ndarray
+    group: np.ndarray | None
+    target: np.ndarray
+    prediction: np.ndarray
+    probability: np.ndarray | None = None
+    fold: np.ndarray | None = None
+    classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, index: np.ndarray) -> "HeldOutRows":
+        """Return the rows of a mask or of indices."""
+        names = ("client", "row", "group", "fold", "target", "prediction", "probability")
+        columns = {name: None if (values := getattr(self, name)) is None else values[index] for name in names}
+        return replace(self, **columns)
+
+    @property
+    def n_events(self) -> int | None:
+        """The number of events, or of rows of the positive class; None for numbers and for several classes."""
+        return int((self.target > 0).sum()) if self.task in ("binary", "survival") else None
+
+    @property
+    def has_rounded_probabilities(self) -> bool:
+        """Return whether a probability is 0 or 1, which log odds never give but for rounding."""
+        return self.probability is not None and bool(np.any((self.probability == 0) | (self.probability == 1)))
+
+    @cached_property
+    def log_odds(self) -> np.ndarray:
+        """The log odds of class 1, (n,), finite: a probability of 1 has those of the largest number below 1."""
+        assert self.probability is not None
+        p = np.clip(self.probability, np.finfo(float).smallest_subnormal, np.nextafter(1.0, 0.0))
+        return np.log(p) - np.log1p(-p)
+
+
+def read_held_out_rows(folder: Path, task: str = "") -> list[HeldOutRows]:
+    """Return the held-out rows of each model of a record or selection, in the order of the file.
+
+    These are the test rows if the file has any, else the validation rows; of a selection, those out of fold. Without
+    probabilities, ``task`` decides whether targets are numbers or labels; if it is "", they are numbers where all are.
+    Raises UserError.
+    """
+    columns = _read_columns(folder)
+    sets = set(columns["set"])
+    split = OUT_OF_FOLD if OUT_OF_FOLD in sets else next((name for name in _SETS if name in sets), "")
+    if not split:
+        raise UserError(f"{folder / PREDICTIONS_FILE} has no test, validation or out-of-fold rows: run with "
+                        "data.validation=0.2 or data.test=0.2")  # fmt: skip
+    of_split = np.array([name == split for name in columns["set"]])
+    models = np.array(columns["model"])
+    rows = []
+    for model in dict.fromkeys(models[of_split].tolist()):
+        index = np.flatnonzero(of_split & (models == model))
+        of_model = {name: [values[i] for i in index.tolist()] for name, values in columns.items()}
+        try:
+            rows.append(_parse(folder, split, model, of_model, task))
+        except (ValueError, OverflowError) as error:
+            raise _damaged(folder, str(error)) from error
+    return rows
+
+
+def _read_columns(folder: Path) -> dict[str, list[str]]:
+    """Return the columns of the file as text. Raises UserError for a missing, too large or damaged file."""
+    path = folder / PREDICTIONS_FILE
+    if not path.is_file():
+        raise UserError(f"{folder} has no {PREDICTIONS_FILE}, which intervals of scores need: give a run or selection "
+                        "that is done and that holds rows out; rows that stay at their sites have none")  # fmt: skip
+    try:
+        lines = csv.reader(io.StringIO(read_text(path), newline=""))
+        names = next(lines, [])
+        missing = [name for name in _REQUIRED if name not in names]
+        if missing or len(set(names)) < len(names):
+            raise _damaged(folder, f"no column {missing[0]}" if missing else "two columns of one name")
+        rows: list[list[str]] = []
+        for line in lines:
+            if len(line) != len(names):
+                raise _damaged(folder, f"line {lines.line_num} has {len(line)} values")
+            if len(rows) == 2 * MAX_PREDICTED_ROWS:  # so many of the shared model, and of personal models
+                raise _damaged(folder, f"more than {2 * MAX_PREDICTED_ROWS:,} rows")
+            rows.append(line)
+    except (OSError, ValueError, csv.Error) as error:
+        raise _damaged(folder, str(error)) from error
+    if not rows:
+        raise _damaged(folder, "no rows")
+    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def _damaged(folder: Path, reason: str) -> UserError:
+    return UserError(f"{folder / PREDICTIONS_FILE} is damaged ({reason}): run it again with force=true")
+
+
+def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], task: str) -> HeldOutRows:
+    """Return the rows of one set and model. Raises ValueError for values that predictions.csv cannot have."""
+    rows = HeldOutRows(
+        folder=folder,
+        split=split,
+        model=model,
+        task="regression",
+        client=np.array(columns["client"]),
+        row=_whole_numbers(columns["row"]),
+        group=_whole_numbers(columns["group"]) if "group" in columns else None,
+        fold=_whole_numbers(columns["fold"]) if split == OUT_OF_FOLD and "fold" in columns else None,
+        target=np.zeros(0),
+        prediction=np.zeros(0),
+    )
+    keys = set(zip(columns["client"], columns["row"], strict=True))
+    if len(keys) < len(rows):
+        raise ValueError("a row has two predictions of one model")
+    if "event" in columns:
+        event, times = _whole_numbers(columns["event"]), _numbers(columns["target"])
+        if not (np.isin(event, (0, 1)).all() and (times > 0).all()):
+            raise ValueError("an event that is neither 0 nor 1, or a time that is not positive")
+        is_event = event == 1
+        return replace(
+            rows, task="survival", target=np.where(is_event, times, -times), prediction=_numbers(columns["prediction"])
+        )
+    if "probability" in columns:
+        return _parse_binary(rows, columns)
+    names = [name for name in columns if name.startswith("probability_")]
+    if names:
+        labels = tuple(name.removeprefix("probability_") for name in names)
+        probability = np.stack([_probabilities(columns[name]) for name in names], axis=1)
+        return _with_labels(replace(rows, probability=probability), columns, labels)
+    if task in ("", "regression"):
+        try:
+            return replace(rows, target=_numbers(columns["target"]), prediction=_numbers(columns["prediction"]))
+        except ValueError:
+            if task:
+                raise
+    return _with_labels(rows, columns, tuple(sorted({*columns["target"], *columns["prediction"]})))
+
+
+def _parse_binary(rows: HeldOutRows, columns: dict[str, list[str]]) -> HeldOutRows:
+    """Return rows of two classes with the probability of the positive one."""
+    positive = set(columns.get("positive", []))
+    others = {*columns["target"], *columns["prediction"]} - positive
+    if len(positive) != 1 or len(others) > 1:
+        raise ValueError("its positive class is not one of two")
+    labels = (next(iter(others), ""), *positive)
+    parsed = _with_labels(rows, columns, labels)
+    return replace(parsed, task="binary", probability=_probabilities(columns["probability"]))
+
+
+def _with_labels(rows: HeldOutRows, columns: dict[str, list[str]], labels: tuple[str, ...]) -> HeldOutRows:
+    number = {label: k for k, label in enumerate(labels)}
+    try:
+        target, prediction = (np.array([number[text] for text in columns[name]]) for name in ("target", "prediction"))
+    except KeyError as error:
+        raise ValueError(f"{error} is no class with a probability") from error
+    return replace(rows, task="multiclass", target=target, prediction=prediction, classes=labels)
+
+
+def _whole_numbers(texts: list[str]) -> np.ndarray:
+    return np.array([int(text) for text in texts], np.int64)
+
+
+def _numbers(texts: list[str]) -> np.ndarray:
+    values = np.array([float(text) for text in texts])
+    if not np.isfinite(values).all():
+        raise ValueError("a number is not finite")
+    return values
+
+
+def _probabilities(texts: list[str]) -> np.ndarray:
+    values = _numbers(texts)
+    if ((values < 0) | (values > 1)).any():
+        raise ValueError("a probability is not between 0 and 1")
+    return values

@@ -1,0 +1,211 @@
+"""Calibration at a time: the predicted risk of an event up to the time, beside the one that was observed.
+
+Of rows that are censored before the time nobody knows whether they had an event by then. The observed risk of a group
+is therefore one minus the estimate of Kaplan and Meier (JASA 1958), with the interval of its log(-log) (Kalbfleisch and
+Prentice 1980), whose variance is Greenwood's. Censoring must not depend on the risk within a group.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+from jaxtyping import Float
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import csv_text
+from fcorun.base.records.record import Record
+from fcorun.results.models.score_intervals.score_options import read_scored_record
+from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
+from fcorun.results.models.survival import check_time, survival_probabilities
+
+ALL_ROWS, GROUP = "all", "bin"  # kinds of rows of calibration.csv
+_MAX_GROUPS, _ROWS_OF_GROUP = 5, 20  # the largest number of groups, and the least rows in one
+_FEW_AT_RISK = 10
+_LEVEL = 0.95  # of intervals
+
+
+@dataclass(frozen=True)
+class ObservedRisk:
+    """The risk of an event up to a time, of rows of which some are censored.
+
+    Attributes:
+        risk, low, high: one minus the estimate of Kaplan and Meier, and the ends of its interval; nan where no row
+            is at risk at the time, unless the last one had an event: then 1. The interval is nan for risks of 0 and 1.
+        events: the number of events up to the time.
+        censored: the number of rows that are censored before the time.
+        at_risk: the number of rows whose own time is at least the time.
+    """
+
+    risk: float
+    low: float
+    high: float
+    events: int
+    censored: int
+    at_risk: int
+
+
+@dataclass(frozen=True)
+class RiskGroup:
+    """Rows of similar predicted risk, or all rows, of a client or of all clients.
+
+    Attributes:
+        client: the client, "" for the rows of all clients.
+        kind: ALL_ROWS, or GROUP for rows of similar predicted risk.
+        n: the number of rows.
+        predicted: the mean predicted risk.
+        observed: the observed risk.
+    """
+
+    client: str
+    kind: str
+    n: int
+    predicted: float
+    observed: ObservedRisk
+
+
+@dataclass(frozen=True)
+class SurvivalCalibration:
+    """Calibration of held-out rows at a time.
+
+    Attributes:
+        at: the time.
+        split: the set of the rows.
+        groups: all rows and their groups, then those of each client.
+        warnings: what a reader must know, a sentence each.
+        level: the confidence level of the intervals of observed risks.
+    """
+
+    at: float
+    split: str
+    groups: tuple[RiskGroup, ...]
+    warnings: tuple[str, ...]
+    level: float = _LEVEL
+
+    def select(self, client: str, kind: str) -> list[RiskGroup]:
+        """Return the groups of a kind of a client, or of all clients for ""."""
+        return [group for group in self.groups if (group.client, group.kind) == (client, kind)]
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of the clients, in order."""
+        return [group.client for group in self.groups if group.client and group.kind == ALL_ROWS]
+
+    def to_csv(self) -> str:
+        """Return the content of calibration.csv: a row for each group."""
+        return csv_text(self._cells(group) for group in self.groups)
+
+    def _cells(self, group: RiskGroup) -> dict[str, object]:
+        observed = group.observed
+        cells: dict[str, object] = {
+            "set": self.split,
+            "model": "shared",
+            "client": group.client,
+            "kind": group.kind,
+            "at": self.at,
+            "probability": group.predicted,
+            "observed": observed.risk,
+            "low": observed.low,
+            "high": observed.high,
+            "n": group.n,
+            "events": observed.events,
+            "censored": observed.censored,
+            "at_risk": observed.at_risk,
+            "level": self.level,
+        }
+        return {name: "" if value != value else value for name, value in cells.items()}
+
+
+def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> SurvivalCalibration:
+    """Return the calibration of a record's held-out rows at a time, by the baseline hazards of its training rows.
+
+    Observed risks have intervals of the confidence ``level``. Raises UserError for a record without hazards or held-out
+    rows, and for a time at which no row is at risk.
+    """
+    check_time(at)
+    task = read_scored_record(folder).task
+    if task not in ("", "survival"):
+        raise UserError(f"at={at:g} is for times to events, and the record in {folder} has none: leave it out")
+    (rows, *_) = read_held_out_rows(folder, task)
+    client = np.array([name or None for name in rows.client.tolist()], object)
+    survival, sentences = survival_probabilities(Record(folder), rows.prediction, client, at)
+    is_known = np.isfinite(survival)
+    if not is_known.any():
+        raise UserError(f"at={at:g}: {sentences[0]}")
+    if not is_known.all():
+        sentences = [*sentences, f"calibration leaves out {int((~is_known).sum())} of {len(rows)} rows without a "
+                     "prediction"]  # fmt: skip
+    return calibrate(rows.take(is_known), 1 - survival[is_known], at, sentences, level)
+
+
+def calibrate(
+    rows: HeldOutRows,
+    risk: Float[np.ndarray, " n"],
+    at: float,
+    sentences: list[str] | None = None,
+    level: float = _LEVEL,
+) -> SurvivalCalibration:
+    """Return the calibration of predicted risks of an event up to ``at``, after the warnings ``sentences``."""
+    times = np.abs(rows.target)
+    if not (times >= at).any():
+        raise UserError(f"at={at:g}: no held-out row is at risk then, since the last one ends at {times.max():g}: give "
+                        "an earlier time")  # fmt: skip
+    groups = []
+    names = [name for name in np.unique(rows.client).tolist() if name]
+    for client in ["", *(names if len(names) > 1 else [])]:
+        mask = rows.client == client if client else np.ones(len(rows), bool)
+        groups += list(_group_rows(client, rows.target[mask], risk[mask], at, level))
+    warnings = [*(sentences or []), *_find_warnings(groups, at)]
+    return SurvivalCalibration(at, rows.split, tuple(groups), tuple(warnings), level)
+
+
+def _group_rows(client: str, times: np.ndarray, risk: np.ndarray, at: float, level: float) -> Iterator[RiskGroup]:
+    """Yield all rows, and then groups of as many rows each, in the order of their predicted risk."""
+    n = len(times)
+    n_groups = min(_MAX_GROUPS, n // _ROWS_OF_GROUP)
+    of_groups = np.array_split(np.argsort(risk, kind="stable"), n_groups) if n_groups > 1 else []
+    for kind, index in ((ALL_ROWS, np.arange(n)), *((GROUP, index) for index in of_groups)):
+        yield RiskGroup(
+            client=client,
+            kind=kind,
+            n=len(index),
+            predicted=float(risk[index].mean()),
+            observed=observe_risk(times[index], at, level),
+        )
+
+
+def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVEL) -> ObservedRisk:
+    """Return the observed risk of an event up to a time of rows with these signed times, with its interval."""
+    time, is_event = np.abs(times), times > 0
+    before = np.unique(time[is_event & (time <= at)])
+    events = np.array([np.sum(is_event & (time == moment)) for moment in before])
+    at_risk = np.array([np.sum(time >= moment) for moment in before])
+    survival = float(np.prod(1 - events / at_risk))
+    low = high = math.nan
+    if 0 < survival < 1:
+        greenwood = float(np.sum(events / (at_risk * (at_risk - events))))
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        factor = math.exp(z * math.sqrt(greenwood) / -math.log(survival))
+        low, high = 1 - survival ** (1 / factor), 1 - survival**factor
+    n_at_risk = int(np.sum(time >= at))
+    if not n_at_risk and survival > 0:  # the last row is censored before the time
+        survival = low = high = math.nan
+    n_censored = int(np.sum(~is_event & (time < at)))
+    return ObservedRisk(
+        risk=1 - survival, low=low, high=high, events=int(events.sum()), censored=n_censored, at_risk=n_at_risk
+    )
+
+
+def _find_warnings(groups: list[RiskGroup], at: float) -> Iterator[str]:
+    """Yield sentences on groups of which few rows, or none, are left at the time."""
+    within = " (groups within each client included)" if any(group.client for group in groups) else ""
+    all_groups = f"{len(groups)} groups{within}"
+    unknown = sum(math.isnan(group.observed.risk) for group in groups)
+    if unknown:
+        yield f"no observed risk for {unknown} of {all_groups}, none of whose rows is at risk at {at:g}"
+    few = sum(group.observed.at_risk < _FEW_AT_RISK for group in groups) - unknown
+    if few:
+        yield (f"fewer than {_FEW_AT_RISK} rows are at risk at {at:g} in {few} of {all_groups}, whose "
+               "observed risk says little")  # fmt: skip

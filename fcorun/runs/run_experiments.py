@@ -1,0 +1,309 @@
+"""Run experiments, each into a record of its own: those that differ in numbers only by one program, in batches."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from fcorun.base.config import numeric_fields
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import NO_RANDOMNESS
+from fcorun.base.records.formats import yaml_text
+from fcorun.base.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
+from fcorun.base.system.files import Keyed, check_interrupted, defer_interruption, wait_for_first
+from fcorun.base.system.machine import available_cores, compute_policy, current_hosts, memory_limit, use_precision
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.engine.engine import Engine, build_traffic, depends_on_seed, message_bytes
+from fcorun.experiment import build
+from fcorun.experiment.build import check_metric_measured, load_data
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.stored_rows import ROWS_MEMORY_SHARE, check_round_memory
+from fcorun.experiment.tracker import NoTracker, log_to_tracker
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.reports.helper_process import PLOTTING_MODULES, RUN_DRAWING_MODULES, HelperProcess, import_in_background
+from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
+from fcorun.runs.job import Job, Watcher, build_on_all_hosts, load_on_all_hosts
+
+
+def run_experiments(
+    experiments: Sequence[PreparedExperiment],
+    folders: Sequence[str | Path | None],
+    watch: Watcher | None = None,
+    helper: HelperProcess | None = None,
+    pictures: bool = True,
+) -> list[FittedRecord]:
+    """Run experiments that are prepared, as ``run_grid`` runs configurations, in groups of equal ``batch_key``.
+
+    Args:
+        helper: a process that draws the pictures while this one computes; None: this process draws them.
+        pictures: whether the record of a single run gets pictures. A point of a grid gets none.
+    """
+    paths = []
+    for experiment, folder in zip(experiments, folders, strict=True):
+        paths.append(Path(folder or experiment.default_folder))
+    for metric in dict.fromkeys(experiment.settings.metric for experiment in experiments):
+        check_metric_measured([e for e in experiments if e.settings.metric == metric], metric)
+    experiment_of = dict(zip(paths, experiments, strict=True))
+    for path, experiment in zip(paths, experiments, strict=True):
+        if experiment_of[path].identity != experiment.identity:
+            raise UserError(f"{path} is given to two different runs; give each a folder of its own")
+    with_pictures = pictures and len(experiment_of) == 1
+    groups: dict[str, list[Job]] = {}
+    for path, experiment in experiment_of.items():
+        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures, helper)
+        groups.setdefault(experiment.batch_key, []).append(job)
+    errors: list[BaseException] = []
+    for group in groups.values():
+        try:
+            run_jobs(group, watch or Watcher())
+        except UserError as error:  # no job of this group was started
+            errors.append(error)
+        errors += [job.error for job in group if job.error is not None]
+        for error in errors:
+            if isinstance(error, KeyboardInterrupt):
+                raise error
+    for job in itertools.chain(*groups.values()):
+        if job.end_status == "locked":
+            raise UserError(f"{job.run_folder.path} {IN_USE}")
+    for error in errors:
+        raise error
+    return [FittedRecord(path) for path in paths]
+
+
+def run_jobs(jobs: list[Job], watch: Watcher) -> None:
+    """Run jobs that differ in numbers only. Sets the ``end_status`` and ``error`` of each.
+
+    Raises UserError if no job could be started: bad data, a folder that cannot be written or holds another run.
+    """
+    start = time.perf_counter()
+    first = jobs[0].experiment
+    check_devices([first])
+    data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
+    if isinstance(first.algo, Baseline):
+        first.algo.select_rows(data.train.offsets)  # refuses a client that does not exist, before any file is written
+    with defer_interruption():
+        _claim_and_run(jobs, data, watch, start)
+
+
+def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float) -> None:
+    """Claim the folders of jobs, run those that are not finished, and release the folders."""
+    settings = jobs[0].experiment.settings
+    claimed: list[Job] = []
+    try:
+        for job in jobs:
+            check_interrupted()
+            state = job.run_folder.claim(settings.force, job.label)
+            if state == "finished":
+                from fcorun.runs.rescore import has_other_threshold, rescore
+
+                without_effect = _explain_options_without_effect(job)  # before rescoring, which writes the options
+                if has_other_threshold(Record(job.run_folder.path), settings.threshold):
+                    state = "finished" if rescore(job, data) else "locked"
+                job.add_reason(without_effect)
+            if state in ("finished", "locked"):
+                job.end_status = "reused" if state == "finished" else "locked"
+                watch.on_end(job)
+                continue
+            claimed.append(job)
+        _prepare_pictures(claimed)
+        jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
+        for job in claimed:
+            checkpoint = job.run_folder.load_checkpoint()
+            rounds_done = 0 if checkpoint is None else checkpoint[1]
+            jobs_by_round.setdefault(-1 if checkpoint is None else rounds_done, []).append(job)
+            job.run_folder.mark_running(job.label)
+            job.run_folder.write_file("config.yaml", yaml_text(job.experiment.config))
+            job.run_folder.save_plugins(job.experiment.plugin_code)
+            beginning = "starts" if checkpoint is None else f"resumes after round {rounds_done}"
+            job.run_folder.log(f"{beginning}: {job.label}")
+            if job.experiment.warning:
+                job.run_folder.log(job.experiment.warning)
+            for warning in data.warnings:
+                job.run_folder.log(warning)
+            watch.on_start(job, data, rounds_done)
+            job.setup_seconds = time.perf_counter() - start
+        for same_round in jobs_by_round.values():
+            execute(same_round, data, watch)
+    except BaseException as error:
+        unfinished = [job for job in claimed if not job.end_status and not job.adopt_finished_record()]
+        for job in unfinished:
+            job.fail(error)
+            watch.on_end(job)
+        is_recorded = unfinished and isinstance(error, (Exception, KeyboardInterrupt))
+        if not is_recorded or isinstance(error, UserError):
+            raise
+    finally:
+        for job in claimed:
+            job.run_folder.release()
+        for job in claimed:
+            has_tracker = not isinstance(job.experiment.tracker, NoTracker)
+            if has_tracker and job.end_status in FINISHED_STATUSES:
+                log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
+
+
+def _explain_options_without_effect(job: Job) -> str:
+    """Return which options of this call the reused record of a finished run lacks; empty for none."""
+    config, settings = Record(job.run_folder.path).flat_config, job.experiment.settings
+    if not config:
+        return ""
+    pictures = [key for key in ("title", "style", "x") if config.get(key) != getattr(settings, key)]
+    sentences = []
+    if pictures:
+        sentences.append(f"its pictures are as before, without this {', '.join(pictures)}: force=true draws them anew")
+    if job.experiment.algo.has_personal_models and settings.save_personal and not config.get("save_personal"):
+        sentences.append("it holds no personal models (save_personal=false): force=true computes and saves them")
+    return "; ".join(sentences)
+
+
+def _prepare_pictures(jobs: list[Job]) -> None:
+    """Have the plotting library imported while the jobs run: by the helper process, or else in the background."""
+    for job in jobs:
+        if job.with_pictures and not (job.helper and job.helper.start(*RUN_DRAWING_MODULES)):
+            import_in_background(*PLOTTING_MODULES)
+
+
+def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
+    """Run jobs that differ in numbers only and start from the same round."""
+    if jobs[0].experiment.settings.imputations:
+        from fcorun.runs.imputed import run_imputed
+
+        for job in jobs:
+            run_imputed(job, data, watch)
+        return
+    jobs = [job for job in jobs if _resolve(job, data, watch)]
+    if not jobs:
+        return
+    if isinstance(jobs[0].experiment.algo, Baseline):
+        from fcorun.runs.baseline import run_baseline
+
+        for job in jobs:
+            run_baseline(job, data, watch)
+        return
+    settings = jobs[0].experiment.settings
+    experiment = jobs[0].experiment
+    if settings.debug or current_hosts() is not None or data.train.stays_at_sites:
+        engine = build.build_engine(experiment, data)
+    else:
+        key = f"{experiment.batch_key} {data.warnings}"  # records keep the warnings, which name files
+        engine = _build_engine_once(Keyed(key, (experiment, data)))
+    federation, earlier_compile_seconds = engine.federation, engine.programs.compile_seconds
+    with use_precision(federation.precision):
+        is_serial = federation.debug or data.train.stays_at_sites
+        n_devices = 1 if is_serial else choose_devices(settings.devices, engine, len(jobs))
+        engine = replace(engine, devices=n_devices)
+        n_threads = 1
+        if compute_policy().threaded_batches and not is_serial and current_hosts() is None:
+            n_threads = max(available_cores() // n_devices, 1)
+        if federation.fetches_rows:
+            budget = int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / n_threads)
+            engine = replace(engine, row_bytes_budget=budget)
+            if federation.needs_whole_data:
+                check_round_memory(data, engine.federation.schedule, settings, full_batch=True)
+        build_on_all_hosts(engine, jobs[0].experiment)
+        batches = [[job] for job in jobs] if is_serial else split_jobs(engine, jobs, n_threads)
+        seeds = {job.experiment.settings.seed for job in jobs}
+        _annotate(engine, jobs, several_seeds=len(seeds) > 1)
+        traffic = {seed: build_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
+        context = BatchContext(engine, traffic, watch, earlier_compile_seconds)
+    if len(batches) > 1:
+        _run_in_threads(context, batches, n_threads)
+        return
+    remaining = batches[0]
+    while remaining:
+        remaining = run_with_oom_retry(context, remaining, len(remaining))
+
+
+@lru_cache(maxsize=2)
+def _build_engine_once(request: Keyed[tuple[PreparedExperiment, FederatedData]]) -> Engine:
+    """Return the engine of a batch, whose compiled programs the next batch of the same key uses again."""
+    return build.build_engine(*request.value)
+
+
+def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
+    """Set the fields of jobs that are known before they run, and warn if several seeds give the same numbers."""
+    hosts = current_hosts()
+    for job in jobs:
+        assert isinstance(job.experiment.algo, Algorithm)
+        job.message_bytes = message_bytes(
+            engine.federation, job.experiment.algo, job.experiment.uplink, job.experiment.downlink
+        )
+        job.depends_on_seed = depends_on_seed(engine.federation)
+        job.n_devices = engine.devices
+        job.n_hosts = hosts.count if hosts else 1
+        if several_seeds and not job.depends_on_seed:
+            job.add_reason(f"the seed changes nothing: {NO_RANDOMNESS}")
+
+
+def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
+    """Resolve the job's fields that are "auto" or relative, and compute its reference optimum.
+
+    Returns False if the job cannot run; the other jobs of its grid continue.
+    """
+    check_interrupted()
+    algo, numbers_before = job.experiment.algo, numeric_fields(job.experiment.objective)
+    job.experiment = build.bind_objective(job.experiment, data)
+    resolved_values = {}
+    for name, value in numeric_fields(job.experiment.objective).items():
+        if name not in numbers_before:
+            resolved_values[f"objective.{name}"] = value
+    if job.experiment.reg.relative_or_none is not None:
+        from fcorun.experiment.relative_strength import resolve_strength
+
+        job.experiment = job.experiment.with_resolved(reg=resolve_strength(job.experiment, data))
+    try:
+        job.experiment, algo_values = build.resolve_auto(job.experiment, data)
+    except UserError as error:
+        job.fail(error)
+        watch.on_end(job)
+        return False
+    job.resolved_values = resolved_values | (algo_values or {}) or None
+    job.add_reason(algo.describe_auto(job.resolved_values or {}))
+    if not job.experiment.settings.reference:
+        return True
+    from fcorun.experiment.optimum import compute_optimum
+
+    job.optimum = compute_optimum(job.experiment, data)
+    target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
+    resolution = job.resolution(job.optimum["objective"])
+    if target < resolution:
+        precision = job.experiment.settings.precision
+        message = (f"stop.suboptimality={target:g}: precision={precision} resolves {resolution:.1g} of an objective "
+                   f"of {job.optimum['objective']:.3g}; give a larger target, or precision=float64")  # fmt: skip
+        job.fail(UserError(message))
+        watch.on_end(job)
+        return False
+    if not job.optimum["certified"]:
+        certificate = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
+        job.add_reason(f"the reference optimum is not certified: {certificate}")
+    return True
+
+
+def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: int) -> None:
+    """Run batches in ``n_threads`` threads. Jobs that are handed back are divided among the idle threads."""
+    width = max(len(batch) for batch in batches)
+    waiting = [(batch, width) for batch in batches]
+    running = set()
+    with ThreadPoolExecutor(n_threads) as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < n_threads:
+                    batch, width = waiting.pop(0)
+                    running.add(pool.submit(run_with_oom_retry, context, batch, width))
+                if len(running) < n_threads:
+                    context.idle.set()
+                ended, running = wait_for_first(running)
+                context.idle.clear()
+                handed_back = [jobs for jobs in (future.result() for future in ended) if jobs]
+                n_pieces = (n_threads - len(running)) // max(
+                    len(handed_back), 1
+                )  # at least 1: each batch freed a thread
+                for jobs in handed_back:
+                    width = -(-len(jobs) // n_pieces)
+                    waiting += [(jobs[start : start + width], width) for start in range(0, len(jobs), width)]
+        except BaseException:
+            context.stop.set()
+            raise

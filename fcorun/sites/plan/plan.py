@@ -1,0 +1,293 @@
+"""The plan of a study: what will be computed at each site, and what leaves the site. Owners accept its digest."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from yaml import YAMLError
+
+from fcorun.base.config import IDENTITY_SECTIONS, build, keys_outside_identity
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import parse_yaml, read_text, yaml_text
+from fcorun.base.system.machine import fcorun_version
+from fcorun.data.datasets.sites import Sites
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare
+from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.sites.plan.away_checks import check_away
+from fcorun.sites.plan.plan_checks import at_any_strength, check_experiment, check_selection
+from fcorun.sites.plan.planned_intervals import PlannedIntervals
+from fcorun.sites.plan.planned_selection import PlannedSelection
+from fcorun.sites.plan.quantities import Quantity, list_quantities
+from fcorun.sites.transport.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
+from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.path import find_path_parameter
+
+FORMAT = 2  # raise it with every change of messages, which a test finds
+_KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}
+_INFER = "infer"  # the key of the intervals, in plans that have them
+_HEADER = """\
+# A plan of fcorun. It says what is computed at every site, and what leaves a site; nothing else does.
+# Its digest is what the owner of a site accepts: fcorun site accept {name} --kit KIT
+"""
+
+
+_KEYS_QUANTITY = Quantity(
+    "keys",
+    "48 bytes",
+    "once",
+    f"the site's public key, and a random number; {describe_bound(None)}",
+    "masks, which hide the numbers of single sites in a sum",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of a study.
+
+    Attributes:
+        config: the configuration of the experiment as plain values, without keys that change no number.
+        fcorun: the version of fcorun that made the plan, which all sites must have.
+        secure: the bound on the numbers of each masked message, by its name; None: no message is masked.
+        select: the selection of a strength or a radius; None: the plan is one run.
+        infer: the intervals of the coefficients of the last model; None: there are none.
+    """
+
+    config: dict[str, Any]
+    fcorun: str
+    secure: dict[str, float] | None = None
+    select: PlannedSelection | None = None
+    infer: PlannedIntervals | None = None
+
+    @classmethod
+    def from_experiment(
+        cls,
+        experiment: PreparedExperiment,
+        bounds: dict[str, float] | None = None,
+        options: SelectOptions | None = None,
+        metric: str | None = None,
+        infer: InferenceOptions | None = None,
+    ) -> "Plan":
+        """Return the plan of an experiment. Raises UserError for what cannot be computed at sites.
+
+        Args:
+            bounds: for secure sums, the bounds of messages that differ from the default; None: no message is masked.
+            options: the options of a selection, for which ``experiment`` has no metric; None: the plan is one run.
+            metric: the metric that chooses; None: the loss.
+            infer: the options of intervals of the coefficients; None: the plan has none.
+        """
+        select = None
+        if options is not None:
+            experiment = at_any_strength(experiment)
+        check_experiment(experiment)
+        if options is not None:
+            select = PlannedSelection.of(options, experiment, metric, bounds is not None)
+            check_selection(experiment, select)
+        check_away(experiment, secure=bounds is not None, selects=select is not None)
+        without = keys_outside_identity()
+        if experiment.settings.threshold != DEFAULT_THRESHOLD:  # it changes what leaves a site
+            without -= {"threshold"}
+        config = {key: value for key, value in experiment.config.items() if key not in without}
+        intervals = None if infer is None else PlannedIntervals.of(infer, experiment)
+        plan = cls(json.loads(json.dumps(config)), fcorun_version(), None, select, intervals)
+        check_classes(plan.config, "a plan for sites")
+        if bounds is not None:
+            check_secure(experiment)
+            plan = replace(plan, secure=choose_bounds((quantity.message for quantity in plan.quantities), bounds))
+        assert plan.experiment.identity == experiment.identity
+        return plan
+
+    @cached_property
+    def experiment(self) -> PreparedExperiment:
+        """The experiment of the plan; of a selection, that of a run whose strength the path replaces."""
+        if self.select is None:
+            return prepare(self.config)
+        return at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
+
+    @property
+    def shared_options(self) -> Sites:
+        """The options of the tables that all sites share."""
+        data = self.experiment.data
+        assert isinstance(data, Sites)
+        return data
+
+    @cached_property
+    def quantities(self) -> list[Quantity]:
+        """Everything that leaves a site."""
+        masked = self.secure is not None
+        quantities = list_quantities(self.experiment, masked)
+        if self.select is not None:
+            quantities = self.select.list_quantities(quantities, self.experiment, masked)
+        if self.infer is not None:
+            quantities = [*quantities, *self.infer.list_quantities()]
+        if self.secure is None:
+            return quantities
+        described = [_KEYS_QUANTITY]
+        for quantity in quantities:
+            seen = describe_bound(self.secure.get(quantity.message))
+            described.append(replace(quantity, content=f"{quantity.content}; {seen}"))
+        return described
+
+    def _content(self) -> dict[str, Any]:
+        quantities = [asdict(quantity) for quantity in self.quantities]
+        content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config}
+        select = None if self.select is None else self.select.to_dict()
+        content |= {"select": select, "secure": self.secure, "quantities": quantities}
+        return content if self.infer is None else content | {_INFER: self.infer.to_dict()}
+
+    @property
+    def n_rounds(self) -> int:
+        """The number of rounds of all runs together."""
+        if self.select is None:
+            return self.experiment.settings.rounds
+        return self.select.count_rounds(self.experiment)
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of everything in the plan, 64 hex digits."""
+        return _hash(self._content())
+
+    def config_of(self, numbers: dict[str, dict[str, float]]) -> dict[str, Any]:
+        """Return the configuration of the plan's run; of a selection, with the chosen value of ``numbers``."""
+        if self.select is None:
+            return self.config
+        parameter = find_path_parameter(self.experiment)
+        relative = {"relative": None} if "relative" in self.config["reg"] else {}
+        return {**self.config, "reg": {**self.config["reg"], **relative, parameter: numbers["reg"][parameter]}}
+
+    def describe(self) -> list[str]:
+        """Return the plan as lines to read: the experiment, and everything that leaves a site."""
+        lines = [f"plan {self.digest}", f"  {self.experiment.label}"]
+        if self.select is not None:
+            lines.append(f"  {self.select.describe(find_path_parameter(self.experiment))}")
+        if self.infer is not None:
+            lines.append(f"  then {100 * self.infer.level:g} % intervals of the coefficients, as fcorun infer computes "
+                         f"them (cluster={self.infer.cluster}, errors={self.infer.errors})")  # fmt: skip
+        if rule := self.shared_options.away_rule:
+            lines.append(f"  a site without an answer after {rule.seconds:g} seconds is left out of that round, if "
+                         f"{rule.least_sites} others answer")  # fmt: skip
+        if self.shared_options.standardize == "per_client":
+            scaling_note = "each client's means and deviations stay at its site"
+            lines.append(f"  {scaling_note}; coefficients are per standard deviation of each client")
+        lines.append("what leaves each site:")
+        for quantity in self.quantities:
+            lines.append(f"  {quantity.message}: {quantity.content}")
+            lines.append(f"    {quantity.numbers}; {quantity.times}; for {quantity.purpose}")
+        return lines
+
+    def to_text(self, name: str = "study.yaml") -> str:
+        """Return the plan as the text of a YAML file called ``name``."""
+        return _HEADER.format(name=name) + yaml_text({**self._content(), "digest": self.digest})
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Plan":
+        """Read a plan. Raises UserError for a file that cannot be read, and as ``from_text``."""
+        try:
+            text = read_text(Path(path))
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"{path} cannot be read ({reason}): fcorun plan ... --out {path} makes a plan") from error
+        except ValueError as error:
+            raise UserError(f"{path} is no plan of fcorun, since it is no text in UTF-8: fcorun plan ... --out FILE "
+                            "makes one") from error  # fmt: skip
+        return cls.from_text(text, str(path))
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> "Plan":
+        """Return the plan of ``to_text``.
+
+        Raises UserError for anything else; it names ``where`` if the text is no plan, of another version, or changed.
+        """
+        content = _parse(text, where)
+        own_version = fcorun_version()
+        if content["fcorun"] != own_version:
+            raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
+                            "sites and the server need the same version")  # fmt: skip
+        select = content["select"]
+        if select is not None:
+            if not isinstance(select, dict):
+                raise UserError(f"{where} is no plan of fcorun: 'select' lists no options")
+            select = build(PlannedSelection, select, "select")
+        infer = content.get(_INFER)
+        if infer is not None:
+            if not isinstance(infer, dict):
+                raise UserError(f"{where} is no plan of fcorun: '{_INFER}' lists no options")
+            infer = build(PlannedIntervals, infer, _INFER)
+        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select, infer)
+        check_classes(plan.config, where)
+        _check_digest(content, _hash({name: content[name] for name in content if name != "digest"}), where)
+        check_experiment(plan.experiment)
+        if plan.select is not None:
+            plan.select.check(plan.experiment, plan.secure is not None)
+            check_selection(plan.experiment, plan.select)
+        if plan.infer is not None:
+            plan.infer.check(plan.experiment)
+        check_away(plan.experiment, secure=plan.secure is not None, selects=plan.select is not None)
+        if plan.secure is not None:
+            check_secure(plan.experiment)
+            listed = choose_bounds((quantity.message for quantity in plan.quantities), plan.secure)
+            plan = replace(plan, secure=listed)  # with all that a plan masks, or the digest is another
+        _check_digest(content, plan.digest, where)
+        return plan
+
+
+def digest_of_text(text: str, where: str) -> str:
+    """Return the digest of the plan of a text, without building anything that the text names.
+
+    Raises UserError, which begins with ``where``, for a text that is no plan.
+    """
+    content = _parse(text, where)
+    del content["digest"]
+    return _hash(content)
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    """Return the content of the text of a plan. Raises UserError, which begins with ``where``, for other texts."""
+    try:
+        content = parse_yaml(text, where)
+    except YAMLError as error:
+        raise UserError(f"{where} is no plan of fcorun ({error}): have it sent again, or fcorun plan ... --out FILE "
+                        "makes one") from error  # fmt: skip
+    if "format" in content and content["format"] != FORMAT:
+        raise UserError(f"{where} was made by another version of fcorun, in format {str(content['format'])[:20]}, and "
+                        f"this one reads format {FORMAT}: all sites and the server need the same version")  # fmt: skip
+    if set(content) - {_INFER} != _KEYS or not isinstance(content["experiment"], dict):
+        raise UserError(f"{where} is no plan of fcorun: fcorun plan ... --out FILE makes one")
+    return content
+
+
+def _check_digest(content: dict[str, Any], digest: str, where: str) -> None:
+    """Raise UserError, which begins with ``where``, unless the content of a plan says this digest."""
+    if content["digest"] != digest:
+        raise UserError(f"{where} was changed after it was made: its digest is {digest[:16]}.. and it says "
+                        f"{str(content['digest'])[:16]}..: have it sent again, or make a new plan")  # fmt: skip
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read_bounds(bounds: Any, where: str) -> dict[str, float] | None:
+    """Return the bounds of a plan's file. Raises UserError, which begins with ``where``, for anything else."""
+    if bounds is None:
+        return None
+    if not isinstance(bounds, dict):
+        raise UserError(f"{where} is no plan of fcorun: 'secure' lists no bounds")
+    try:
+        return check_bounds(bounds)
+    except UserError as error:
+        raise UserError(f"{where} is no plan of fcorun: {error}") from error
+
+
+def check_classes(config: dict[str, Any], where: str) -> None:
+    """Raise UserError for a class that is not fcorun's, before any class is imported."""
+    for section in IDENTITY_SECTIONS:
+        values = config.get(section)
+        name = str(values.get("class", "")) if isinstance(values, dict) else ""
+        if not name.startswith("fcorun."):
+            raise UserError(f"{where}: {section}.class={name or 'missing'} is no class of fcorun: sites compute "
+                            "nothing else")  # fmt: skip

@@ -1,0 +1,139 @@
+"""The checks of a plan: what cannot be computed over sites is refused, in one sentence."""
+
+from fcorun.base.config import AUTO, identity_fields
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
+from fcorun.data.datasets.sites import Sites
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import replace_plugins
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.contracts import Star
+from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.methods.problem.duality_gap import explain_missing_conjugate, has_one_output
+from fcorun.methods.problem.problem import Problem
+from fcorun.sites.plan.planned_selection import PlannedSelection
+
+# The numbers of features and of classes of a model whose shapes tell its outputs
+_FEATURES = 2
+_CLASSES = {"regression": 0, "binary": 2, "multiclass": 3, "survival": 0}
+_ONE_OUTPUT = "a linear model of one output with psi on its weights"
+
+
+def check_experiment(experiment: PreparedExperiment) -> None:
+    """Raise UserError for an experiment that cannot be computed at sites."""
+    names, settings, algo = experiment.names, experiment.settings, experiment.algo
+    has_relative = experiment.reg.relative_or_none is not None
+    refusals = {
+        f"data={names['data']} has its rows in one place: give data=sites": not isinstance(experiment.data, Sites),
+        f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
+            isinstance(algo, Algorithm)
+        ),
+        f"topology={names['topology']}: sites talk to one server: give topology=star": not (
+            isinstance(experiment.topology, Star)
+        ),
+        f"clock={names['clock']} simulates the times of clients, and those of sites are real: leave clock out": not (
+            isinstance(experiment.clock, NoClock)
+        ),
+        "save_personal=false: each site keeps the personal models of its clients in its own folder: leave it out": (
+            not settings.save_personal and isinstance(algo, Algorithm) and algo.has_personal_models
+        ),
+        "stop: sites send sums over clients, which have no quantiles: give a metric without _q10 or _q90": any(
+            name.startswith(PERSONAL_PREFIX) and name.endswith(tuple(QUANTILE_SUFFIXES)) for name in settings.stop or {}
+        ),
+        f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
+            isinstance(algo, Algorithm) and algo.declared_metrics and not algo.metrics_of_server
+        ),
+        f"reference=true takes sums of {_ONE_OUTPUT}, and a bound on its curvature, which objective="
+        f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
+            settings.reference and not _has_certified_optimum(experiment)
+        ),
+        f"objective={names['objective']} is for {' and '.join(experiment.objective.tasks)} targets, and data.task is "
+        f"{_task_of(experiment)}: give another objective, or data.event where targets are times to events": (
+            _task_of(experiment) not in (*experiment.objective.tasks, "")
+        ),
+        f"objective={names['objective']} compares all rows of a client, which a minibatch does not have: give "
+        "batch_size=null": experiment.objective.has_client_losses and settings.batch_size is not None,
+        "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
+        "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
+            experiment.reg.per_client
+        ),
+        f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
+            AUTO in map(str, identity_fields(experiment.objective).values())
+        ),
+        f"gap=true takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
+            settings.gap and not has_one_residual(experiment)
+        ),
+        f"reg.relative takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: give "
+        "reg.strength": has_relative and not has_one_residual(experiment),
+        "reg.relative fits the features that reg.factors leave free, on all rows in one place: give reg.strength": (
+            has_relative and experiment.reg.has_free_features
+        ),
+        f"threshold={settings.threshold} divides two classes by their probabilities: leave it out, or give "
+        "data.task=binary and objective=logistic": (
+            settings.threshold != DEFAULT_THRESHOLD and not _has_two_probabilities(experiment)
+        ),
+        f"threshold={settings.threshold} is chosen by the scores of the shared model, and algo={names['algo']} has "
+        "personal models: give a number": (
+            ThresholdRule.parse(settings.threshold).needs_rows
+            and isinstance(algo, Algorithm)
+            and algo.has_personal_models
+        ),
+        f"threshold={settings.threshold} is chosen on validation rows, and none are held out: give data.validation=0.2"
+        ", or a number": ThresholdRule.parse(settings.threshold).needs_rows
+        and isinstance(experiment.data, Sites)
+        and experiment.data.validation in (0, [])
+        and experiment.data.split is None,
+        f"clients_at_once={settings.clients_at_once} is for the memory of one machine, and a plan is for all sites: "
+        "leave it out": settings.clients_at_once != AUTO,
+        "debug=true computes clients one by one in one process: leave it out": settings.debug,
+    }
+    for sentence, applies in refusals.items():
+        if applies:
+            raise UserError(f"a plan for sites: {sentence}")
+
+
+def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
+    """Return the experiment of a selection without a strength relative to the largest one, which its path replaces."""
+    if experiment.reg.relative_or_none is None:
+        return experiment
+    return replace_plugins(experiment, experiment.settings, reg=experiment.reg.with_value("strength", 1.0))
+
+
+def check_selection(experiment: PreparedExperiment, select: PlannedSelection) -> None:
+    """Raise UserError for a threshold, and for a path of an unknown largest strength."""
+    threshold = experiment.settings.threshold
+    if threshold != DEFAULT_THRESHOLD:
+        raise UserError(f"a selection over sites: threshold={threshold} is chosen out of fold on pooled rows: leave it "
+                        "out, or plan one run with the chosen strength")  # fmt: skip
+    if select.range is None and not has_one_residual(experiment):
+        raise UserError(f"a selection over sites: the largest strength takes sums of {_ONE_OUTPUT}, which objective="
+                        f"{experiment.names['objective']} is not here: give range=[LOW,HIGH]")  # fmt: skip
+
+
+def _has_two_probabilities(experiment: PreparedExperiment) -> bool:
+    has_probabilities = hasattr(experiment.objective, "probabilities")
+    is_binary = isinstance(experiment.data, Sites) and experiment.data.task == "binary"
+    return is_binary and has_probabilities
+
+
+def _task_of(experiment: PreparedExperiment) -> str:
+    """Return the task of the targets; "" for data that are not at sites."""
+    return experiment.data.task if isinstance(experiment.data, Sites) else ""
+
+
+def has_one_residual(experiment: PreparedExperiment) -> bool:
+    """Return whether the model is linear, of one output, with psi on its weights, so that rows have one residual."""
+    objective, data = experiment.objective, experiment.data
+    if not isinstance(data, Sites) or not is_linear_model(type(objective)):
+        return False
+    shapes = objective.shapes((_FEATURES,), _CLASSES[data.task])
+    return has_one_output(Problem(objective, experiment.reg, experiment.mirror, shapes), _FEATURES)
+
+
+def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
+    """Return whether sums of sites lead to the optimum, and a duality gap certifies it."""
+    objective, reg = experiment.objective, experiment.reg
+    has_gap = has_one_residual(experiment) and not explain_missing_conjugate(objective, reg)
+    return has_gap and objective.has_curvature_bound

@@ -1,0 +1,202 @@
+"""The selection of a plan: what ``fcorun select`` does, over sites."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.config import Count
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.requirements import are_convex
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.sites.plan.gram_sums import sends_sums, sums_add_up
+from fcorun.sites.plan.quantities import Quantity, describe_fills
+from fcorun.studies.selection.cross_validation.metric import choose_metric
+from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
+from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter
+from fcorun.studies.selection.study import check_study
+
+REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits
+_COMMAND = "a selection over sites"
+
+
+@dataclass(frozen=True)
+class PlannedSelection(SelectOptions):
+    """The options of ``fcorun select``, whose number of folds is known, and those of a run that change a choice.
+
+    Attributes:
+        metric: the metric that chooses.
+        tail_rounds: the number of the last rounds over which a metric is averaged.
+    """
+
+    metric: str = "val_loss"
+    tail_rounds: Count = 100
+
+    @classmethod
+    def of(
+        cls, options: SelectOptions, experiment: PreparedExperiment, metric: str | None, secure: bool
+    ) -> "PlannedSelection":
+        """Return the selection of a plan. Raises UserError for what cannot be chosen, or divided, over sites."""
+        values: dict[str, Any] = {option.name: getattr(options, option.name) for option in fields(SelectOptions)}
+        assert isinstance(experiment.data, Sites)
+        n_folds = options.folds or len(experiment.data.fold_names or ()) or DEFAULT_FOLDS
+        values |= {"folds": n_folds, "tail_rounds": experiment.settings.tail_rounds}
+        selection = cls(**values)
+        selection.check(experiment, secure)
+        return replace(selection, metric=choose_metric(metric, experiment, _unknown_rows(experiment), options.by))
+
+    def check(self, experiment: PreparedExperiment, secure: bool) -> None:
+        """Raise UserError for a selection that cannot be computed over sites."""
+        parameter = check_study(experiment, _COMMAND)
+        names, reg, data = experiment.names, experiment.reg, experiment.data
+        assert isinstance(data, Sites)
+        needs_range = self.range is None
+        refusals = {
+            f"{' and '.join(self.second or {})} has several values: give one": bool(self.second),
+            f"outer_folds={self.outer_folds}: nested cross-validation needs all rows in one place: leave it out": bool(
+                self.outer_folds
+            ),
+            f"adaptive={self.adaptive} fits a pilot to all rows in one place: leave adaptive out": bool(self.adaptive),
+            "relax fits the features that a lasso selects to all rows in one place: leave relax out": bool(self.shares),
+            "reference=true is of one problem, and a path has many: leave it out": experiment.settings.reference,
+            "--secure and by=clients: what a fold holds out may be the rows of one site, whose sums masks hide: give "
+            "by=rows": secure and self.by == "clients",
+            f"data.fold={data.fold} marks folds, and no site decides how many: give data.fold_names=[A,B,C]": (
+                data.fold is not None and data.fold_names is None
+            ),
+            f"data.fold={data.fold} marks the rows of each fold: leave by=clients out, or data.fold": (
+                data.fold is not None and self.by == "clients"
+            ),
+            f"folds={self.folds}: data.fold_names lists {len(data.fold_names or ())} folds: leave folds out": (
+                data.fold_names is not None and self.folds not in (None, len(data.fold_names))
+            ),
+            f"range is missing: the largest radius of reg={names['reg']} takes all rows in one place: give "
+            "range=[LOW,HIGH]": needs_range and parameter != "strength",
+            f"range is missing: reg={names['reg']} does not say at which strength its solution is 0: give "
+            "range=[LOW,HIGH]": needs_range and parameter == "strength" and not hasattr(reg, "strength_max"),
+            f"range is missing: objective={names['objective']} is not convex, so that no strength is known to begin a "
+            "path: give range=[LOW,HIGH]": needs_range and not are_convex(experiment.objective),
+            "range is missing: the largest strength takes a fit of the features that reg.factors leave free, on all "
+            "rows in one place: give range=[LOW,HIGH]": needs_range and reg.has_free_features,
+        }
+        for sentence, applies in refusals.items():
+            if applies:
+                raise UserError(f"{_COMMAND}: {sentence}")
+
+    @property
+    def n_folds(self) -> int:
+        """The number of folds, K."""
+        assert self.folds is not None
+        return self.folds
+
+    @property
+    def folds_by_name(self) -> dict[str, int]:
+        """The number of each fold, from 0, by its name."""
+        return {f"fold{k + 1}": k for k in range(self.n_folds)}
+
+    @property
+    def subsets(self) -> list[str]:
+        """The subsets of the rows in the order in which the server asks for them: each one once."""
+        return [*self.folds_by_name, ALL_ROWS, REFIT]
+
+    def count_runs(self, subset: str) -> int:
+        """Return the number of runs on a subset."""
+        return 1 if subset == REFIT else self.points
+
+    def count_rounds(self, experiment: PreparedExperiment) -> int:
+        """Return the number of rounds of all runs; runs with one upload for all count once."""
+        algo = experiment.algo
+        assert isinstance(algo, Algorithm)
+        width = 1 if algo.traits.common_uploads else self.points
+        return experiment.settings.rounds * (width * (self.n_folds + 1) + 1)
+
+    def check_path(self, values: Sequence[float], experiment: PreparedExperiment) -> None:
+        """Raise UserError unless values are a path of this selection, of which only the largest may be free."""
+        parameter = find_path_parameter(experiment)
+        strengths = parameter == "strength"
+        high = max(values)
+        low, high = self.range or (MIN_RATIO * high, high)
+        planned = np.geomspace(low, high, self.points)[:: -1 if strengths else 1]
+        tolerance = 1e-12 if experiment.settings.precision == "float64" else 1e-5
+        if min(values) <= 0 or not np.allclose(values, planned, rtol=tolerance, atol=0):
+            raise UserError(f"the server started runs with other values of reg.{parameter} than the path of the plan")
+
+    def describe(self, parameter: str) -> str:
+        """Return the selection in words."""
+        rules = {"min": f"the best {self.metric}", "one_se": f"one standard error from the best {self.metric}"}
+        path = "" if self.range is None else f" from {self.range[0]:g} to {self.range[1]:g}"
+        return (f"select: {self.points} values of {parameter}{path}, each on all training rows and on those of all but "
+                f"one of {self.n_folds} folds by {self.by}; chosen by {rules[self.rule]} of the rows that folds hold "
+                f"out (rule={self.rule}); then a run with the chosen value on all training rows")  # fmt: skip
+
+    def list_quantities(
+        self, of_run: Sequence[Quantity], experiment: PreparedExperiment, masked: bool
+    ) -> list[Quantity]:
+        """Return everything that leaves a site in the selection, from what leaves it in one run.
+
+        ``masked`` sums are those of all clients together.
+        """
+        algo, data, n_fits = experiment.algo, experiment.data, self.n_folds + 1
+        assert isinstance(algo, Algorithm)
+        assert isinstance(data, Sites)
+        fits = f"each of {n_fits} fits (all training rows, and all but those of each of {self.n_folds} folds)"
+        before, in_fits, in_refit = [], [], []
+        for quantity in of_run:
+            if quantity.message in ("describe", "sums"):
+                before.append(quantity)
+                continue
+            if quantity.message == "round" and sends_sums(experiment):
+                in_fits.append(replace(quantity, times=self._say_when_sums_leave(experiment)))
+                continue
+            in_refit.append(replace(quantity, times=f"{quantity.times} in the refit"))
+            if quantity.message in ("score_counts", "scores", "calibration"):
+                continue
+            is_common = quantity.message == "curvature" or (quantity.message == "round" and algo.traits.common_uploads)
+            numbers = quantity.numbers if is_common else f"{self.points} times ({quantity.numbers})"
+            in_fits.append(replace(quantity, numbers=numbers, times=f"{quantity.times} in {fits}"))
+        if self.range is None:
+            content = "sums of losses, residuals, and their products with the features, of the model without features"
+            before.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "the largest strength"))
+        content = "numbers of the rows of each client in each fold, sums of their weights, and which classes a fold has"
+        size = f"{3 * self.n_folds} for each client, and one bit for each class and fold"
+        before.append(Quantity("folds", size, "once", content, "the clients' weights in each fit"))
+        size = "1 for each level and each column"
+        content = "over the training rows of each fold, counts of the levels of columns, and of gaps"
+        if data.missing != "refuse":
+            fill_size, fill_content = describe_fills(data.missing, by_client=not masked)
+            size += f", and {fill_size}"
+            content += f"; {fill_content}"
+        times = f"once for each of {self.n_folds} folds, if a column has levels or data.missing fills gaps"
+        purpose = "fills and levels by training rows alone"
+        before.append(Quantity("fold_values", size, times, content, purpose))
+        if data.standardize == "pooled":
+            content = "sums of features, and of their squares around the mean, over the training rows of each fold"
+            size = "d" if masked else "d for each client"
+            times = f"twice for each of {self.n_folds} folds"
+            purpose = "data.standardize=pooled, by training rows alone"
+            before.append(Quantity("fold_sums", size, times, content, purpose))
+        return [*before, *in_fits, *in_refit]
+
+    def _say_when_sums_leave(self, experiment: PreparedExperiment) -> str:
+        """Return how often the sums of ``algo=gram`` leave a site; the refit reuses those of all training rows."""
+        times = f"once for each of {self.n_folds} folds, of all training rows but those of the fold; and once of all"
+        if sums_add_up(experiment):
+            return f"{times}, if a column has levels: else they follow from those of the folds"
+        return times
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain values."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
+
+def _unknown_rows(experiment: PreparedExperiment) -> FederatedData:
+    """Return what a plan knows of the rows of sites: their task, and that a classification has some classes."""
+    assert isinstance(experiment.data, Sites)
+    rows = SiteRows(np.empty((0, 1)), np.empty(0), np.empty(0, int), all_sizes=np.ones(1, int))
+    classes = () if experiment.data.task in ("regression", "survival") else (0, 1)
+    return FederatedData(rows, task=experiment.data.task, classes=classes)

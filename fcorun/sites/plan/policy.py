@@ -1,0 +1,121 @@
+"""The policy of a site: what its owner lets a study compute and receive."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from yaml import YAMLError
+
+from fcorun.base.config import Count, build
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import read_yaml
+from fcorun.base.system.files import state_dir
+from fcorun.experiment.site_optimum import MAX_GRADIENTS
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.sites.plan.obstacles import Obstacles
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES
+
+_ROWS_PER_FEATURE = 3  # with fewer rows a Hessian tells much of single rows
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The rules of a site. What an answer must keep is checked at the site, before the answer leaves.
+
+    Attributes:
+        min_rows: the least number of rows of each set that an answer sums over, and of a batch.
+        min_cell: the least count of a level, of a class, and of a cell of a histogram.
+        alone: whether a Hessian of fewer than three rows for each feature may leave the site; of each client's rows
+            where clients fit their own losses.
+        by_site: whether results of the rows of this site alone may be in the record.
+        columns: the columns of the file that may be used; None: all.
+        max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
+        max_runs: the largest number of runs of a plan that the site begins.
+        keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
+            entered ("pinned"), or "any" that the server sends.
+        log_contents: whether the log of what was sent has the contents, too.
+        ledger: the folder of the ledger of all plans that this owner's sites have answered; None: a folder of the user.
+        row_id: the column of the file that names a row or a patient, by which the ledger knows rows of other versions
+            of the file; None: the ledger knows them by the columns that plans read.
+    """
+
+    min_rows: Count = 10
+    min_cell: Count = 3
+    alone: Literal["refuse", "allow"] = "refuse"
+    by_site: Literal["refuse", "allow"] = "refuse"
+    columns: list[str] | None = None
+    max_rounds: Count = 10_000
+    max_runs: Count = 10
+    keys: Literal["pinned", "any"] = "pinned"
+    log_contents: bool = False
+    ledger: str | None = None
+    row_id: str | None = None
+
+    @property
+    def ledger_folder(self) -> Path:
+        """The absolute folder of the ledger."""
+        return state_dir("site_ledger") if self.ledger is None else Path(self.ledger).expanduser().absolute()
+
+    @classmethod
+    def read(cls, path: str | Path | None) -> "Policy":
+        """Read a policy from a YAML file; None: the default. Raises UserError for a file that is no policy."""
+        if path is None:
+            return cls()
+        try:
+            values = read_yaml(Path(path))
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"policy={path} cannot be read ({reason}): give a YAML file of the rules to change"
+                            ) from error  # fmt: skip
+        except YAMLError as error:
+            raise UserError(f"policy={error}: give a line KEY: VALUE for each rule to change") from error
+        return build(cls, values, "policy")
+
+    def check_plan(self, plan: Plan) -> None:
+        """Raise UserError for a plan that the policy forbids, ObstaclesError where it forbids several things."""
+        Obstacles(list(self._find_obstacles(plan))).raise_any()
+
+    def _find_obstacles(self, plan: Plan) -> Iterator[UserError]:
+        """Yield an error for each part of a plan that the policy forbids."""
+        settings = plan.experiment.settings
+        if plan.shared_options.by_site and self.by_site == "refuse":
+            yield UserError("the plan has data.by_site=true, results of the rows of each site alone, which "
+                            "policy.by_site of this site refuses: its owner may write by_site: allow")  # fmt: skip
+        if plan.select is not None and plan.select.by == "clients" and self.by_site == "refuse":
+            yield UserError("the plan has by=clients, where a fold may hold out this site alone, and policy.by_site of "
+                            "this site refuses results of its rows alone: its owner may allow them, by_site: allow, or "
+                            "the plan takes by=rows")  # fmt: skip
+        rounds = plan.n_rounds + (MAX_GRADIENTS if settings.reference else 0)
+        rounds += MAX_DERIVATIVES if plan.infer is not None else 0
+        if rounds > self.max_rounds:
+            parts = f", {MAX_GRADIENTS} of them for reference=true" if settings.reference else ""
+            parts += f", {MAX_DERIVATIVES} of them for --infer" if plan.infer is not None else ""
+            yield UserError(f"the plan has {rounds} rounds{parts}, and policy.max_rounds of this site allows "
+                            f"{self.max_rounds}")  # fmt: skip
+        if settings.batch_size is not None and settings.batch_size < self.min_rows:
+            yield UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "
+                            f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
+
+    def check_rows(self, plan: Plan, rows_by_client: Sequence[int], features: int, where: str = "") -> None:
+        """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may.
+
+        A site without training rows sends none. Where clients fit their own losses, an upload has a Hessian, or the
+        variances that follow from one, of the rows of each client.
+        """
+        algo = plan.experiment.algo
+        assert isinstance(algo, Algorithm)
+        sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian or algo.traits.local_fits else ""
+        if plan.infer is not None and not where:  # of all training rows
+            sender = sender or "--infer"
+        rows, owner = sum(rows_by_client), "this site"
+        if algo.traits.local_fits:
+            rows, owner = min((count for count in rows_by_client if count), default=0), "a client of this site"
+        if not sender or not rows or self.alone == "allow" or plan.secure is not None:
+            return
+        needed = _ROWS_PER_FEATURE * features
+        if rows < needed:
+            raise UserError(f"{sender} sends a Hessian of {features} features, and {owner} has {rows} training "
+                            f"rows{where}, fewer than {needed}: its owner may allow it by policy.alone=allow, or the "
+                            "plan sends none")  # fmt: skip

@@ -1,0 +1,291 @@
+"""The server of a selection: the study of ``fcorun select``, whose fits are runs over sites."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import json_text, read_json
+from fcorun.base.records.record import SELECTION_FILE
+from fcorun.base.system.files import write_atomically
+from fcorun.base.system.machine import use_precision
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.tables.scaling import Scaling
+from fcorun.engine.engine import CompiledPrograms, program_key
+from fcorun.experiment.build import build_engine, resolve_auto
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.sites.plan.planned_selection import REFIT, PlannedSelection
+from fcorun.sites.server.sums_of_folds import SumsOfFolds
+from fcorun.sites.tables.fold_counts import FoldCounts
+from fcorun.sites.tables.fold_encoding import count_shapes, fit_fold, learnt_columns
+from fcorun.sites.transport.connections import ALL_SITES, Connections
+from fcorun.sites.transport.messages import Message, describe_damage
+from fcorun.studies.selection.cross_validation.select_strength import SelectionPlan
+from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
+from fcorun.studies.selection.fitting import fit_batch, point_at
+from fcorun.studies.selection.folds import SubsetMasks, name_held_out_clients
+from fcorun.studies.selection.path import build_path
+from fcorun.studies.selection.path_fit import PathFit
+from fcorun.studies.selection.study import FITS, Study, describe_study, prepare_study
+from fcorun.studies.selection.study_checks import check_subset_clients
+
+_NUMBERS_FILE = "requests.json"  # of the fits
+_NO_ROWS = SubsetMasks(np.zeros(0, bool), np.zeros(0, bool))  # the server's own
+_OTHER_VERSION = "use the same version of fcorun at the server and at all sites"
+
+
+@dataclass(frozen=True)
+class SiteStudy(Study):
+    """A study whose fits are computed with the sites, one after the other in the order of the plan.
+
+    Each fit is kept with the number of the request that follows it, so that a restart goes on behind the fits.
+
+    Attributes:
+        select: the selection of the plan.
+        connections: the way to the sites.
+        counts: the rows of all clients in the folds.
+        programs: the compiled programs of the server by their key.
+    """
+
+    select: PlannedSelection
+    connections: Connections
+    counts: FoldCounts
+    programs: dict[str, CompiledPrograms] = field(default_factory=dict)
+
+    @property
+    def keeps_held_out(self) -> bool:
+        """False: outputs for single rows stay at their sites."""
+        return False
+
+    def load_fits(self) -> dict[str, PathFit]:
+        """Read the fits that exist, up to the first one that does not."""
+        fits = super().load_fits()
+        numbers, loaded = self._read_numbers(), {}
+        for name in self.subsets:
+            if name not in fits or name not in numbers:
+                break
+            loaded[name] = fits[name]
+        if loaded:
+            self.connections.next_number = numbers[list(loaded)[-1]]
+        return loaded
+
+    def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
+        """Run the path on these subsets with the sites; call ``on_fit`` with the position of each and its fit."""
+        for i, name in enumerate(names):
+            on_fit(i, self._fit(name))
+            numbers = self._read_numbers() | {name: self.connections.next_number}
+            write_atomically(self._numbers_file, json_text(numbers))
+
+    def begin_refit(self) -> None:
+        """Tell the sites that the run on all rows begins."""
+        self._begin(REFIT)
+
+    @property
+    def _numbers_file(self) -> Path:
+        return self.folder / FITS / _NUMBERS_FILE
+
+    def _read_numbers(self) -> dict[str, int]:
+        return read_json(self._numbers_file)
+
+    def _fit(self, name: str) -> PathFit:
+        with use_precision(self.experiment.settings.precision):
+            data = self._begin(name)
+            experiment = resolve_auto(self.experiment, data)[0]
+            engine = build_engine(experiment, data)
+            programs = self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
+            points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
+            fit = fit_batch(experiment, replace(engine, programs=programs), points)
+        if isinstance(self.connections, SumsOfFolds) and self.connections.answered_without_sites:
+            return replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
+        return fit
+
+    def _begin(self, name: str) -> FederatedData:
+        """Have the sites take a subset of their rows, and return what the server knows of it."""
+        k = self.select.folds_by_name.get(name)
+        if k is None:
+            self.connections.ask("subset", about={"subset": name})
+            whole = replace(self.data, train=_forget_bounds(self.data.train))
+            return whole if name == REFIT else replace(whole, validation=None, test=None)
+        data = self._describe_fold(k)
+        fits = self._fit_columns(name)
+        arrays = self.counts.to_arrays() | fits
+        if (self.data.features.standardized or {}).get("by") == "pooled":
+            sums = self._ask_for_sums(name, data, **fits)
+            mean = sum_in_order(sums) / data.train.n_rows
+            squares = self._ask_for_sums(name, data, around=mean, **fits)
+            scaling = Scaling.from_squares(mean, squares, data.train.n_rows)
+            arrays |= {"mean": scaling.mean, "deviation": scaling.deviation}
+        self.connections.ask("subset", arrays, {"subset": name})
+        return data
+
+    def _fit_columns(self, name: str) -> dict[str, np.ndarray]:
+        """Return the fills and levels of a fold as arrays of requests; empty without columns to learn."""
+        options, encoding, train = self.experiment.data, self.data.features.encoding, self.data.train
+        assert isinstance(options, Sites)
+        assert isinstance(train, SiteRows)
+        columns = () if encoding is None else learnt_columns(encoding, options.missing)
+        if not columns:
+            return {}
+        total: dict[str, np.ndarray] = {}
+        for site, answer in self.connections.ask("fold_values", about={"subset": name}).items():
+            clients = np.flatnonzero(np.array(train.site_of_client) == site)
+            of_all = site == ALL_SITES
+            shapes = count_shapes(columns, options.missing, 1 if of_all else len(clients))
+            dtypes = {key: np.float64 if key == "sums" else np.int64 for key in shapes}
+            sent = {key: (array.shape, array.dtype) for key, array in answer.arrays.items()}
+            are_counts = all((array >= 0).all() for key, array in answer.arrays.items() if key != "sums")
+            if sent != {key: (shapes[key], np.dtype(dtypes[key])) for key in shapes} or not are_counts:
+                raise UserError(f"site '{site}' sent no counts of the values of a fold: {_OTHER_VERSION}")
+            for key, array in answer.arrays.items():
+                if key in ("sums", "values") and not of_all:
+                    by_client = total.setdefault(key, np.zeros((train.n_clients, array.shape[1]), array.dtype))
+                    by_client[clients] = array
+                else:
+                    total[key] = total.get(key, 0) + array
+        return fit_fold(columns, options, total)
+
+    def _describe_fold(self, k: int) -> FederatedData:
+        """Return what the server knows of the rows that the fold ``k`` leaves, with its held-out rows to validate."""
+        train = self.data.train
+        assert isinstance(train, SiteRows)
+        order, rows, weights = self.counts.split(k)
+        n_clients = int((rows[:, 0] > 0).sum())
+        names = [self.data.clients[m] for m in order]
+        sites = tuple(train.site_of_client[m] for m in order)
+
+        def described(split: int, known: int) -> SiteRows:
+            of_split = replace(_forget_bounds(train), all_sizes=rows[:known, split], site_of_client=sites[:known])
+            return replace(of_split, all_weights=None if train.all_weights is None else weights[:known, split])
+
+        return replace(
+            self.data,
+            train=described(0, n_clients),
+            validation=described(1, len(names)),
+            test=None,
+            clients=tuple(names[:n_clients]),
+            held_out_clients=tuple(names[n_clients:]),
+        )
+
+    def _ask_for_sums(self, name: str, data: FederatedData, **arrays: np.ndarray) -> np.ndarray:
+        """Return the sums of the features over each client's training rows of a fit, (M, d), or over all together."""
+        answers = self.connections.ask("fold_sums", arrays, {"subset": name})
+        train = data.train
+        assert isinstance(train, SiteRows)
+        if ALL_SITES in answers:
+            return _read_sums(ALL_SITES, answers[ALL_SITES], 1, self.data)
+        sums = np.empty((train.n_clients, self.data.train.x.shape[1]))
+        for site, answer in answers.items():
+            clients = np.flatnonzero(np.array(train.site_of_client) == site)
+            sums[clients] = _read_sums(site, answer, len(clients), self.data)
+        return sums
+
+
+def _forget_bounds(rows: Any) -> Any:
+    """Return the description of rows without bounds on curvatures, which are those of other rows."""
+    return replace(rows, curvature={})
+
+
+def _read_sums(site: str, answer: Message, n_clients: int, data: FederatedData) -> np.ndarray:
+    """Return the sums of a site's answer. Raises UserError, which names the site, for anything else."""
+    sums = answer.arrays.get("sums")
+    if sums is None or sums.shape != (n_clients, data.train.x.shape[1]) or sums.dtype != np.float64:
+        raise UserError(f"site '{site}' sent no sums of the features of a fold: {_OTHER_VERSION}")
+    if not np.isfinite(sums).all():
+        raise UserError(f"site '{site}' sent sums of features that are not finite: scale the columns")
+    return sums
+
+
+def plan_site_selection(
+    select: PlannedSelection, experiment: PreparedExperiment, connections: Connections, out: Path
+) -> SelectionPlan:
+    """Have connected sites divide their rows, and return the selection, ready to run. Raises UserError.
+
+    ``experiment`` is that of the refit, but for the strength; its data set is the connected sites.
+    """
+    refit_experiment = experiment
+    experiment, data, experiment_identity = prepare_study(refit_experiment, "select")
+    path = build_path(experiment, data, select.points, select.range)
+    counts = _ask_for_folds(select, connections, data)
+    if isinstance(connections, SumsOfFolds):
+        assert isinstance(data.train, SiteRows)
+        connections.fold_weights = [data.train.sum_by_answer(weights) for weights in counts.train_weights.T]
+    grouped = data.train.group is not None
+    fold_names = sorted(getattr(experiment.data, "fold_names", None) or ())
+    select = replace(select, **vars(select.resolve(data.n_clients, fold_names, grouped)))
+    for name, k in select.folds_by_name.items():
+        weights = None
+        if data.train.weight is not None:
+            weights = counts.train_weights[:, k], counts.held_out_weights[:, k]
+        sizes, held_out = counts.train[:, k], counts.held_out[:, k]
+        check_subset_clients(
+            experiment, data.client_names, name, by=select.by, sizes=sizes, held_out=held_out, weights=weights
+        )
+    study = Study.create(
+        "select",
+        experiment,
+        data,
+        path,
+        dict.fromkeys([*select.folds_by_name, ALL_ROWS], _NO_ROWS),
+        experiment_identity=experiment_identity,
+        dependencies={name: getattr(select, name) for name in ("folds", "points", "by", "range")},
+        row_arrays=counts.to_arrays().values(),
+        study_file=SELECTION_FILE,
+        out=out,
+    )
+    by = "data.fold" if fold_names else select.by
+    fold_weights = counts.held_out_weights.sum(axis=0) if select.fold_weights == "rows" else np.ones(select.n_folds)
+    return SelectionPlan(
+        experiment=refit_experiment,
+        options=select,
+        study=SiteStudy(**vars(study), select=select, connections=connections, counts=counts),
+        metric=select.metric,
+        fold_weights=fold_weights,
+        threshold=DEFAULT_THRESHOLD,
+        held_out_clients=_name_held_out(counts, data) if select.by == "clients" else None,
+        messages=describe_study(study, f"{select.n_folds} folds", by, "score the refit", []),
+    )
+
+
+def _name_held_out(counts: FoldCounts, data: FederatedData) -> dict[str, list[str]]:
+    return name_held_out_clients(data.client_names, counts.held_out.argmax(axis=1))
+
+
+def _ask_for_folds(select: PlannedSelection, connections: Connections, data: FederatedData) -> FoldCounts:
+    """Ask the sites for the numbers of rows in the folds. Raises UserError, which names a site, for other answers."""
+    rows = data.train
+    assert isinstance(rows, SiteRows)
+    arrays: dict[str, np.ndarray] = {}
+    names = ("event",) if data.task == "survival" else data.classes
+    has_class = np.zeros((select.n_folds, len(names)), bool)
+    answers: Mapping[str, Message] = connections.ask("folds")
+    for site, answer in answers.items():
+        clients = np.flatnonzero(np.array(rows.site_of_client) == site)
+        try:
+            counts = FoldCounts.from_arrays(answer.arrays, rows.sizes[clients], select.n_folds)
+            classes = answer.arrays["classes"]
+            if classes.shape != has_class.shape or classes.dtype != bool:
+                raise ValueError("classes of another shape")
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"site '{site}' sent no counts of folds ({describe_damage(error)}): {_OTHER_VERSION}"
+            ) from error
+        has_class |= classes
+        for name, values in counts.to_arrays().items():
+            total = arrays.setdefault(name, np.zeros((rows.n_clients, select.n_folds), values.dtype))
+            total[clients] = values
+    for k in range(select.n_folds):
+        missing = np.flatnonzero(~np.delete(has_class, k, axis=0).any(axis=0))
+        if data.task == "survival" and (len(missing) or not has_class[k, 0]):
+            where = "leaves" if len(missing) else "holds out"
+            raise UserError(f"no event is among the rows that fold {k + 1} {where}: plan fewer folds, or by=rows")
+        if len(missing):
+            raise UserError(f"class '{data.classes[missing[0]]}' is missing among the rows that fold {k + 1} leaves: "
+                            "plan by=rows, or leave out classes with so few rows")  # fmt: skip
+    return FoldCounts(**arrays)

@@ -1,0 +1,303 @@
+"""Intervals of the coefficients of a study: ``fcorun infer`` from sums that the sites send after the last round."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.records.formats import read_text
+from fcorun.base.system.files import write_atomically
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.reports.pictures.forest import make_files
+from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
+from fcorun.results.inference.model_rows import DerivativeSums
+from fcorun.results.inference.solution import NO_OPTIMUM_ADVICE
+from fcorun.results.inference.sums import MomentSums, PooledSums, SquaredScores, ValueCounts
+from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.results.models.inference import Inference, infer_from_sums
+from fcorun.results.models.inference_problem import make_problem
+from fcorun.results.models.inference_table import build_table, describe
+from fcorun.results.models.inference_warnings import find_warnings
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS, PlannedIntervals
+from fcorun.sites.transport.messages import SiteLost, SiteRefusal
+
+
+@dataclass(eq=False)
+class SiteSums:
+    """The sums over the rows of all sites, ``RowSums``. Each point is asked for once.
+
+    Attributes:
+        rows: the description of the sites' training rows.
+        n_features: the number of features, d.
+        n_parameters: the number of parameters, p.
+        n_columns: the number of columns that features come from, whose gaps are counted; 0 without an encoding.
+        is_withheld: whether a site has sent no finite derivatives at a model, or has withheld them.
+    """
+
+    rows: SiteRows
+    n_features: int
+    n_parameters: int
+    n_columns: int
+    is_withheld: bool = False
+    _answers: dict[tuple[str, bytes], Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def loss_error(self) -> float:
+        """The largest error of a loss, of secure sums."""
+        return self.rows.sum_errors.get("derivatives", 0.0)
+
+    @property
+    def hides_few(self) -> bool:
+        """True where counts leave out sites with few rows, which secure sums need not do."""
+        return self.rows.sum_name is None
+
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
+        """Return the loss, its gradient and its Hessian at ``theta``; an infinite loss where a site withholds them."""
+        p = self.n_parameters
+        shapes = {"loss": ((), "f"), "gradient": ((p,), "f"), "hessian": ((p * (p + 1) // 2,), "f")}
+        total = self._ask("derivatives", shapes, theta)
+        loss = float(total["loss"])
+        if not np.isfinite(loss):
+            loss, self.is_withheld = np.inf, True
+        return DerivativeSums(loss, total["gradient"], self._symmetric(total["hessian"]))
+
+    def scores(self, theta: np.ndarray) -> SquaredScores:
+        """Return the sum of squared scores at ``theta``. Raises UserError where a site withholds them."""
+        p = self.n_parameters
+        total = self._ask("squared_scores", {"meat": ((p * (p + 1) // 2,), "f"), "count": ((), "i")}, theta)
+        if not np.isfinite(total["meat"]).all():
+            raise UserError("a site withholds its sum of squared scores, which fewer rows than policy.min_cell, or "
+                            "fewer groups than policy.min_rows, make up")  # fmt: skip
+        return SquaredScores(self._symmetric(total["meat"]) / self.rows.n_rows, int(total["count"]))
+
+    def moments(self, center: np.ndarray) -> MomentSums:
+        """Return the moments of the features around ``center``."""
+        vector, n_rows = ((self.n_parameters,), "f"), self.rows.n_rows
+        shapes = {"rows": ((), "i"), "weight": ((), "f"), "squared_weight": ((), "f"), "first": vector}
+        total = self._ask("moments", shapes | {"second": vector}, center)
+        return MomentSums(
+            rows=int(total["rows"]),
+            weight=float(total["weight"]) / n_rows,
+            squared_weight=float(total["squared_weight"]) / n_rows**2,
+            first=total["first"] / n_rows,
+            second=total["second"] / n_rows,
+        )
+
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        """Return whether each feature is 0 or 1 in the table (p,), and the counts of its rows at 0 and at 1.
+
+        A count of 0 may stand for a few rows of each site, so that a column of ones cannot be told from an indicator. A
+        constant column that was standardized is at both values at once, and no indicator, unless its counts are hidden.
+        """
+        total = self._count_values()
+        columns = {"others": total["others"]} | {name: total[name] for name in ValueCounts._fields[2:]}
+        others, *counts = (np.append(values, np.zeros(self.n_parameters - self.n_features, values.dtype))
+                           for values in columns.values())  # fmt: skip
+        is_indicator = (others == 0) & (counts[0] + counts[1] <= int(total["rows"]))
+        return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
+
+    def two_other_values(self) -> np.ndarray:
+        """Return the numbers of the features with at most two values at each site, which are not 0 and 1."""
+        total = self._count_values()
+        return np.flatnonzero((total["many"] == 0) & (total["others"] > 0))
+
+    def filled_gaps(self, columns: tuple[str, ...]) -> dict[str, float]:
+        """Return the share of rows with a gap of each column."""
+        total = self._count_values()
+        shares = total["gaps"] / max(int(total["rows"]), 1)
+        return {name: float(share) for name, share in zip(columns, shares, strict=True) if share > 0}
+
+    def restrict(self, parameter_numbers: np.ndarray) -> "RestrictedSums":
+        """Return the sums in the parameters of these numbers; all others are 0."""
+        return RestrictedSums(self, parameter_numbers)
+
+    def _count_values(self) -> Mapping[str, Any]:
+        counts, sums = ((self.n_features,), "i"), ((self.n_features,), "f")
+        shapes = {"rows": ((), "i"), "target": ((), "f"), "gaps": ((self.n_columns,), "i"), "others": counts}
+        shapes |= {"many": counts, "at_low": counts, "at_high": counts}
+        return self._ask("value_counts", shapes | {"target_at_low": sums, "target_at_high": sums})
+
+    def _symmetric(self, triangle: np.ndarray) -> np.ndarray:
+        """Return the matrix whose upper triangle is given."""
+        matrix = np.zeros((self.n_parameters, self.n_parameters))
+        matrix[np.triu_indices(self.n_parameters)] = triangle
+        return matrix + np.triu(matrix, 1).T
+
+    def _ask(
+        self, name: str, shapes: dict[str, tuple[tuple[int, ...], str]], theta: np.ndarray | None = None
+    ) -> Mapping[str, Any]:
+        """Return the sums of the answers of all sites, whose arrays have these shapes and kinds of numbers.
+
+        Raises UserError, which names the site, for other answers, and for more requests than the plan has.
+        """
+        arrays = {} if theta is None else {"theta": np.asarray(theta, np.float64)}
+        key = name, b"" if theta is None else arrays["theta"].tobytes()
+        if key in self._answers:
+            return self._answers[key]
+        if sum(asked == name for asked, _ in self._answers) >= INTERVAL_LIMITS[name]:
+            raise UserError(f"no finite optimum was reached in {INTERVAL_LIMITS[name]} sums of derivatives: "
+                            f"{NO_OPTIMUM_ADVICE}")  # fmt: skip
+        answers = self.rows.request(name, arrays=arrays)
+        total: dict[str, Any] = {}
+        for site in sorted(answers):
+            sums = answers[site].arrays
+            sent_shapes = {key: (values.shape, values.dtype.kind) for key, values in sums.items()}
+            has_negative_counts = any((values < 0).any() for values in sums.values() if values.dtype.kind == "i")
+            if sent_shapes != shapes or has_negative_counts:
+                raise UserError(f"site '{site}' sent invalid sums for intervals: use the same version of fcorun at "
+                                "the server and at all sites")  # fmt: skip
+            for key_of_sum, values in sums.items():
+                total[key_of_sum] = total.get(key_of_sum, 0) + values
+        self._answers[key] = total
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class RestrictedSums:
+    """The sums in some of the parameters, where all others are 0.
+
+    Attributes:
+        sums: the sums in all parameters.
+        parameter_numbers: the numbers of the parameters (q,).
+    """
+
+    sums: SiteSums
+    parameter_numbers: np.ndarray
+
+    @property
+    def loss_error(self) -> float:
+        """The largest error of a loss."""
+        return self.sums.loss_error
+
+    @property
+    def hides_few(self) -> bool:
+        """True where counts leave out sites with few rows."""
+        return self.sums.hides_few
+
+    def _expand(self, theta: np.ndarray) -> np.ndarray:
+        full = np.zeros(self.sums.n_parameters)
+        full[self.parameter_numbers] = theta
+        return full
+
+    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
+        """Return the loss and its derivatives in these parameters."""
+        sums = self.sums.derivatives(self._expand(theta))
+        return DerivativeSums(
+            sums.loss,
+            sums.gradient[self.parameter_numbers],
+            sums.hessian[np.ix_(self.parameter_numbers, self.parameter_numbers)],
+        )
+
+    def scores(self, theta: np.ndarray) -> SquaredScores:
+        """Return the sum of squared scores in these parameters."""
+        sums = self.sums.scores(self._expand(theta))
+        return SquaredScores(sums.meat[np.ix_(self.parameter_numbers, self.parameter_numbers)], sums.count)
+
+    def moments(self, center: np.ndarray) -> MomentSums:
+        """Return the moments of these features around ``center`` (q,)."""
+        sums = self.sums.moments(self._expand(center))
+        return sums._replace(first=sums.first[self.parameter_numbers], second=sums.second[self.parameter_numbers])
+
+    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        """Return whether each of these features has two values, and the counts of its rows."""
+        is_indicator, counts = self.sums.two_values()
+        return is_indicator[self.parameter_numbers], ValueCounts(
+            *counts[:2], *(values[self.parameter_numbers] for values in counts[2:])
+        )
+
+    def restrict(self, parameter_numbers: np.ndarray) -> "RestrictedSums":
+        """Return the sums in some of these parameters."""
+        return RestrictedSums(self.sums, self.parameter_numbers[parameter_numbers])
+
+
+def infer_over_sites(
+    planned: PlannedIntervals, experiment: PreparedExperiment, data: FederatedData, record: FittedRecord
+) -> list[str]:
+    """Write inference.csv, its text and its pictures into the record of a run, and return lines of warnings.
+
+    ``data`` describe the rows of the sites. Without intervals, the text says why. Raises SiteRefusal and SiteLost.
+    """
+    try:
+        inference, warnings = _infer(planned, experiment, data, record)
+    except (SiteRefusal, SiteLost):
+        raise
+    except UserError as error:
+        sentence = f"no intervals: {error}"
+        write_atomically(record.folder / INTERVALS_TEXT, f"{sentence}\n")
+        return [sentence]
+    table = build_table(inference)
+    lines = [f"warning: {sentence}" for sentence in warnings]
+    for name, content in make_files(
+        table, [*describe(inference, table), *lines], str(experiment.settings.style)
+    ).items():
+        write_atomically(record.folder / name, content)
+    return lines
+
+
+def _infer(
+    planned: PlannedIntervals, experiment: PreparedExperiment, data: FederatedData, record: FittedRecord
+) -> tuple[Inference, list[str]]:
+    """Return the intervals, and warnings."""
+    rows, encoding = data.train, data.features.encoding
+    assert isinstance(rows, SiteRows)
+    columns = () if encoding is None else tuple(column.name for column in encoding.columns)
+    with jax.enable_x64(True):
+        problem = make_problem(record, experiment, data, resolved_regularizer(experiment, record))
+        sums = SiteSums(rows, problem.n_features, len(problem.theta), len(columns))
+        try:
+            inference = infer_from_sums(problem, planned.resolve(problem), sums)
+        except (SiteRefusal, SiteLost):
+            raise
+        except UserError as error:
+            if not sums.is_withheld:
+                raise
+            raise UserError(f"{error}. On the way, the sums of a site at a model were not finite, or it withheld them, "
+                            "since fewer rows than its policy.min_cell make them up") from error  # fmt: skip
+        inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
+        warnings = find_warnings(inference)
+        coded = [problem.feature_names[j] for j in sums.two_other_values()]
+        if coded:
+            warnings.append(f"it is unknown how many rows have each value of {abbreviate(coded)}, since the values in "
+                            "the model are not 0 and 1: the interval is far too small if few rows have one of them; "
+                            "code indicators as 0 and 1, without data.standardize=per_client")  # fmt: skip
+    return inference, warnings
+
+
+def resolved_regularizer(experiment: PreparedExperiment, record: FittedRecord) -> Regularizer:
+    """Return the regularizer with the strength that the run had."""
+    reg: Any = experiment.reg
+    if reg.strength_or_none is None and reg.relative_or_none is None:
+        return reg
+    values = {"strength": float(record.summary["strength"])}
+    return replace(reg, **values, **({"relative": None} if hasattr(reg, "relative") else {}))
+
+
+def compare_intervals(plan: Plan, record: FittedRecord, data: FederatedData) -> float | None:
+    """Return by how much intervals of a trial differ from those of the rows of all sites in one place, ``data``.
+
+    This is the largest difference of an estimate or a standard error, in standard errors; None without intervals.
+    """
+    path = record.folder / INTERVALS_FILE
+    if plan.infer is None or not path.exists():
+        return None
+    with jax.enable_x64(True):
+        reg = resolved_regularizer(plan.experiment, record)
+        problem = make_problem(record, plan.experiment, data, reg)
+        by_group = plan.infer.cluster == "group"
+        cluster = np.unique(data.train.group, return_inverse=True)[1] if by_group else None  # type: ignore[arg-type]
+        sums = PooledSums(problem.objective, problem.rows, cluster)
+        table = build_table(infer_from_sums(problem, plan.infer.resolve(problem), sums))
+    over_sites = list(csv.DictReader(read_text(path).splitlines()))
+    differences = [0.0]
+    for name in ("estimate", "standard_error"):
+        values = np.array([float(row[name] or "nan") for row in over_sites])
+        differences += (np.abs(getattr(table, name) - values) / table.standard_error).tolist()
+    return float(np.nanmax(differences))

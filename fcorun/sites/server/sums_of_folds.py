@@ -1,0 +1,120 @@
+"""Connections that compute the sums of ``algo=gram`` over all training rows from those of the folds, if they can."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.system.files import write_atomically
+from fcorun.data.rows.away_sites import AwayRule
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.sites.plan.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
+from fcorun.sites.plan.planned_selection import REFIT
+from fcorun.sites.tables.fold_encoding import FILLS
+from fcorun.sites.transport.connections import Connections, ConnectionsWrapper
+from fcorun.sites.transport.journal import SUMS_FILES
+from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
+from fcorun.studies.selection.study import FITS
+
+
+@dataclass
+class SumsOfFolds(ConnectionsWrapper):
+    """Connections for a selection with ``algo=gram``, in which the sums over all training rows are sent at most once.
+
+    They are not sent at all if they follow from those of the folds.
+
+    Attributes:
+        connections: the connections to the sites.
+        experiment: that of the plan.
+        fold_names: the names of the fits that leave out a fold.
+        folder: the folder of the selection. It holds the sums of the folds until ``forget`` is called.
+        fold_weights: the weights of the training rows of each fold, by the name under which their sums come.
+        answered_without_sites: whether the sites were not asked for the sums of the present fit.
+    """
+
+    connections: Connections
+    experiment: PreparedExperiment
+    fold_names: Sequence[str]
+    folder: Path
+    fold_weights: Sequence[Mapping[str, float]] = ()
+    answered_without_sites: bool = field(default=False, init=False)
+    _fit_name: str = field(default="", init=False)  # the name of the present fit
+    _fold_arrays: Arrays = field(default_factory=dict, init=False)  # with which the server began it
+
+    def ask(
+        self,
+        message_name: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        about: Mapping[str, Any] | None = None,
+        of: Sequence[str] | None = None,
+        away: AwayRule | None = None,
+    ) -> dict[str, Message]:
+        """Return the answers of sites as ``Connections.ask`` says.
+
+        Sums that the server can compute, or has stored, are returned without a request.
+        """
+        if message_name == "subset":
+            self._fit_name = (about or {})["subset"]
+            self._fold_arrays = dict(arrays or {})
+            self.answered_without_sites = False
+        is_fold = self._fit_name in self.fold_names
+        if message_name == "round" and not is_fold:
+            known = self._add_folds() or (self._read(ALL_ROWS) if self._fit_name == REFIT else None)
+            if known:
+                self.answered_without_sites = True
+                return known
+        answers = self.connections.ask(message_name, arrays, about, of, away)
+        adds_up = sums_add_up(self.experiment) and FILLS not in self._fold_arrays
+        if message_name == "round" and is_fold and adds_up:
+            self._write(self._fit_name, answers)
+        elif message_name == "round" and self._fit_name == ALL_ROWS:
+            # after a kill the sites are asked again even though the file exists, so that requests keep their numbers
+            self._write(ALL_ROWS, answers)
+        return answers
+
+    def forget(self) -> None:
+        """Remove the files of sums."""
+        for name in (ALL_ROWS, *self.fold_names):
+            self._file(name).unlink(missing_ok=True)
+
+    def _add_folds(self) -> dict[str, Message] | None:
+        """Return the answers for all training rows, means of those for the folds; None if they do not follow."""
+        if not sums_add_up(self.experiment):
+            return None
+        folds = [fold for name in self.fold_names if (fold := self._read(name)) is not None]
+        if len(folds) < len(self.fold_names):
+            return None
+        parts: dict[str, list[tuple[float, Arrays]]] = {}
+        for fold, weights in zip(folds, self.fold_weights, strict=True):
+            for name, answer in fold.items():
+                parts.setdefault(name, []).append((weights[name], answer.arrays))
+        return {name: Message("round", arrays=add_folds(parts[name], len(folds))) for name in sorted(parts)}
+
+    def _file(self, name: str) -> Path:
+        return self.folder / FITS / SUMS_FILES.replace("*", name)
+
+    def _write(self, name: str, answers: Mapping[str, Message]) -> None:
+        """Write answers, and the scaling of the features of a fold."""
+        arrays = {f"/{key}": self._fold_arrays[key] for key in ("mean", "deviation") if key in self._fold_arrays}
+        for site, answer in answers.items():
+            arrays |= {f"{site}/{key}": array for key, array in answer.arrays.items()}
+        write_atomically(self._file(name), npz_bytes(arrays))
+
+    def _read(self, name: str) -> dict[str, Message] | None:
+        """Return the answers that ``_write`` wrote, for features without scaling; None if there are none."""
+        try:
+            arrays = read_npz(self._file(name))
+        except READ_ERRORS:
+            return None
+        by_site: dict[str, Arrays] = {}
+        for key, array in arrays.items():
+            site, _, key_of_site = key.rpartition("/")
+            by_site.setdefault(site, {})[key_of_site] = array
+        scaling = by_site.pop("", None)
+        if scaling is not None:
+            by_site = {site: unscale_sums(of_site, **scaling) for site, of_site in by_site.items()}
+        return {site: Message("round", arrays=of_site) for site, of_site in by_site.items()}

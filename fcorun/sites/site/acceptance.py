@@ -1,0 +1,316 @@
+"""The owner's acceptance of a plan: what a site would say, and the note that the owner agrees."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcorun.base.config import build
+from fcorun.base.errors import UserError, warn_similar_names
+from fcorun.base.records.formats import READ_ERRORS, read_json
+from fcorun.base.system.files import write_atomically
+from fcorun.data.tables.cells import coerce_numbers
+from fcorun.data.tables.data_warnings import warn_suspicious_columns
+from fcorun.data.tables.splits import SPLITS
+from fcorun.sites.plan.obstacles import Obstacles
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.site.site import Site
+from fcorun.sites.tables.ledger import Ledger, LedgerEntry
+from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading
+from fcorun.sites.tables.planned_table import read_planned_table
+from fcorun.sites.tables.rare_values import number_values
+from fcorun.sites.tables.table_rows import NO_VALUES, SiteTable
+from fcorun.sites.transport.audit import AuditLog
+from fcorun.sites.transport.durable import DurableSite
+
+if TYPE_CHECKING:
+    from fcorun.sites.site.masking import MaskedSite
+
+_FEW_VALUES = 10  # a column with more numbers than these has no rare value that is a class of rows
+_ACCEPTED, _LOG = "accepted", "sent.jsonl"
+_LEDGER_SECONDS = 60.0  # the longest wait for other sites that enter their plans
+
+
+def site_folder(kit: Path) -> Path:
+    """Return the folder of fcorun in a site's kit."""
+    return kit / "local" / "fcorun"
+
+
+def describe_site(site: Site) -> list[str]:
+    """Return what the site has for the plan, as lines for its owner: columns, levels, clients with numbers of rows."""
+    table = site.table
+    lines = ["columns:"]
+    for name, kind in table.kinds.items():
+        if kind != "levels":
+            lines.append(f"  {name:24} {kind}{_describe_rare_value(table, name)}")
+            continue
+        rare = table.rare_levels(name)
+        counts = table.level_counts[name]
+        levels = [f"{level} ({count})" for level, count in sorted(counts.items()) if level not in rare]
+        if rare:
+            levels.append(f"other ({sum(counts[level] for level in rare)} rows of {len(rare)} rare levels)")
+        lines.append(f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}")
+    lines.append("rows of each client: " + ", ".join(SPLITS))
+    for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
+        lines.append(f"  {name:24} {', '.join(map(str, counts))}")
+    return lines + [f"warning: {warning}" for warning in (*list_warnings(table), *_warn_spellings(table))]
+
+
+def _describe_rare_value(table: SiteTable, name: str) -> str:
+    """Return in how many training rows a column has its rarest value, where it has few values."""
+    kind = table.kinds[name]
+    if name in table.rarer_counts:
+        text = f"; the rarer of its two values in {table.rarer_counts[name]} training rows of the file"
+        return f"{text}: taken as constant" if name in table.constant else text
+    number = number_values(table.columns[name], kind)[table.masks[0]] if kind != NO_VALUES else np.empty(0, int)
+    counts = np.unique(number[number >= 0], return_counts=True)[1]
+    if not 2 <= len(counts) <= _FEW_VALUES:
+        return ""
+    return f"; the rarest of its {len(counts)} values in {counts.min()} training rows"
+
+
+def list_warnings(table: SiteTable) -> list[str]:
+    """Return warnings about the site's file and its columns of numbers, as a pooled table has them.
+
+    They stay at the site.
+    """
+    names = [name for name, kind in table.kinds.items() if kind == "number"]
+    if not names:
+        return list(table.rows.warnings)
+    x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
+    x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
+    return [*table.rows.warnings, *warn_suspicious_columns(x, table.client_rows.client_index, names)]
+
+
+def _warn_spellings(table: SiteTable) -> list[str]:
+    """Return warnings about names in the file that differ in capitals or spaces; the server warns of those of all."""
+    labels = np.unique(table.rows.y).tolist() if table.options.task in ("binary", "multiclass") else []
+    warnings = [*warn_similar_names("labels", labels), *warn_similar_names("clients", table.clients)]
+    for name, counts in table.level_counts.items():
+        warnings += warn_similar_names(f"levels of '{name}'", sorted(counts))
+    return warnings
+
+
+def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:
+    """Return a site whose table has been read. Raises UserError, or ObstaclesError with all obstacles at once."""
+    obstacles = Obstacles()
+    with obstacles.noting():
+        policy.check_plan(plan)
+    table = None
+    with obstacles.noting():
+        table = read_planned_table(plan, options, policy)
+    obstacles.raise_any()
+    site = Site(plan, options, policy)
+    vars(site)["table"] = table  # which is not read again
+    return site
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The note that the owner of a site accepts a plan.
+
+    Attributes:
+        data: the digest of the file of the rows.
+        options: the owner's options of the table.
+        policy: the owner's policy.
+        fingerprints: the fingerprints that the owner has entered, by the names of the other sites.
+        day: the day of the acceptance.
+        overlap: whether the owner gives away the rows that earlier plans and this one tell apart.
+    """
+
+    data: str
+    options: SiteOptions
+    policy: Policy
+    fingerprints: Mapping[str, str]
+    day: str
+    overlap: bool = False
+
+    @classmethod
+    def read(cls, folder: Path, digest: str) -> "Acceptance":
+        """Read the note on the plan of a digest. Raises UserError if the owner has not accepted that plan."""
+        try:
+            note = read_json(_note_path(folder, digest))
+            if note["digest"] != digest:
+                raise ValueError("another digest")
+            options, policy = build(SiteOptions, note["options"], "data"), build(Policy, note["policy"], "policy")
+            day, overlap = note["time"][:10], bool(note.get("overlap", False))
+            return cls(note["data"], options, policy, note["fingerprints"], day=day, overlap=overlap)
+        except (*READ_ERRORS, TypeError) as error:
+            raise UserError(f"the owner of this site has not accepted the plan {digest[:16]}..: fcorun site accept "
+                            "does that") from error  # fmt: skip
+
+    @property
+    def rows(self) -> str:
+        """A text that stands for the rows: the data and the options of the table."""
+        return hashlib.sha256(json.dumps([self.data, asdict(self.options)]).encode()).hexdigest()
+
+    def check_data(self) -> None:
+        """Raise UserError if the file of the rows is not the one that the owner has accepted the plan for."""
+        if _digest_of_file(self.options.path) != self.data:
+            raise UserError("the data of this site have changed since its owner accepted the plan: fcorun site accept "
+                            "does that again")  # fmt: skip
+
+
+def accept(
+    folder: Path,
+    plan: Plan,
+    options: SiteOptions,
+    policy: Policy,
+    fingerprints: Mapping[str, str] | None = None,
+    shown_data: str | None = None,
+    overlap: bool = False,
+) -> Path:
+    """Note in the site's folder that its owner accepts a plan for these rows; return the file of the note.
+
+    The note has the digest of the file of the rows, and holds for that content of the file alone.
+
+    For secure sums, draws the site's key unless the folder has one, and notes the fingerprints of the keys of others.
+    Raises UserError unless the file has the digest ``shown_data`` of the rows that the owner has seen; None: any.
+    With ``overlap`` the owner gives away the rows that earlier plans and this one tell apart.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if plan.secure is not None:
+        site_fingerprint(folder)
+    file = Path(options.path).expanduser().absolute()  # a link names the client of its rows
+    data = _digest_of_file(file)
+    if shown_data not in (None, data):
+        raise UserError(f"data.path={options.path} has changed while it was read, and nothing is accepted: give the "
+                        "same command again once nothing writes to the file")  # fmt: skip
+    note = {
+        "digest": plan.digest,
+        "data": data,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "options": {**asdict(options), "path": str(file)},
+        "policy": asdict(replace(policy, ledger=str(policy.ledger_folder))),
+        "fingerprints": dict(fingerprints or {}),
+        "overlap": overlap,
+    }
+    path = _note_path(folder, plan.digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(note, indent=2) + "\n", durable=True)
+    return path
+
+
+def digest_of_rows(options: SiteOptions) -> str:
+    """Return the digest of the file of the rows; "" for a file that cannot be read, whose reading says why."""
+    try:
+        return _digest_of_file(Path(options.path).expanduser())
+    except UserError:
+        return ""
+
+
+def site_fingerprint(folder: Path) -> str:
+    """Return the fingerprint of the key of a site's folder, which is drawn once."""
+    from fcorun.sites.transport.masks import fingerprint_of, open_key, public_key_of
+
+    return fingerprint_of(public_key_of(open_key(folder)))
+
+
+def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
+    """Return the site of a folder for a plan that its owner has accepted, with its table read.
+
+    Raises UserError for any other plan, and for data that have changed since.
+    """
+    accepted = Acceptance.read(folder, plan.digest)
+    accepted.check_data()
+    site = Site(plan, accepted.options, accepted.policy, result_folder=result_folder(folder, plan))
+    site.read_table()
+    accepted.check_data()  # again, for a change while the table was read
+    if plan.secure is None:
+        return site
+    from fcorun.sites.site.masking import MaskedSite
+    from fcorun.sites.transport.masks import open_key
+
+    return MaskedSite(site, open_key(folder), accepted.fingerprints)
+
+
+def result_folder(folder: Path, plan: Plan) -> Path:
+    """Return the folder of a site in which the result of a plan is kept, a record."""
+    return folder / "results" / plan.digest[:16]
+
+
+def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name: str | None = None) -> DurableSite:
+    """Return the site of ``open_site``, which answers as ``name``, once the plan is in the owner's ledger.
+
+    Its state is in the folder. Raises UserError for a state of other rows, or of another name, and for a plan that
+    tells few rows apart from those of earlier plans.
+    """
+    site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
+    state = state_folder(folder, plan)
+    durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
+    try:
+        table = (site if isinstance(site, Site) else site.site).table
+        entry, columns = _prepare_entry(plan, table, accepted, folder)
+        ledger = Ledger(accepted.policy.ledger_folder)
+        ledger.enter(entry, columns, accepted.policy.min_rows, max(lock_seconds, _LEDGER_SECONDS))
+    except BaseException:
+        durable.close()
+        raise
+    return durable
+
+
+def find_differences(site: Site, folder: Path | None = None) -> list[str]:
+    """Return a sentence for each few rows that a site's plan and the plans of the owner's ledger tell apart.
+
+    Args:
+        folder: the folder of the site; None: that of the last plan with the same file.
+    """
+    day = datetime.now(UTC).date().isoformat()
+    options = replace(site.options, path=str(Path(site.options.path).expanduser().absolute()))
+    accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
+    entry, columns = _prepare_entry(site.plan, site.table, accepted, folder)
+    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, site.policy.min_rows)
+
+
+def _prepare_entry(
+    plan: Plan, table: SiteTable, accepted: Acceptance, folder: Path | None
+) -> tuple[LedgerEntry, Mapping[str, Any]]:
+    """Return the entry of a plan in the ledger, without tokens, and the columns that the plan reads."""
+    options = accepted.options
+    rows = divide_rows(plan, table, options, accepted.policy.row_id)
+    entry = LedgerEntry(
+        plan=plan.digest,
+        title=f"{plan.shared_options.target} over {Path(options.path).name}",
+        accepted=accepted.day,
+        folder="" if folder is None else str(folder.resolve()),
+        file=options.path,
+        reading=identify_reading(accepted.data, options),
+        sets=rows.sets,
+        labels=rows.labels,
+        overlap=accepted.overlap,
+    )
+    return entry, rows.columns
+
+
+def state_folder(folder: Path, plan: Plan) -> Path:
+    """Return the folder of a site in which the last answer to a plan and the state are kept."""
+    return folder / "state" / plan.digest[:16]
+
+
+def open_log(folder: Path, digest: str) -> AuditLog:
+    """Return the log of a site for the plan of a digest, with contents if the owner has accepted and asked for them."""
+    try:
+        contents = Acceptance.read(folder, digest).policy.log_contents
+    except UserError:
+        contents = False
+    return AuditLog(folder / _LOG, digest, contents)
+
+
+def _note_path(folder: Path, digest: str) -> Path:
+    return folder / _ACCEPTED / f"{digest[:16]}.json"
+
+
+def _digest_of_file(path: str | Path) -> str:
+    """Return the SHA-256 digest of a file. Raises UserError if the file cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError("the file of the site's rows cannot be read: see that data.path is there") from error

@@ -1,0 +1,197 @@
+"""The sums over a site's rows from which intervals of coefficients follow, and which of them a site withholds.
+
+A server that cheats can ask at a model where one row outweighs all others, so that a sum over the rows is that row.
+Therefore a site withholds sums of derivatives and of squared scores that the weights of fewer rows than ``min_cell``
+make up, and, unless sums are masked, names no count below ``min_cell`` but that of all rows. This hides little: all
+rows less those where a column is 0 are those where it is 1, as the sum of the column says, and the gradient at 0 tells
+their events.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tables.encoding import Encoding
+from fcorun.experiment.build import build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.logistic import Logistic
+from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.poisson import Poisson
+from fcorun.methods.problem.solver import gather_site_rows
+from fcorun.results.inference.model_rows import ModelRows
+from fcorun.results.inference.sums import (
+    SquaredScores,
+    row_shares,
+    score_rows_or_clusters,
+    sum_derivatives,
+    sum_moments,
+)
+from fcorun.results.models.inference_features import feature_scaling
+from fcorun.results.models.inference_problem import make_model_rows
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.tables.effective_rows import effective_number
+from fcorun.sites.tables.table_rows import SiteTable
+
+_SLACK = 1e-5  # between a value and 0 or 1
+Arrays = dict[str, np.ndarray]
+
+
+def count_gaps(table: SiteTable, encoding: Encoding | None) -> np.ndarray:
+    """Return the number of training rows with a gap in each column of the encoding."""
+    columns = () if encoding is None else encoding.columns
+    return np.array([table.gap_counts[column.name][:, 0].sum() for column in columns], int)
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalSums:
+    """The sums of a site. Call under enable_x64.
+
+    Attributes:
+        objective: the losses, without a ridge.
+        rows: the site's training rows, whose weights sum to the site's share in F.
+        n_all: the number of training rows of all sites.
+        cluster: the number of each row's cluster (n,); None: rows are independent.
+        zero, one: the values of each feature (d,) that stand for 0 and 1 in the table; NaN: there are none.
+        gaps: the number of training rows with a gap in each column.
+        min_cell: the least count, and the least number of rows that make up a sum.
+        least_clusters: the least number of clusters in a sum of squared scores.
+        masked: whether the sums are masked. Then counts below min_cell are sent as they are, and sums that are not
+            finite become random numbers (``masking``).
+    """
+
+    objective: LinearModel
+    rows: ModelRows
+    n_all: int
+    zero: np.ndarray
+    one: np.ndarray
+    min_cell: int
+    least_clusters: int
+    cluster: np.ndarray | None = None
+    gaps: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
+    masked: bool = False
+
+    @classmethod
+    def of_site(
+        cls,
+        plan: Plan,
+        policy: Policy,
+        experiment: PreparedExperiment,
+        data: FederatedData,
+        gaps: np.ndarray,
+    ) -> "IntervalSums":
+        """Return the sums over a site's rows, with their weights in F. ``gaps`` are those of each column."""
+        assert plan.infer is not None
+        by_group = plan.infer.cluster == "group"
+        batch = gather_site_rows(data, experiment.settings.client_weighting)
+        rows = make_model_rows(build_problem(experiment, data), batch)
+        cluster = np.unique(data.train.group, return_inverse=True)[1] if by_group else None  # type: ignore[arg-type]
+        scaling = feature_scaling(data)
+        zero, one = np.zeros(data.train.x.shape[1]), np.ones(data.train.x.shape[1])
+        if scaling is not None:
+            zero, one = ((value - scaling.mean) * scaling.factor for value in (zero, one))
+        elif data.features.standardized:
+            zero = one = np.full(len(zero), np.nan)
+        return cls(
+            objective=replace(experiment.objective, ridge=0.0),  # type: ignore[arg-type]
+            rows=rows,
+            n_all=data.train.n_rows,
+            zero=zero,
+            one=one,
+            min_cell=policy.min_cell,
+            least_clusters=policy.min_rows,
+            cluster=cluster,
+            gaps=gaps,
+            masked=plan.secure is not None,
+        )
+
+    def answer(self, name: str, received: Mapping[str, np.ndarray]) -> Arrays:
+        """Return the sums of a request. Raises ValueError for arrays that are not those of the request."""
+        if name == "value_counts":
+            if received:
+                raise ValueError("arrays of another request")
+            return self.count_values()
+        (point,) = received.values()
+        is_vector = point.shape == (self.rows.x.shape[1],) and point.dtype == np.float64
+        if set(received) != {"theta"} or not is_vector or not np.isfinite(point).all():
+            raise ValueError("no parameters")
+        compute = {"moments": self.moments, "derivatives": self.derivatives, "squared_scores": self.squared_scores}
+        with np.errstate(over="ignore", invalid="ignore"):  # at a point far away, whose sums are not finite
+            return compute[name](point)
+
+    def moments(self, center: np.ndarray) -> Arrays:
+        """Return the moments of the features around ``center``, with weights whose mean over all rows is 1."""
+        sums = sum_moments(self.rows._replace(weight=self.rows.weight * self.n_all), center)
+        return {name: np.asarray(value) for name, value in sums._asdict().items()}
+
+    def derivatives(self, theta: np.ndarray) -> Arrays:
+        """Return the loss, the gradient and the upper triangle of the Hessian; an infinite loss for withheld sums."""
+        sums = sum_derivatives(self.objective, theta, self.rows)
+        loss, gradient, hessian = float(sums.loss), sums.gradient, sums.hessian[np.triu_indices(len(theta))]
+        is_finite = np.isfinite(loss) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
+        if not is_finite or self._has_few_rows(*row_shares(self.objective, theta, self.rows)):
+            loss, gradient, hessian = np.inf, np.full_like(gradient, np.nan), np.full_like(hessian, np.nan)
+        return {"loss": np.asarray(loss), "gradient": gradient, "hessian": hessian}
+
+    def squared_scores(self, theta: np.ndarray) -> Arrays:
+        """Return the sum of squared scores, times the number of all rows, as an upper triangle; NaN if withheld.
+
+        ``count``, the number of the scores, is never withheld.
+        """
+        scores = score_rows_or_clusters(self.objective, theta, self.rows, self.cluster)
+        sums = SquaredScores(scores.T @ scores, len(scores))
+        diagonal = np.diagonal(sums.meat)
+        of_scores = (scores**2 / np.where(diagonal > 0, diagonal, np.inf)).sum(axis=1)
+        shares = (of_scores, *row_shares(self.objective, theta, self.rows))
+        meat = self.n_all * sums.meat[np.triu_indices(len(theta))]
+        has_few_clusters = self.cluster is not None and 0 < sums.count < self.least_clusters
+        if not np.isfinite(meat).all() or has_few_clusters or self._has_few_rows(*shares):
+            meat = np.full_like(meat, np.nan)
+        return {"meat": meat, "count": np.asarray(sums.count)}
+
+    def _has_few_rows(self, *shares: np.ndarray) -> bool:
+        """Return whether fewer rows than ``min_cell`` make up a sum, whose rows have these shares."""
+        return any(0 < effective_number(share) < self.min_cell for share in shares)
+
+    def count_values(self) -> Arrays:
+        """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
+
+        ``others`` and ``many`` say whether a feature has other values, and more than two.
+        """
+        rows = self.rows.take(self.rows.weight > 0)
+        x = rows.x[:, : len(self.zero)]
+        slack = _SLACK * (self.one - self.zero)
+        masks = {"at_low": np.abs(x - self.zero) <= slack, "at_high": np.abs(x - self.one) <= slack}
+        is_other = ~(masks["at_low"] | masks["at_high"])
+        distinct = np.array([len(np.unique(column)) for column in x.T], int)
+        events = self._events(rows.y)
+        arrays = {
+            "rows": np.asarray(len(x)),
+            "target": self._without_few(np.asarray(events.sum())),
+            "others": is_other.any(axis=0).astype(int),
+            "many": (distinct > 2).astype(int),
+            "gaps": self._without_few(self.gaps),
+        }
+        for name, mask in masks.items():
+            n_rows, n_events = mask.sum(axis=0), events @ mask
+            if isinstance(self.objective, Logistic | Cox):
+                n_events, rest = self._without_few(n_events), self._without_few(n_rows - n_events)
+                n_rows = (n_events + rest).astype(int)
+            else:
+                n_rows, n_events = self._without_few(n_rows), self._without_few(n_events)
+                n_events = np.where(n_rows > 0, n_events, 0.0)
+            arrays |= {name: n_rows, f"target_{name}": n_events}
+        return arrays
+
+    def _events(self, y: np.ndarray) -> np.ndarray:
+        """Return the events of each row; 0 for targets that are no events."""
+        if isinstance(self.objective, Cox):
+            return (y > 0).astype(float)
+        return y if isinstance(self.objective, Logistic | Poisson) else np.zeros(len(y))
+
+    def _without_few(self, counts: np.ndarray) -> np.ndarray:
+        """Return counts, where those below ``min_cell`` are 0 unless they are masked."""
+        return counts if self.masked else np.where(counts < self.min_cell, 0, counts)

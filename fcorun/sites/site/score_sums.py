@@ -1,0 +1,165 @@
+"""The sums over the rows of a site from which the server computes scores.csv, once for the last model of a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fcorun.base.records.record import PERSONAL, SHARED
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.methods.objectives.objective import Objective
+from fcorun.results.models.auc_interval import count_scores, spread_cells
+from fcorun.results.models.predictions import Predictions, predict_rows
+from fcorun.results.models.score_functions import Arrays
+from fcorun.results.models.site_calibration import sum_calibration
+from fcorun.results.models.site_sum_checks import BINS, set_prefix
+from fcorun.results.models.survival import count_concordant_pairs
+from fcorun.sites.tables.table_description import merge_small_cells
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """The sums of scores of models at a site, each row of data once.
+
+    Attributes:
+        data: the site's rows by themselves.
+        model: the parameters of the shared model by name; None: the algorithm trains none.
+        min_cell: the least count of a cell of a histogram, and of rows that make up a sum of a calibration.
+        masked: whether the sums are masked. Cells are then counted at the lowest and at the highest bins of their rows,
+            since such counts of all sites can be added; and no sum of a calibration is left out, which masks cannot do.
+        threshold: the probability from which on a row is assigned to the positive class.
+        personal: the parameters of the personal models of the data's clients by name, with a leading axis of clients;
+            None: the algorithm trains none.
+    """
+
+    objective: Objective
+    data: FederatedData
+    model: Arrays | None
+    min_cell: int
+    masked: bool = False
+    threshold: float = DEFAULT_THRESHOLD
+    personal: Arrays | None = None
+
+    @cached_property
+    def _sets(self) -> dict[str, Predictions]:
+        """The predictions of each model for each set of rows that the site has."""
+        predictions = predict_rows(self.objective, self.data, self.model, self.personal)
+        return {set_prefix(p.split, p.model): replace(p, threshold=self.threshold) for p in predictions if len(p)}
+
+    def sum_scores(self) -> dict[str, np.ndarray]:
+        """Return the sums of losses and scores over the rows of each set, as SET_NAME."""
+        arrays = {}
+        for key, predictions in self._sets.items():
+            sums = {"n": np.asarray(len(predictions))}
+            sums |= {name: np.asarray(values.sum()) for name, values in predictions.losses.items()}
+            arrays |= {f"{key}_{name}": values for name, values in (sums | self._sum_task(predictions)).items()}
+        return arrays
+
+    def _sum_task(self, predictions: Predictions) -> dict[str, np.ndarray]:
+        sums_of = {
+            "survival": self._sum_survival,
+            "regression": self._sum_regression,
+            "binary": self._sum_binary,
+            "multiclass": self._sum_multiclass,
+        }
+        return sums_of[self.data.task](predictions)
+
+    def _sum_survival(self, predictions: Predictions) -> dict[str, np.ndarray]:
+        """Return counts of events and of pairs of rows of one client; few pairs, which are not masked, count as none.
+
+        Concordant pairs are counted twice, so that a pair with equal predictions counts once.
+        """
+        output, clients = predictions.output.astype(float), predictions.client_numbers
+        of_event, pairs_of_event = count_concordant_pairs(predictions.y, output, clients)
+        concordant, pairs = round(2 * of_event.sum()), int(pairs_of_event.sum())
+        if pairs < self.min_cell and not self.masked:
+            concordant = pairs = 0
+        counts = {"events": int((predictions.y > 0).sum()), "pairs": pairs, "concordant_twice": concordant}
+        return {name: np.asarray(count) for name, count in counts.items()}
+
+    def _sum_regression(self, predictions: Predictions) -> dict[str, np.ndarray]:
+        if predictions.expected is None:
+            return {}
+        y = np.asarray(predictions.y, float)
+        errors = y - predictions.expected
+        sums = {"target": y, "error": errors, "absolute_error": np.abs(errors), "squared_error": errors**2}
+        return {name: np.asarray(values.sum()) for name, values in sums.items()}
+
+    def _sum_binary(self, predictions: Predictions) -> dict[str, np.ndarray]:
+        y, label, probability = predictions.y, predictions.label == 1, predictions.probability
+        sums = {"positive": np.sum(y == 1), "true_positive": np.sum(label & (y == 1))}
+        sums["true_negative"] = np.sum(~label & (y == 0))
+        sums |= self._count_classes(predictions)
+        if probability is not None:
+            score = predictions.output.astype(float)
+            sums["brier"] = np.sum((probability - y) ** 2)
+            sums["probability"] = probability.sum()
+            sums |= {"score": score.sum(), "score_squares": (score**2).sum()}
+        return {name: np.asarray(values) for name, values in sums.items()}
+
+    def count_scores(self) -> dict[str, np.ndarray]:
+        """Return the counts of the shared model's scores of the validation rows in bins, by class."""
+        predictions = self._sets.get(set_prefix("validation", SHARED))
+        return {} if predictions is None else self._count_classes(predictions)
+
+    def _count_classes(self, predictions: Predictions) -> dict[str, np.ndarray]:
+        of_class = {name: predictions.output[predictions.y == k] for k, name in ((1, BINS[0]), (0, BINS[1]))}
+        return {name: self._count_cells(score) for name, score in of_class.items()}
+
+    def _count_cells(self, score: np.ndarray) -> np.ndarray:
+        """Return the counts of scores in bins; a cell below ``min_cell`` is added to that of a later bin."""
+        counts = count_scores(score)
+        merged = merge_small_cells(counts, max(self.min_cell, 1))
+        if merged.sum() < counts.sum():  # all together are below
+            merged[-1] = counts.sum()
+        return np.asarray(spread_cells(merged) if self.masked else merged, np.int32)
+
+    def _sum_multiclass(self, predictions: Predictions) -> dict[str, np.ndarray]:
+        y, classes = predictions.y, np.arange(len(self.data.classes))
+        of_class = y[:, None] == classes
+        is_hit = of_class & (predictions.label == y)[:, None]
+        sums = {"class_rows": of_class.sum(axis=0), "class_hits": is_hit.sum(axis=0)}
+        if predictions.expected is not None:
+            sums["brier"] = np.asarray(((predictions.expected - of_class) ** 2).sum())
+        return sums
+
+    def sum_calibration(self, points: Mapping[str, np.ndarray], n_points: int) -> dict[str, np.ndarray]:
+        """Return the sums of a calibration over the rows of sets, at up to ``n_points`` points each.
+
+        For regressions, a point is a unit, a center of the targets and one of the predictions; the sums are those of
+        squares and products around the centers, in the unit. Raises ValueError for what is no such point.
+        """
+        length, scale = (3, 0) if self.data.task == "regression" else (5, 1)
+        is_calibrated = self.data.task not in ("multiclass", "survival")
+        if not is_calibrated or not points or not set(points) <= self._known_sets:
+            raise ValueError("no sets of a calibration")
+        for values in points.values():
+            is_shaped = values.ndim == 2 and 1 <= len(values) <= n_points and values.shape[1] == length
+            if not is_shaped or values.dtype != np.float64 or not np.isfinite(values).all():
+                raise ValueError("no points of a calibration")
+            if not (values[:, scale] > 0).all():
+                raise ValueError("no scale")
+        arrays = {}
+        for key, predictions in self._sets.items():
+            if key in points:
+                arrays[key] = np.stack([self._sum_at(point, predictions) for point in points[key]])
+        return arrays
+
+    @property
+    def _known_sets(self) -> set[str]:
+        """The sets of all sites, of which this one may lack some."""
+        models = {SHARED: self.model, PERSONAL: self.personal}
+        kinds = [kind for kind, of_kind in models.items() if of_kind is not None]
+        return {set_prefix(split, kind) for split in ("train", "validation", "test") for kind in kinds}
+
+    def _sum_at(self, point: np.ndarray, predictions: Predictions) -> np.ndarray:
+        if self.data.task == "binary":
+            score = predictions.output.astype(float)
+            return sum_calibration(predictions.y, score, point, 0 if self.masked else self.min_cell)
+        if predictions.expected is None:
+            raise ValueError("an objective without expected targets")
+        y = np.asarray(predictions.y, float)
+        target, mean = (y - point[1]) / point[0], (predictions.expected - point[2]) / point[0]
+        return np.array([(target**2).sum(), (target * mean).sum(), (mean**2).sum()])

@@ -1,0 +1,200 @@
+"""The folds of a selection at a site: drawn from its own rows, checked by its policy, and taken one by one."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.subset import restandardize_rows, take_subset
+from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.planned_selection import REFIT
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.tables.fold_cells import check_filled_levels
+from fcorun.sites.tables.fold_counts import FoldCounts, place_rows
+from fcorun.sites.tables.fold_encoding import FoldCells
+from fcorun.sites.tables.fold_rules import check_folds
+from fcorun.sites.tables.row_folds import NOT_HELD_OUT
+from fcorun.sites.tables.table_agreement import Agreement
+from fcorun.sites.tables.table_rows import SiteTable
+from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
+from fcorun.studies.selection.folds import assign_clients_to_folds, check_groups_within_clients
+
+
+@dataclass(frozen=True)
+class SiteFolds:
+    """The folds of a site's training rows.
+
+    Attributes:
+        plan: the plan, which has a selection.
+        policy: the policy of the owner.
+        site_data: the site's rows, whose clients are numbered among its own.
+        data: the same rows, whose clients are numbered among those of all sites.
+        fold: the fold, from 0, that holds out each training row, (N,).
+        cells: the cells of columns whose fills and levels a fold learns; None without such columns.
+    """
+
+    plan: Plan
+    policy: Policy
+    site_data: FederatedData
+    data: FederatedData
+    fold: np.ndarray
+    cells: FoldCells | None = None
+
+    @classmethod
+    def draw(
+        cls, plan: Plan, policy: Policy, table: SiteTable, site_data: FederatedData, data: FederatedData, load: Message
+    ) -> "SiteFolds":
+        """Draw the folds of a site's rows as ``fcorun select`` does, after the request to ``load`` the rows.
+
+        Raises UserError for few rows of a fold.
+        """
+        selection = plan.select
+        assert selection is not None
+        assert data.train.client is not None
+        # What the table alone decides was checked when it was read (``planned_table``). Three things need all sites:
+        # which clients a fold holds out, the level that fills gaps, and the number of features.
+        row_folds = table.fold
+        if row_folds is None:
+            check_groups_within_clients(site_data)
+            seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
+            fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
+            row_folds = np.full(len(table.rows.y), NOT_HELD_OUT)
+            row_folds[site_data.train.row] = fold
+            check_folds(plan, table, row_folds)
+        fold = row_folds[site_data.train.row]
+        folds = cls(
+            plan,
+            policy,
+            site_data,
+            data,
+            fold,
+            cells=FoldCells.read(table, Agreement.from_message(load), site_data, fold),
+        )
+        folds._check_hessians()
+        if len(site_data.train):
+            assert site_data.features.encoding is not None
+            check_filled_levels(table, site_data.features.encoding, row_folds, selection.n_folds)
+        return folds
+
+    @property
+    def _n_folds(self) -> int:
+        assert self.plan.select is not None
+        return self.plan.select.n_folds
+
+    @cached_property
+    def counts(self) -> FoldCounts:
+        """The rows of the site's own clients in each fold."""
+        return FoldCounts.count(self.site_data.train, self.fold, self._n_folds, len(self.site_data.clients))
+
+    @cached_property
+    def _class_counts(self) -> np.ndarray:
+        """The number of rows of each class that each fold holds out, (K, C); for survival the events, (K, 1)."""
+        if self.site_data.task == "survival":
+            return np.bincount(self.fold[self.site_data.train.y > 0], minlength=self._n_folds)[:, None]
+        counts = np.zeros((self._n_folds, len(self.site_data.classes)), int)
+        if self.site_data.classes:
+            np.add.at(counts, (self.fold, self.site_data.train.y), 1)
+        return counts
+
+    def _check_hessians(self) -> None:
+        """Raise UserError where a fold, or all others, have too few rows for a Hessian of the agreed features."""
+        features = self.site_data.train.x.shape[1]
+        for rows_by_client in (*self.counts.held_out.T.tolist(), *self.counts.train.T.tolist()):
+            self.policy.check_rows(self.plan, rows_by_client, features, " in a fold, or in all others")
+
+    def describe(self) -> Message:
+        """Return the counts of the folds as an answer."""
+        return Message("folds", arrays={**self.counts.to_arrays(), "classes": self._class_counts > 0})
+
+    def count_values(self, request: Message) -> Message:
+        """Return the counts and sums of a fold's training rows that determine fills of gaps and known levels."""
+        _, k = self._find(request)
+        if k is None or self.cells is None:
+            raise ValueError("no fold with columns to learn")
+        arrays = self.cells.count(self.fold != k)
+        if self.plan.secure is not None:
+            if "sums" in arrays:
+                arrays["sums"] = sum_in_order(arrays["sums"])[None]
+            if "values" in arrays:
+                arrays["values"] = arrays["values"].sum(0, keepdims=True)
+        return Message("fold_values", arrays=arrays)
+
+    def _encode(self, request: Message) -> np.ndarray:
+        """Return the features of all training rows, with the fills and levels that a request has."""
+        return self.site_data.train.x if self.cells is None else self.cells.encode(request.arrays)
+
+    def sum_features(self, request: Message) -> Message:
+        """Return the sums of the features, or of their squares, over the rows of each client that a fold trains on.
+
+        Secure sums are one row, of all clients of the site.
+        """
+        _, k = self._find(request)
+        if k is None:
+            raise ValueError("no fold")
+        selected = self.fold != k
+        x, client = self._encode(request)[selected], self.site_data.train.client[selected]  # type: ignore[index]
+        client = np.unique(client, return_inverse=True)[1]
+        mean = request.arrays.get("around")
+        if mean is None:
+            sums = sum_columns_by_client(x, client)
+        else:
+            _check_vector(mean, x.shape[1])
+            sums = sum_squares_by_client(x, client, mean)
+        return Message("fold_sums", arrays={"sums": sums if self.plan.secure is None else sum_in_order(sums)[None]})
+
+    def take(self, request: Message) -> tuple[FederatedData, FederatedData]:
+        """Return the subset that a request names: as the site's own data, and as the data of all sites."""
+        name, k = self._find(request)
+        if k is None:
+            if name == REFIT:  # the refit alone is scored on validation and test rows
+                return self.site_data, self.data
+            no_others = {"validation": None, "test": None}
+            return replace(self.site_data, **no_others), replace(self.data, **no_others)
+        counts = self._read_counts(request)
+        train = self.fold != k
+        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._standardize(request, train)))
+        site_data = take_subset(site_data, train, ~train, restandardize=False).data
+        order, rows, weights = counts.split(k)
+        return site_data, place_rows(site_data, [self.data.clients[m] for m in order], rows, weights)
+
+    def _find(self, request: Message) -> tuple[str, int | None]:
+        """Return the name of the subset of a request, and the number of its fold; None where no fold is left out."""
+        assert self.plan.select is not None
+        name = request.about["subset"]
+        if name not in (ALL_ROWS, REFIT) and name not in self.plan.select.folds_by_name:
+            raise ValueError("there is no such subset")
+        return name, self.plan.select.folds_by_name.get(name)
+
+    def _read_counts(self, request: Message) -> FoldCounts:
+        """Return the counts of the clients of all sites. Raises UserError unless they have those of the site's own."""
+        counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self._n_folds)
+        client_numbers = [self.data.clients.index(name) for name in self.site_data.clients]
+        if not counts.take(client_numbers).equals(self.counts):
+            raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
+                            "described: begin the run anew")  # fmt: skip
+        return counts
+
+    def _standardize(self, request: Message, train: np.ndarray) -> np.ndarray:
+        """Return the features of all rows, standardized anew by the training rows of a subset."""
+        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
+        rows, by = site_data.train, self.plan.shared_options.standardize
+        if by == "per_client" and len(rows):
+            return restandardize_rows(site_data, train, np.ones(len(train), bool))
+        if by != "pooled":
+            return rows.x
+        mean, deviation = request.arrays["mean"], request.arrays["deviation"]
+        for values in (mean, deviation):
+            _check_vector(values, rows.x.shape[1])
+        return Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(rows.x)
+
+
+def _check_vector(values: np.ndarray, length: int) -> None:
+    """Raise ValueError unless the values are finite float64 numbers of this shape, (length,)."""
+    if values.shape != (length,) or values.dtype != np.float64 or not np.isfinite(values).all():
+        raise ValueError("numbers of other features")

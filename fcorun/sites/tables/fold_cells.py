@@ -1,0 +1,107 @@
+"""The rows of each client in each fold with a value, a gap or a level: none, or as many as the policy says.
+
+The sums over the rows of a fold are differences of two answers. A column whose gaps are filled by one number adds to
+such a difference the values of the measured rows alone, and a level its count.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.data.tables.cells import is_missing, to_level_names
+from fcorun.data.tables.encoding import Encoding
+from fcorun.sites.plan.table_options import OTHER, OwnTableError
+from fcorun.sites.tables.table_rows import SiteTable
+
+
+class _Cell(NamedTuple):
+    """The rows of a table with the same content in a column.
+
+    Attributes:
+        content: the content, as the server may see it.
+        for_owner: the content, as the owner may see it.
+        rows: the mask of the rows, (N,).
+        rule: the rule of the policy on their number.
+    """
+
+    content: str
+    for_owner: str
+    rows: np.ndarray
+    rule: str
+
+
+def have_few(counts: np.ndarray, least: int) -> np.ndarray:
+    """Return where the counts in folds, (C, K), or those in all other folds, are fewer than ``least``, but some."""
+    rest = counts.sum(axis=1, keepdims=True) - counts
+    return ((counts > 0) & (counts < least)) | ((rest > 0) & (rest < least))
+
+
+def find_few_cells(table: SiteTable, fold: np.ndarray, n_folds: int) -> Iterator[UserError]:
+    """Yield an error for each column with a cell of few rows of a client, but some, in a fold, or in all others.
+
+    Args:
+        fold: the fold, from 0, that holds out each training row of the table, (N,), below 0 of other rows.
+    """
+    for name, kind in table.kinds.items():
+        yield from _find_few(table, name, _list_cells(table, name, kind), fold, n_folds)
+
+
+def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, n_folds: int) -> None:
+    """Raise OwnTableError where the rows of the level that fills gaps, with those it fills, are such a cell.
+
+    The sites agree on that level, so that the table alone does not tell it.
+    """
+    for column in encoding.columns:
+        if column.kind == "levels" and column.fill is not None:
+            values = table.columns[column.name]
+            rows = is_missing(values) | (_code_levels(table, column.name) == column.fill)
+            cell = _Cell("a level", f"level '{column.fill}'", rows, "min_cell")
+            for error in _find_few(table, column.name, iter([cell]), fold, n_folds):
+                raise error
+
+
+def _find_few(
+    table: SiteTable, name: str, cells: Iterator[_Cell], fold: np.ndarray, n_folds: int
+) -> Iterator[UserError]:
+    """Yield an error for the first of the cells of a column that has few rows in a fold, or in all others."""
+    for cell in cells:
+        rows = cell.rows & table.masks[0]
+        counts = np.zeros((len(table.clients), n_folds), int)
+        np.add.at(counts, (table.client_rows.client_index[rows], fold[rows]), 1)
+        least = getattr(table.policy, cell.rule)
+        few = np.argwhere(have_few(counts, least))
+        if len(few):
+            sentence = (f"column '{name}' has {cell.content} in fewer than {least} training rows of a client in fold "
+                        f"{few[0][1] + 1}, or in all others, the least that policy.{cell.rule} of this site allows: "
+                        f"plan fewer folds, another data.missing, or data.ignore=[{name}]")  # fmt: skip
+            yield OwnTableError(f"{sentence} ({cell.for_owner})", sentence)
+            return
+
+
+def _list_cells(table: SiteTable, name: str, kind: str) -> Iterator[_Cell]:
+    """Yield the cells of a column that sums over a fold tell apart.
+
+    Gaps are a cell where they have an indicator. The levels of a column of two values have their own rule
+    (``rare_values``).
+    """
+    has_gap = is_missing(table.columns[name])
+    has_indicator = table.options.missing == "indicator" and bool(table.gap_counts[name][:, 0].any())
+    if has_gap.any() and (kind == "number" or has_indicator):  # else the values are all rows
+        yield _Cell("values", "rows with a value", ~has_gap, "min_rows")
+    if has_indicator:
+        yield _Cell("gaps", "rows with a gap", has_gap, "min_rows")
+    if kind != "levels" or name in table.rarer_counts:
+        return
+    levels = _code_levels(table, name)
+    for level in sorted(table.coded_levels(name)):
+        yield _Cell("a level", f"level '{level}'", levels == level, "min_cell")
+
+
+def _code_levels(table: SiteTable, name: str) -> np.ndarray:
+    """Return the level of each row, (N,), where rare ones are ``OTHER``; None of a gap."""
+    levels = to_level_names(table.columns[name])
+    if name in table.level_counts:
+        levels[np.isin(levels, list(table.rare_levels(name)))] = OTHER
+    return levels

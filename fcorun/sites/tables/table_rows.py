@@ -1,0 +1,471 @@
+"""The rows of a site's table, read, checked and divided as the shared options and the owner's policy say."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate, suggest_name
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.cells import (
+    coerce_numbers,
+    find_complete_columns,
+    is_missing,
+    to_level_names,
+    whole_as_integers,
+)
+from fcorun.data.tables.column_kinds import check_level_count, infer_kind
+from fcorun.data.tables.columns import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.encoding import ClientRows
+from fcorun.data.tables.event_times import read_signed_times
+from fcorun.data.tables.readers import (
+    NAMED_COLUMN_ENDINGS,
+    READ_ERRORS,
+    ParsedTable,
+    detect_ending,
+    explain_damage,
+    find_file,
+    parse_columns,
+    read_named_columns,
+)
+from fcorun.data.tables.splits import (
+    SPLITS,
+    FractionOrClients,
+    HoldOut,
+    assign_rows_to_clients,
+    attach_groups_and_splits,
+    check_groups_and_folds,
+    warn_groups_across_clients,
+)
+from fcorun.sites.plan.obstacles import Obstacles
+from fcorun.sites.plan.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.sites.tables.effective_rows import effective_number
+from fcorun.sites.tables.rare_values import SummedRows, hide_rare_values
+
+NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
+_ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
+_WITHOUT_CLASSES = ("regression", "survival")  # tasks
+_UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
+
+
+@dataclass(frozen=True)
+class SiteTable:
+    """The rows of a site.
+
+    Attributes:
+        options: the options that all sites share.
+        policy: the rules of the owner.
+        rows: the rows of the file, with the shared names of columns, without rare values of columns of two values
+            (``hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
+        kinds: the kind of each column that becomes features: "number", "levels" or "empty".
+        client_rows: the rows of each client.
+        masks: the masks of the training, validation and test rows, each (N,).
+        weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
+        keep: the columns that predictions repeat.
+        fold: the fold, from 0, that holds out each training row in a selection, (N,), below 0 of other rows; None:
+            there are none, or they depend on all sites.
+        rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
+        constant: the columns that a rare value made constant.
+    """
+
+    options: Sites
+    policy: TablePolicy
+    rows: ParsedRows
+    kinds: dict[str, str]
+    client_rows: ClientRows
+    masks: tuple[np.ndarray, np.ndarray, np.ndarray]
+    weight_and_offset: dict[str, np.ndarray]
+    keep: tuple[str, ...] = ()
+    fold: np.ndarray | None = None
+    rarer_counts: Mapping[str, int] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
+
+    @property
+    def clients(self) -> list[str]:
+        """Return the names of the clients in order."""
+        return list(self.client_rows.client_names)
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the rows, each a pandas.Series, by name."""
+        return {str(name): column for name, column in self.rows.frame.items()}
+
+    @cached_property
+    def n_rows(self) -> np.ndarray:
+        """Return the numbers of training, validation and test rows of each client, (M, 3)."""
+        return self.count_rows(np.ones(len(self.rows.y), bool))
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Return the sums of the weights of each client's training, validation and test rows, (M, 3)."""
+        weight = self.weight_and_offset.get("weight")
+        if weight is None:
+            return self.n_rows.astype(np.float64)
+        sums = np.zeros(self.n_rows.shape)
+        for m, split in zip(*np.nonzero(self.n_rows), strict=True):
+            rows = self.masks[split] & (self.client_rows.client_index == m)
+            sums[m, split] = np.add.reduceat(weight[rows], [0])[0]  # as ``Rows.sum_by_client`` adds
+        return sums
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """Return the dtype of the features of each column."""
+        dtypes = {"levels": "int8", NO_VALUES: "float64"}
+        return {
+            name: coerce_numbers(self.columns[name])[0].dtype.name if kind == "number" else dtypes[kind]
+            for name, kind in self.kinds.items()
+        }
+
+    @cached_property
+    def level_counts(self) -> dict[str, Counter[str]]:
+        """Return the counts of the levels of each column of levels over the training rows."""
+        return {name: self._count_levels(name, self.masks[0]) for name, kind in self.kinds.items() if kind == "levels"}
+
+    def _count_levels(self, name: str, mask: np.ndarray) -> Counter[str]:
+        return Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
+
+    def rare_levels(self, name: str) -> set[str]:
+        """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` rows.
+
+        Where these levels together have fewer rows, too, the next rarest levels join them.
+        """
+        rare, n_rows = set(), 0
+        for level, count in sorted(self.level_counts[name].items(), key=lambda item: (item[1], item[0])):
+            if count >= self.policy.min_cell and (n_rows == 0 or n_rows >= self.policy.min_cell):
+                break
+            rare.add(level)
+            n_rows += count
+        return rare
+
+    def held_out_levels(self, name: str, mask: np.ndarray) -> set[str]:
+        """Return the levels of a column that only few rows of a held-out split have, and no training row.
+
+        Few are fewer than ``policy.min_cell`` of the rows in the mask of the split.
+        """
+        trained = self.level_counts.get(name, Counter())
+        counts = self._count_levels(name, mask)
+        return {level for level, count in counts.items() if count < self.policy.min_cell and not trained[level]}
+
+    def coded_levels(self, name: str) -> set[str]:
+        """Return the levels of a column after its rare levels became ``OTHER``; none of a column without a value."""
+        rare = self.rare_levels(name) if name in self.level_counts else set()
+        return set(self.level_counts.get(name, ())) - rare | ({OTHER} if rare else set())
+
+    @cached_property
+    def gap_counts(self) -> dict[str, np.ndarray]:
+        """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
+        counts = dict.fromkeys(self.columns, np.zeros((len(self.clients), len(self.masks)), np.int64))
+        for name in self.columns.keys() - find_complete_columns(self.rows.frame):
+            counts[name] = self.count_rows(is_missing(self.columns[name]))
+        return counts
+
+    def count_rows(self, selected: np.ndarray) -> np.ndarray:
+        """Return the numbers of training, validation and test rows of each client in the mask ``selected``, (M, 3)."""
+        index = self.client_rows.client_index
+        counts = [np.bincount(index[mask & selected], minlength=len(self.clients)) for mask in self.masks]
+        return np.stack(counts, axis=1)
+
+    def effective_rows(self, selected: np.ndarray) -> float:
+        """Return the effective number of the rows in the mask ``selected`` by their weights.
+
+        Rows all of which have weight 0 are in no sum but those without weights, where each of them counts.
+        """
+        weight = self.weight_and_offset.get("weight")
+        if weight is None or not weight[selected].any():
+            return float(selected.sum())
+        return effective_number(weight[selected])
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """Return the classes of the rows, or numbers of two values, (N,); None of other targets."""
+        if self.options.task in ("binary", "multiclass"):
+            return self.rows.y
+        is_pair = 2 in (len(np.unique(self.rows.y)), len(np.unique(self.rows.y[self.masks[0]])))
+        return self.rows.y if self.options.task == "regression" and is_pair else None
+
+
+def read_site_table(
+    options: Sites,
+    site: SiteOptions,
+    policy: TablePolicy,
+    checks: Sequence[Callable[[SiteTable], object]] = (),
+    draw_folds: Callable[[SiteTable], np.ndarray | None] | None = None,
+    holds_clients_out: bool = False,
+) -> SiteTable:
+    """Read the table of a site. ``draw_folds`` draws the folds of a selection, unless these hold whole clients out.
+
+    Raises OwnTableError for a file that does not fit the shared options, UserError where the policy forbids to answer,
+    and ObstaclesError for several such obstacles. Each of ``checks`` raises UserError for a further one.
+    """
+    obstacles = Obstacles()
+    table = options.as_table(site.path, site.client or options.client)
+    with for_owner_alone(_UNREADABLE):
+        parsed, warnings = _read_renamed(site, table.roles)
+    ignore = [name for name in table.roles.ignore or () if name in parsed.frame]  # a site may lack some
+    roles = replace(table.roles, ignore=ignore or None, keep=site.keep)
+    needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
+    obstacles.add(_find_absent(parsed.frame, needed, site))
+    if obstacles.errors:
+        obstacles.add(_find_forbidden(needed, site, policy))
+        obstacles.raise_any()
+    with for_owner_alone(_UNREADABLE):
+        roles.check()
+        rows = parse_columns(parsed, site.path, roles, warnings)
+        if not len(rows.y):
+            raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
+        rows = attach_groups_and_splits(rows, roles, site.path)
+        rows, weight_and_offset = take_weight_and_offset(rows, roles, site.path)
+        if roles.event is not None:
+            rows = replace(rows, y=read_signed_times(rows, roles, site.path))
+    used = [*rows.frame, *roles.metadata.values(), roles.target, roles.client]
+    obstacles.add(_find_forbidden(used, site, policy))
+    if roles.client is None:
+        rows = replace(rows, client=np.full(len(rows.y), site.file_client))
+    n_before = len(obstacles.errors)
+    with obstacles.noting():
+        rows = replace(rows, y=_read_targets(rows.y, options, site.path))
+    has_targets = len(obstacles.errors) == n_before
+    kinds = _infer_kinds(rows, site, obstacles)
+    client_rows = masks = None
+    with obstacles.noting(), for_owner_alone(_UNREADABLE):
+        client_rows, masks = _divide(rows, options, roles, site.path)
+    if client_rows is None or masks is None:
+        obstacles.raise_any()
+        raise AssertionError("rows that cannot be divided have an obstacle")
+    site_table = SiteTable(
+        options=options,
+        policy=policy,
+        rows=rows,
+        kinds=kinds,
+        client_rows=client_rows,
+        masks=masks,
+        weight_and_offset=weight_and_offset,
+        keep=tuple(site.keep or ()),
+    )
+    if has_targets and draw_folds is not None:
+        with obstacles.noting():
+            site_table = replace(site_table, fold=draw_folds(site_table))
+    site_table = _hide_rare_values(site_table, holds_clients_out)
+    obstacles.add(_find_gaps(site_table))
+    obstacles.add(_find_bad_levels(site_table))
+    if has_targets:
+        obstacles.add(_find_rare_classes(site_table))
+    obstacles.add(_find_small_clients(site_table))
+    for check in checks:
+        with obstacles.noting():
+            check(site_table)
+    obstacles.raise_any()
+    return site_table
+
+
+def _infer_kinds(rows: ParsedRows, site: SiteOptions, obstacles: Obstacles) -> dict[str, str]:
+    """Return the kind of each column. Adds an obstacle for each column of no kind."""
+    complete = find_complete_columns(rows.frame)
+    kinds = {str(name): "number" if name in complete else NO_VALUES for name in rows.frame}
+    for name in [name for name in rows.frame if name not in complete]:
+        if not is_missing(rows.frame[name]).all():
+            with obstacles.noting(), for_owner_alone(_UNREADABLE):
+                kinds[str(name)] = infer_kind(rows.frame[name], f"data.path={site.path}", rows.client)
+    return kinds
+
+
+def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
+    """Return the table without rare values of columns of two values.
+
+    Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that few rows of
+    a client have is rare, too.
+    """
+    options, index = table.options, table.client_rows.client_index
+    sums_by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
+    client = index if sums_by_client else np.zeros_like(index)
+    rows = SummedRows(table.masks, client, table.fold, table.weight_and_offset.get("weight"))
+    frame, rarer_counts, constant = hide_rare_values(table.rows.frame, table.kinds, rows, table.policy.min_cell)
+    return replace(table, rows=replace(table.rows, frame=frame), rarer_counts=rarer_counts, constant=constant)
+
+
+def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, list[str]]:
+    """Return the table of a site with the shared names of its columns, and warnings on how the file was read."""
+    where, rename = f"data.path={site.path}", site.rename or {}
+    own_names = {shared: site_name for site_name, shared in rename.items()}
+    file = find_file(site.path)
+    ending = detect_ending(file, where)
+    if ending not in NAMED_COLUMN_ENDINGS:
+        raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
+    target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
+    try:
+        repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
+        text_columns = repeated_names if client is None else [client, *repeated_names]
+        parsed, warnings = read_named_columns(file, ending, target, text_columns, where=where)
+    except READ_ERRORS as error:
+        raise explain_damage(where, ending, error) from error
+    names = parsed.frame.columns.tolist()
+    for site_name, shared in rename.items():
+        if site_name not in names:
+            raise UserError(f"data.rename: {site.path} has no column '{site_name}'; {suggest_name(site_name, names)}")
+        if shared in names and shared not in rename:
+            raise UserError(f"data.rename: '{site_name}' cannot be called '{shared}', another column of {site.path}: "
+                            "rename that one too")  # fmt: skip
+    if len(set(rename.values())) < len(rename):
+        raise UserError("data.rename gives two columns one name: give two")
+    parsed.frame.columns = [rename.get(name, name) for name in names]
+    tokens = {rename.get(name, name): of_column for name, of_column in parsed.missing_tokens.items()}
+    unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
+    return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed), warnings
+
+
+def _find_absent(frame: Any, needed: Sequence[str | None], site: SiteOptions) -> Iterator[UserError]:
+    """Yield an error for each column that the options name and the table lacks."""
+    for name in dict.fromkeys(needed):
+        if name is not None and name not in frame:
+            absent = f"there is no column '{name}', which the plan needs: data.rename={{THEIRS: {name}}} names it"
+            columns = suggest_name(name, list(map(str, frame.columns)))
+            yield OwnTableError(f"data.path={site.path}: {absent}; {columns}", absent)
+
+
+def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: TablePolicy) -> Iterator[UserError]:
+    """Yield an error for each used column that the policy does not allow."""
+    own_names = {shared: site_name for site_name, shared in (site.rename or {}).items()}
+    for name in dict.fromkeys(columns):
+        if name is None or policy.columns is None or own_names.get(name, name) in policy.columns:
+            continue
+        yield UserError(f"policy.columns of this site does not allow the column '{name}' of the plan: its owner may "
+                        "add it, or the plan leaves it out")  # fmt: skip
+
+
+def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
+    """Return numbers for a regression, signed times, else labels.
+
+    Raises OwnTableError for values that do not fit the task.
+    """
+    column = f"data.path={path}: target '{options.target}'"
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = int((~np.isfinite(y)).argmax()) + 1
+        raise OwnTableError(f"{column} is missing or infinite in row {row}: fill it in or drop it", _UNREADABLE)
+    if options.task in _WITHOUT_CLASSES:
+        if y.dtype.kind not in "fiub":
+            absent = f"the target '{options.target}' is text, and data.task=regression needs numbers"
+            raise OwnTableError(f"{column}: {absent}, not '{y[0]}'", absent)
+        return y if y.dtype.kind == "f" else y.astype(np.float64)
+    if y.dtype.kind == "f":
+        if not (y == np.floor(y)).all():
+            absent = f"the target '{options.target}' holds fractions, and data.task={options.task} needs labels"
+            raise OwnTableError(f"{column}: {absent}", absent)
+        y = whole_as_integers(y)
+    labels = np.unique(y).tolist()
+    n_others = sum(str(label) != str(options.positive) for label in labels)
+    if options.task == "binary" and options.classes is None and n_others > 1:
+        fault = (f"{n_others} labels besides data.positive={options.positive} of the plan, which expects one: write "
+                 "them as the plan does")  # fmt: skip
+        raise OwnTableError(f"{column} has {abbreviate(list(map(repr, labels)))}, {fault}",
+                            f"the target '{options.target}' has {fault}")  # fmt: skip
+    for label in labels:
+        if options.classes is not None and str(label) not in options.classes:
+            public = f"the target '{options.target}' has a label that data.classes of the plan does not list"
+            raise OwnTableError(f"{column}: data.classes of the plan does not list the label '{label}'", public)
+    return y
+
+
+def _divide(
+    rows: ParsedRows, options: Sites, roles: ColumnRoles, path: str
+) -> tuple[ClientRows, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return the rows of each client, and the masks of the training, validation and test rows, each (N,)."""
+    names, index = assign_rows_to_clients(rows, rows.y, path, kind="iid", clients=1, alpha=1.0, seed=options.seed)
+    if rows.group is not None:
+        warn_groups_across_clients(rows.group, index, names, str(roles.group), options.group_across == "keep")
+
+    def at_this_site(option: FractionOrClients) -> FractionOrClients:
+        return [name for name in option if name in names] if isinstance(option, list) else option
+
+    hold_out = HoldOut(at_this_site(options.validation), at_this_site(options.test))
+    validation, test = hold_out.draw_masks(rows, names, index, path=path, seed=options.hold_out_seed)
+    check_groups_and_folds(rows, roles, validation, test, path)
+    training = ~(validation | test)
+    return ClientRows(names, index, training), (training, validation, test)
+
+
+def _find_gaps(table: SiteTable) -> Iterator[UserError]:
+    """Yield an error for gaps if they are refused, and for few rows of a client with a gap, or with a value.
+
+    An indicator tells the rows with a gap from all others, so that both are sets that an answer sums over: of training
+    rows, at least ``policy.min_rows``, and of held-out rows, which are scored alone, at least ``policy.min_cell``. A
+    level that fills gaps changes at least ``policy.min_cell`` training rows. The fill of a column of numbers is near
+    the site's own values (``table_checks``), and tells no row from the others; their values are summed.
+    """
+    missing = table.options.missing
+    for column, gaps in table.gap_counts.items():
+        if not gaps.any():
+            continue
+        if missing == "refuse":
+            yield UserError(f"column '{column}' has gaps: give data.missing=mean, median or indicator in the plan, or "
+                            f"data.ignore=[{column}]")  # fmt: skip
+            continue
+        is_number = table.kinds[column] != "levels"
+        for cells, counts in (("gaps", gaps), ("values", table.n_rows - gaps)):
+            if missing != "indicator" and is_number and cells == "gaps":
+                continue
+            for m, split in zip(*np.nonzero((gaps > 0) & (counts > 0)), strict=True):
+                if missing != "indicator" and split:
+                    continue
+                rule = "min_rows" if split == 0 and (missing == "indicator" or is_number) else "min_cell"
+                least = getattr(table.policy, rule)
+                if counts[m, split] < least:
+                    yield UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in fewer than {least} "
+                                    f"{_ROWS[split]} rows, the least that policy.{rule} of this site allows: "
+                                    f"data.ignore=[{column}] leaves it out")  # fmt: skip
+
+
+def _find_bad_levels(table: SiteTable) -> Iterator[UserError]:
+    """Yield an error for a column of levels that names rows or persons, and for one with few values."""
+    for name, counts in table.level_counts.items():
+        try:
+            check_level_count(name, len(counts), counts.total(), "the table of this site")
+        except UserError as error:
+            yield error
+        if 0 < counts.total() < table.policy.min_cell:
+            yield UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, the "
+                            f"least that policy.min_cell allows: data.ignore=[{name}] leaves it out")  # fmt: skip
+
+
+def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
+    """Yield an error for a class, or a value of a target of two values, with few rows, but some, of a split."""
+    if table.labels is None:
+        return
+    minimum, target = table.policy.min_cell, table.options.target
+    kind = "class" if table.options.task != "regression" else "value"
+    for rows, mask in zip(_ROWS, table.masks, strict=True):
+        labels, counts = np.unique(table.labels[mask], return_counts=True)
+        for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
+            if count < minimum:
+                few = (f"has fewer than {minimum} {rows} rows, the least that policy.min_cell of this site allows: "
+                       "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the "
+                       "file of policy=FILE")  # fmt: skip
+                two = "" if kind == "class" else ", which has two,"
+                yield OwnTableError(f"the {kind} '{label}' of '{target}'{two} {few}",
+                                    f"a {kind} of '{target}'{two} {few}")  # fmt: skip
+
+
+def _find_small_clients(table: SiteTable) -> Iterator[UserError]:
+    """Yield an error for a client with fewer training, validation or test rows than the policy allows, but some.
+
+    All rows of a client are in one of the three sets, so that the complement of each set is allowed too.
+    """
+    index = table.client_rows.client_index
+    for m, split in zip(*np.nonzero(table.n_rows), strict=True):
+        in_set = table.masks[split] & (index == m)
+        if table.effective_rows(in_set) < table.policy.min_rows:
+            cure = "give other data.validation and data.test"
+            yield make_few_rows_error(table, m, in_set, f"{_ROWS[split]} rows", cure)
+
+
+def make_few_rows_error(table: SiteTable, m: int, rows: np.ndarray, name: str, cure: str) -> UserError:
+    """Return the error for rows of a client, in a mask, that are effectively fewer than the policy allows."""
+    minimum, weight = table.policy.min_rows, table.options.weight
+    few = f"fewer than {minimum} {name}"
+    if rows.sum() >= minimum:
+        few = f"{name} that data.weight={weight} weighs like fewer than {minimum} rows of equal weight"
+        cure = f"plan without data.weight, {cure}"
+    return UserError(f"client '{table.clients[m]}' has {few}, the least that policy.min_rows of this site allows: "
+                     f"{cure}, or leave the client out")  # fmt: skip

@@ -1,0 +1,270 @@
+"""The union of the tables of all sites: from their descriptions to the agreement on one table."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.column_kinds import check_level_count
+from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.tables.data_warnings import describe_other_codes
+from fcorun.data.tables.encoding import Column, Encoding, check_feature_names, make_level_column
+from fcorun.data.tables.splits import HoldOut, numeric_or_text_key
+from fcorun.sites.plan.table_options import OTHER
+from fcorun.sites.tables.table_agreement import Agreement
+from fcorun.sites.tables.table_description import Description, median_edges
+from fcorun.sites.tables.table_rows import NO_VALUES
+from fcorun.sites.transport.messages import Message
+
+_WHERE = "the tables of the sites"
+Descriptions = Mapping[str, Description]
+
+
+def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
+    """Return the agreement that follows from the description of each site, without a scaling.
+
+    Raises UserError, which names the site, for tables that are not alike, and for options that the rows of all sites
+    together do not allow.
+    """
+    sites = {site: Description.from_message(answers[site], site) for site in sorted(answers)}
+    clients, site_of_client = _order_clients(sites)
+    position = {name: m for m, name in enumerate(clients)}
+    order = np.argsort([position[name] for description in sites.values() for name in description.clients])
+    n_rows, weights = (
+        np.concatenate([getattr(description, name) for description in sites.values()])[order]
+        for name in ("n_rows", "weights")
+    )
+    hold_out = HoldOut(options.validation, options.test)
+    hold_out.check_clients(clients)
+    hold_out.check_test_rows(int(n_rows[:, 2].sum()), options.group is not None)
+    if not n_rows[:, 0].any():
+        raise UserError(f"{_WHERE} have no training rows: hold out fewer rows")
+    for m in np.flatnonzero((n_rows[:, 0] > 0) & (weights[:, 0] == 0))[:1]:
+        raise UserError(f"site '{site_of_client[clients[m]]}': all training rows of client '{clients[m]}' have weight "
+                        "0: leave that client out, or give its rows weights")  # fmt: skip
+    if n_rows[:, 1].any() and not weights[:, 1].any():
+        raise UserError(f"{_WHERE}: all validation rows have weight 0: hold out others, or none")
+    training_clients = [name for name, counts in zip(clients, n_rows, strict=True) if counts[0]]
+    classes, warnings = _agree_on_classes(options, sites)
+    kinds = _agree_on_kinds(sites)
+    encoding, column_warnings = _make_encoding(options, sites, kinds, training_clients)
+    warnings += [*column_warnings, *warn_similar_names("clients", clients)]
+    return Agreement(
+        task=options.task,
+        classes=classes,
+        encoding=encoding,
+        x_dtype=_feature_dtype(sites, encoding),
+        y_dtype=_target_dtype(sites),
+        clients=tuple(clients),
+        site_of_client=tuple(site_of_client[name] for name in clients),
+        n_rows=n_rows,
+        weights=weights,
+        warnings=tuple(warnings),
+    )
+
+
+def _order_clients(sites: Descriptions) -> tuple[list[str], dict[str, str]]:
+    """Return the names of all clients in order, and the site of each. Raises UserError for a name at two sites."""
+    site_of_client: dict[str, str] = {}
+    for site, description in sites.items():
+        for name in description.clients:
+            if name in site_of_client:
+                raise UserError(f"site '{site}' and site '{site_of_client[name]}' both have a client '{name}': give "
+                                "one of the two another name")  # fmt: skip
+            site_of_client[name] = site
+    names = list(site_of_client)
+    return [names[k] for k in sorted(range(len(names)), key=numeric_or_text_key(names))], site_of_client
+
+
+def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:
+    """Return the classes in order, and warnings. Raises UserError for labels that differ or are missing."""
+    if options.task in ("regression", "survival"):
+        return (), []
+    first_labels = next((description.labels for description in sites.values() if description.labels), [])
+    counts: Counter = Counter()
+    for description in sites.values():
+        if any(type(label) is not type(first_labels[0]) for label in description.labels):
+            raise UserError(f"'{options.target}' has text as labels at some sites, and numbers at others: "
+                            f"{_list_labels(sites)}: write them alike at all sites")  # fmt: skip
+        counts.update(dict(zip(description.labels, description.label_counts.tolist(), strict=True)))
+    by_name = {str(label): label for label in sorted(counts)}
+    names = options.classes
+    if names is None:
+        names = list(by_name)
+        if options.task == "binary" and len(names) == 2:
+            if str(options.positive) not in names:
+                raise UserError(f"data.positive={options.positive} is no label of any site; "
+                                f"{suggest_name(options.positive, names)}")  # fmt: skip
+            names.sort(key=lambda name: name == str(options.positive))
+    for name in names:
+        if name not in by_name:
+            raise UserError(f"the class '{name}' has no training rows at any site: leave it out of data.classes")
+    if (options.task == "binary" and len(names) != 2) or len(names) < 2:
+        needed = "two" if options.task == "binary" else "two or more"
+        raise UserError(f"the sites together have {len(names)} classes of '{options.target}', and data.task="
+                        f"{options.task} needs {needed}: {_list_labels(sites)}: write them alike at all sites, or give "
+                        "another task")  # fmt: skip
+    warnings = warn_similar_names("labels", names)
+    for site, description in sites.items():
+        absent = [name for name in names if by_name[name] not in description.labels]
+        if absent and description.n_rows[:, 0].any():
+            warnings.append(f"site '{site}' has no training rows of the class {abbreviate(list(map(repr, absent)))}")
+    return tuple(by_name[name] for name in names), warnings
+
+
+def _list_labels(sites: Descriptions) -> str:
+    """Return the labels of each site as text."""
+    texts = []
+    for site, description in sites.items():
+        labels = abbreviate([f"'{label}'" if isinstance(label, str) else str(label) for label in description.labels], 4)
+        texts.append(f"{labels or 'none'} at site '{site}'")
+    return "; ".join(texts)
+
+
+def _agree_on_kinds(sites: Descriptions) -> dict[str, str]:
+    """Return the kind of each column, in the order of the first site.
+
+    Raises UserError for columns and kinds that differ between sites.
+    """
+    names = list(dict.fromkeys(name for description in sites.values() for name in description.kinds))
+    kinds = {}
+    for name in names:
+        having = [site for site, description in sites.items() if name in description.kinds]
+        if len(having) < len(sites):
+            lacking = [f"'{site}'" for site in sites if site not in having]
+            raise UserError(f"column '{name}' is at site {abbreviate(list(map(repr, having)))} and not at site "
+                            f"{abbreviate(lacking)}: data.rename={{THEIRS: {name}}} names the column of a site, and "
+                            f"data.ignore=[{name}] leaves it out everywhere")  # fmt: skip
+        of_site = {site: description.kinds[name] for site, description in sites.items()}
+        site_by_kind = {kind: site for site, kind in reversed(of_site.items()) if kind != NO_VALUES}
+        if not site_by_kind:
+            raise UserError(f"column '{name}' has no value at any site: data.ignore=[{name}] leaves it out")
+        if len(site_by_kind) > 1:
+            raise UserError(
+                f"column '{name}' holds numbers at site '{site_by_kind['number']}' and text at site "
+                f"'{site_by_kind['levels']}': write it alike at all sites, or data.ignore=[{name}] leaves it out"
+            )
+        kinds[name] = next(iter(site_by_kind))
+    return kinds
+
+
+def _make_encoding(
+    options: Sites, sites: Descriptions, kinds: Mapping[str, str], clients: Sequence[str]
+) -> tuple[Encoding, list[str]]:
+    """Return the encoding of the columns, and warnings; ``clients`` are those with training rows, in order."""
+    columns: list[Column] = []
+    single_level, with_rare, warnings = [], [], []
+    with_gaps: set[str] = set()
+    for description in sites.values():
+        with_gaps |= {name for name, has_gaps in zip(description.kinds, description.has_gaps, strict=True) if has_gaps}
+    for name, kind in kinds.items():
+        indicator = options.missing == "indicator" and name in with_gaps
+        if kind == "number":
+            columns.append(Column(name, fill=_number_fill(options, sites, name, clients), indicator=indicator))
+            continue
+        counts, sites_with_rare = _add_level_counts(sites, name)
+        column = make_level_column(name, counts, indicator, options.missing)
+        if OTHER in counts:
+            column = replace(column, other=OTHER)
+        warnings += warn_similar_names(f"levels of '{name}'", column.levels)
+        levels = {site: set(description.levels.get(name, ())) for site, description in sites.items()}
+        warnings += describe_other_codes("site", name, levels)
+        if sites_with_rare:
+            with_rare.append(f"'{name}' at {abbreviate(sites_with_rare)}")
+            if any(OTHER in names for names in levels.values()):
+                warnings.append(f"rows of rare levels of '{name}' join the level '{OTHER}' that a table has: rename it "
+                                "in the tables to keep it apart")  # fmt: skip
+        if column.features:
+            columns.append(column)
+        else:
+            single_level.append(f"'{name}' ('{column.levels[0]}')")
+    if with_rare:
+        warnings.append(f"levels that few training rows of a site have are coded as '{OTHER}' there, where pooled rows "
+                        f"keep them: {abbreviate(with_rare)}")  # fmt: skip
+    warnings += _warn_constant_columns(sites, [column.name for column in columns])
+    if single_level:
+        warnings.append(f"text columns with one level in the training rows make no feature: {abbreviate(single_level)}")
+    if options.missing == "median":
+        warnings.append("medians come from counts in bins of data.ranges, and are the middles of bins, where those of "
+                        "pooled rows are exact")  # fmt: skip
+    encoding = Encoding(tuple(columns))
+    check_feature_names(encoding, _WHERE)
+    return encoding, warnings
+
+
+def _warn_constant_columns(sites: Descriptions, names: Sequence[str]) -> list[str]:
+    """Return a warning about columns that make features and have one value at a site, or two of which one is rare."""
+    constant = []
+    for name in names:
+        of_sites = []
+        for site, description in sites.items():
+            if name in description.kinds and description.is_constant[list(description.kinds).index(name)]:
+                of_sites.append(f"'{site}'")
+        if of_sites:
+            constant.append(f"'{name}' at {abbreviate(of_sites)}")
+    if not constant:
+        return []
+    return ["columns are taken as constant at a site whose training rows have one value there, or another one in few "
+            f"rows, which pooled rows would keep: {abbreviate(constant)}"]  # fmt: skip
+
+
+def _add_level_counts(sites: Descriptions, name: str) -> tuple[Counter[str], list[str]]:
+    """Return the training rows of each level of a column over all sites, and the quoted sites with rare levels.
+
+    Raises UserError for a column without a level, and for one with too many.
+    """
+    counts: Counter[str] = Counter()
+    sites_with_rare = []
+    for site, description in sites.items():
+        if name in description.levels:
+            *frequent, rare = description.level_counts[name].tolist()
+            counts.update(dict(zip(description.levels[name], frequent, strict=True)))
+            if rare:
+                counts[OTHER] += rare
+                sites_with_rare.append(f"'{site}'")
+    if not counts:
+        raise UserError(f"column '{name}' has no value in any training row: data.ignore=[{name}] leaves it out")
+    check_level_count(name, len(counts), counts.total(), _WHERE)
+    return counts, sites_with_rare
+
+
+def _number_fill(options: Sites, sites: Descriptions, name: str, clients: Sequence[str]) -> float | None:
+    """Return the fill of a column of numbers; None if gaps are refused."""
+    if options.missing == "refuse":
+        return None
+    describing = [description for description in sites.values() if name in description.numbers]
+    if options.missing == "median":
+        edges = median_edges(options.ranges, name)
+        histogram = np.sum([d.histograms[d.numbers.index(name)] for d in describing], axis=0)
+        if histogram.any():
+            middle = int(np.searchsorted(np.cumsum(histogram), histogram.sum() / 2))
+            return float(edges[middle : middle + 2].mean())
+    else:
+        sums: dict[str, float] = {}
+        n_values = 0
+        for description in describing:
+            j = description.numbers.index(name)
+            sums |= dict(zip(description.clients, description.sums[:, j].tolist(), strict=True))
+            n_values += int(description.values[:, j].sum())
+        if n_values:
+            ordered = np.array([sums.get(client, 0.0) for client in clients])  # 0 without a value, as in pooled rows
+            return float(sum_in_order(ordered[:, None])[0] / n_values)
+    raise UserError(f"column '{name}' has no value in any training row: data.ignore=[{name}] leaves it out")
+
+
+def _feature_dtype(sites: Descriptions, encoding: Encoding) -> str:
+    """Return the dtype of the features of the pooled rows before standardization."""
+    dtypes = {"int8"}  # of levels and indicators, and of truth values
+    for column in encoding.columns:
+        if column.kind == "number":
+            of_sites = {description.dtypes[column.name] for description in sites.values()}
+            dtypes |= of_sites - {"bool"}
+    return np.result_type(*map(np.dtype, sorted(dtypes))).name
+
+
+def _target_dtype(sites: Descriptions) -> str:
+    """Return the dtype of the targets of the pooled rows."""
+    return np.result_type(*(description.target_dtype or "int32" for description in sites.values())).name

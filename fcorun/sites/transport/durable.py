@@ -1,0 +1,273 @@
+"""Sites that outlast a kill: the last answer and the state are on the disk before an answer leaves."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import filelock
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.system.files import write_atomically
+from fcorun.sites.transport.delivery import digest_of
+from fcorun.sites.transport.messages import LAST_REQUEST, Envelope, Message, OwnerError
+
+_FILE, _LOCK, _REFUSALS = "last_answer.npz", "lock", "refusals"
+MAX_REFUSALS = 20  # of a site for a plan: each refusal reveals something about the rows
+_HEADER, _ANSWER, _STATE = "header", "answer", "state/"
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether another process answers requests from the folder of a ``DurableSite``."""
+    if not (folder / _LOCK).exists():
+        return False
+    try:
+        with filelock.FileLock(folder / _LOCK).acquire(timeout=0):
+            return False
+    except filelock.Timeout:
+        return True
+
+
+class StatefulSite(Protocol):
+    """A site whose answers depend on earlier requests through its state alone."""
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request. Raises UserError if the site refuses."""
+        ...
+
+    def save_state(self) -> Mapping[str, np.ndarray]:
+        """Return the state as arrays by name."""
+        ...
+
+    def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Replace the state by an earlier one; no arrays stand for the state before the first request."""
+        ...
+
+
+@dataclass
+class DurableSite:
+    """A site that answers each request once, and the same request again with the stored answer.
+
+    A refused request leaves the state as it was. One process at a time answers from a folder.
+
+    Attributes:
+        site: the site that computes the answers.
+        folder: the site's own folder, which holds its last answer and its state.
+        rows: a text that stands for the rows from which the site answers. A state of other rows is refused.
+        max_runs: the largest number of runs that the site begins; None: any number.
+        lock_seconds: the longest wait for the end of another process that answers from the folder.
+        name: the name of the site in its answers, which does not change while the folder stays; None: what sends the
+            answers names the site.
+    """
+
+    site: StatefulSite
+    folder: Path
+    rows: str = ""
+    max_runs: int | None = None
+    lock_seconds: float = 0.0
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = filelock.FileLock(self.folder / _LOCK)
+        try:
+            self._lock.acquire(timeout=self.lock_seconds)
+        except filelock.Timeout:
+            raise OwnerError(f"another process answers from {self.folder}: end that process, or give the site a folder "
+                             "of its own", "another process answers for this site: its owner ends that process"
+                             ) from None  # fmt: skip
+        try:
+            self._last = _LastAnswer.read(self.folder / _FILE)
+            self._check_rows()
+            self._check_name()
+            self._reload()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another process answer from the folder."""
+        self._lock.release()
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request with an envelope. Raises UserError if the site refuses."""
+        if request.envelope is None:
+            raise UserError("the server's request has no number")
+        digest = digest_of(request.to_bytes())
+        if self._last is not None and self._last.is_at(request.envelope):
+            return self._repeat(digest)
+        self._check_order(request.envelope)
+        self._check_refusals()
+        if self._begins(request.envelope):
+            self.site.load_state({})
+        try:
+            answer = self._compute(request)
+            last = _LastAnswer(
+                request.name,
+                request.envelope,
+                digest,
+                rows=self.rows,
+                runs=self._runs + self._begins(request.envelope),
+                answer=answer.to_bytes(),
+                state=dict(self.site.save_state()),
+            )
+            last.write(self.folder / _FILE)
+        except BaseException:
+            self._reload()
+            raise
+        self._last = last
+        return answer
+
+    def _compute(self, request: Message) -> Message:
+        """Return the site's answer with the envelope of the request and the name of the site, made into bytes.
+
+        Each exception counts as a refusal, even one that is no UserError, such as a MemoryError. The count is on the
+        disk before the refusal leaves.
+        """
+        try:
+            answer = replace(self.site.answer(request), envelope=request.envelope, site=self.name)
+            answer.to_bytes()  # refuses a message that is too large
+            return answer
+        except Exception:
+            write_atomically(self.folder / _REFUSALS, f"{self._count_refusals() + 1}\n", durable=True)
+            raise
+
+    def _count_refusals(self) -> int:
+        path = self.folder / _REFUSALS
+        try:
+            return int(path.read_text(encoding="utf-8")) if path.exists() else 0
+        except ValueError as error:
+            raise OwnerError(f"{path} has no number: write the number of refusals, or remove the file",
+                             "the state of this site is damaged: its owner mends it") from error  # fmt: skip
+
+    def _check_refusals(self) -> None:
+        """Raise UserError if the site has refused as many requests as it may."""
+        if self._count_refusals() >= MAX_REFUSALS:
+            problem = f"this site has refused {MAX_REFUSALS} requests of this plan, and answers no more"
+            raise OwnerError(f"{problem}: see sent.jsonl, and remove {self.folder / _REFUSALS} to go on",
+                             f"{problem}: its owner looks at the log, and allows further requests")  # fmt: skip
+
+    def _repeat(self, digest: str) -> Message:
+        assert self._last is not None
+        if digest != self._last.digest:
+            raise UserError(f"the server sent another request number {self._last.envelope.number} of this run before: "
+                            "each request is answered once")  # fmt: skip
+        return Message.from_bytes(self._last.answer, "this site")
+
+    @property
+    def _runs(self) -> int:
+        return 0 if self._last is None else self._last.runs
+
+    def _check_rows(self) -> None:
+        """Raise UserError if the stored state is one of other rows."""
+        if self._last is not None and self._last.rows != self.rows:
+            problem = "this site has answered a run from other data or other options than its owner accepts now"
+            raise OwnerError(f"{problem}: accept those again, or remove {self.folder} to give that run up",
+                             f"{problem}: its owner accepts those again, or gives that run up")  # fmt: skip
+
+    def _check_name(self) -> None:
+        """Raise UserError if the site has answered under another name, which the server may ask, too."""
+        if self._last is None:
+            return
+        last_name = Message.from_bytes(self._last.answer, "this site").site
+        if last_name != self.name:
+            problem = f"this site has answered as '{last_name}', and is started as '{self.name}'"
+            raise OwnerError(f"{problem}: give --name {last_name}, or remove {self.folder} to give that run up",
+                             f"{problem}: its owner starts it under its first name, or gives that run up"
+                             )  # fmt: skip
+
+    def _begins(self, envelope: Envelope) -> bool:
+        return self._last is None or self._last.envelope.run != envelope.run
+
+    def _check_order(self, envelope: Envelope) -> None:
+        """Raise UserError for a request before the last answer, or of a run that may not begin.
+
+        Numbers may be skipped, as not every request asks this site.
+        """
+        if not self._begins(envelope):
+            assert self._last is not None
+            if envelope.number < self._last.envelope.number:
+                raise UserError(f"this site has answered request {self._last.envelope.number} of this run, and the "
+                                f"server asks request {envelope.number}: go on with the server's own folder of the "
+                                "run, or begin a new run")  # fmt: skip
+            return
+        if envelope.number > 0:
+            problem = f"the server asks request {envelope.number} of a run that this site has not begun"
+            raise OwnerError(f"{problem}: restore {self.folder}, or begin a new run",
+                             f"{problem}: its owner restores the folder of the site, or you begin a new run"
+                             )  # fmt: skip
+        if self._last is not None and self._last.name != LAST_REQUEST:
+            problem = (f"this site has answered request {self._last.envelope.number} of a run that has not ended, and "
+                       "the server begins a new run: make a changed plan (another seed, same split), or ")  # fmt: skip
+            raise OwnerError(f"{problem}remove {self.folder} to give that run up",
+                             f"{problem}its owner gives that run up")  # fmt: skip
+        if self.max_runs is not None and self._runs >= self.max_runs:
+            raise UserError(f"this site has begun {self._runs} runs of the plan, and policy.max_runs allows "
+                            f"{self.max_runs}")  # fmt: skip
+
+    def _reload(self) -> None:
+        self.site.load_state({} if self._last is None else self._last.state)
+
+
+@dataclass(frozen=True)
+class _LastAnswer:
+    """The content of a site's file.
+
+    Attributes:
+        name: the name of the request.
+        envelope: the place of the request in its run.
+        digest: the digest of the request.
+        rows: the text that stands for the rows of the state.
+        runs: the number of runs that the site has begun.
+        answer: the answer as bytes.
+        state: the state after the answer, as arrays by name.
+    """
+
+    name: str
+    envelope: Envelope
+    digest: str
+    rows: str
+    runs: int
+    answer: bytes
+    state: dict[str, np.ndarray]
+
+    def is_at(self, envelope: Envelope) -> bool:
+        """Return whether a request has the run and the number of this answer."""
+        return (self.envelope.run, self.envelope.number) == (envelope.run, envelope.number)
+
+    def write(self, path: Path) -> None:
+        header: dict[str, Any] = {"name": self.name, "envelope": self.envelope.to_json(), "digest": self.digest}
+        header |= {"rows": self.rows, "runs": self.runs}
+        arrays = {
+            _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8),
+            _ANSWER: np.frombuffer(self.answer, np.uint8),
+            **{_STATE + name: np.asarray(array) for name, array in self.state.items()},
+        }
+        write_atomically(path, npz_bytes(arrays), durable=True)
+
+    @classmethod
+    def read(cls, path: Path) -> "_LastAnswer | None":
+        """Return the content of a file; None without a file. Raises UserError for a damaged file."""
+        try:
+            arrays = read_npz(path)
+            header = json.loads(arrays[_HEADER].tobytes())
+            state = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
+            envelope = Envelope.from_json(header["envelope"])
+            return cls(
+                header["name"],
+                envelope,
+                header["digest"],
+                rows=header["rows"],
+                runs=int(header["runs"]),
+                answer=arrays[_ANSWER].tobytes(),
+                state=state,
+            )
+        except FileNotFoundError:
+            return None
+        except READ_ERRORS as error:
+            raise OwnerError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
+                             "begin a new run", "the state of this site is damaged: its owner restores it from a copy, "
+                             "or you begin a new run") from error  # fmt: skip

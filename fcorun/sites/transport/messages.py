@@ -1,0 +1,224 @@
+"""Messages between the server and the sites: a closed list of names, small values by name, and arrays of numbers.
+
+A message travels as bytes: an .npz archive of its arrays and of one JSON text. Nothing in it is executed.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError, first_line
+from fcorun.base.records.formats import arrays_from_bytes, npz_bytes
+
+MESSAGES = {
+    "keys": "the public keys of the sites, from which masks follow",
+    "describe": "the clients, their numbers of rows, the columns, and the counts of levels and classes",
+    "sums": "the sums of features, and of their squares around a mean, by client",
+    "load": "the encoding of the columns that all sites use",
+    "folds": "the numbers of the rows of each client in each fold of a selection",
+    "fold_values": "counts of levels, and sums or histograms of columns, over the rows that a fold leaves",
+    "fold_sums": "the sums of features, and of their squares around a mean, over the rows that a fold leaves",
+    "subset": "the beginning of a fit of a selection, or of its refit",
+    "curvature": "five bounds on the curvature of the losses of the site's clients together, rounded",
+    "start": "the beginning of a run",
+    "round": "a round: what clients receive, and the means of what they send",
+    "evaluate": "sums of losses and scores of a model, by split",
+    "residuals": "sums of a certificate: losses, residuals and their products with the features",
+    "conjugates": "the sum of the conjugates of the losses, for a certificate",
+    "score_counts": "counts of the scores of the last model over the validation rows, in bins by class",
+    "scores": "sums of losses and scores of the last models over the rows of each split, and counts in bins",
+    "calibration": "sums for the calibration of the last models over the rows of each split",
+    "moments": "sums of features and of their squares, for intervals of coefficients",
+    "value_counts": "counts of the rows where a feature is 0 and where it is 1, and of their events, for intervals",
+    "derivatives": "sums of losses, gradients and Hessians at a model, for intervals",
+    "squared_scores": "the sum over rows or groups of the products of their gradients' entries, for intervals",
+    "result": "the result of a run, for the sites",
+    "end": "the end of a run",
+    "refusal": "a sentence instead of an answer",
+}
+WITHHELD = "withheld"  # the key of why numbers of an answer are withheld, "" because few rows make them up
+LAST_REQUEST = "end"  # after which another run may begin
+_HEADER = "message.json"
+_MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53
+_KINDS = "fiub"  # of dtypes: floats, integers and booleans
+
+
+class OwnerError(UserError):
+    """An error whose sentence is for the owner of a site alone: it may quote cells, or name files of the site.
+
+    Attributes:
+        public: the sentence that the server may see.
+    """
+
+    def __init__(self, sentence: str, public: str):
+        super().__init__(sentence)
+        self.public = public
+
+
+class SiteRefusal(UserError):
+    """A site's refusal to answer: a sentence that names the site."""
+
+
+class ForeignAnswer(UserError):
+    """An answer that is another site's than the one that was asked: a sentence that names both."""
+
+
+class SiteLost(UserError):
+    """A site without an answer within the time limit: a sentence that names the site, and how to go on."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The place of a request in a run. An answer has the envelope of its request.
+
+    Attributes:
+        run: the identity of the run, a text.
+        number: the number of the request among those of the run, from 0.
+        of: the sites that are asked, sorted.
+    """
+
+    run: str
+    number: int
+    of: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the envelope as plain values."""
+        return {"run": self.run, "number": self.number, "of": list(self.of)}
+
+    @classmethod
+    def from_json(cls, values: Any) -> "Envelope":
+        """Return the envelope of a header. Raises an error for anything else."""
+        run, number, of = (values[key] for key in ("run", "number", "of"))
+        is_plain = isinstance(run, str) and type(number) is int and isinstance(of, list) and len(values) == 3
+        if not (is_plain and 0 <= number <= _MAX_NUMBER and all(isinstance(site, str) for site in of)):
+            raise ValueError("its envelope has no run, number and sites")
+        return cls(run, number, tuple(of))
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of either direction.
+
+    Attributes:
+        name: one of ``MESSAGES``; an answer has the name of its request, or is a refusal.
+        about: small values by name, fit for JSON.
+        arrays: arrays of numbers by name.
+        envelope: the place in a run; None before a message is addressed, and in an answer that has been read.
+        site: the name of the site that sends an answer or a refusal; None in a request, and in an answer before it
+            leaves and after it has been read.
+    """
+
+    name: str
+    about: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    envelope: Envelope | None = None
+    site: str | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the length of ``to_bytes``, which follows from the header and the arrays' names, shapes and dtypes."""
+        layout = tuple((name, array.shape, array.dtype.str) for name, array in self.arrays.items())
+        return _count_bytes(len(self._header), layout)
+
+    def to_bytes(self) -> bytes:
+        """Return the message as bytes, which are made once. Raises UserError for a header that is too large."""
+        return self._content
+
+    @cached_property
+    def _content(self) -> bytes:
+        return npz_bytes({_HEADER: np.frombuffer(self._header, np.uint8), **self.arrays})
+
+    @cached_property
+    def _header(self) -> bytes:
+        envelope = None if self.envelope is None else self.envelope.to_json()
+        values = {"name": self.name, "about": self.about, "envelope": envelope, "site": self.site}
+        header = _ENCODER.encode(values).encode()
+        if len(header) > _MAX_HEADER:
+            raise UserError(f"the names and small values of the message '{self.name}' take {len(header):,} bytes, more "
+                            f"than {_MAX_HEADER:,}: leave columns with many levels out, or join clients")  # fmt: skip
+        return header
+
+    @classmethod
+    def from_bytes(cls, content: bytes, sender: str) -> "Message":
+        """Return the message of ``to_bytes``. Raises UserError, which names the sender, for anything else."""
+        try:
+            arrays = arrays_from_bytes(content)
+            header = arrays.pop(_HEADER)
+            if header.dtype != np.uint8 or header.ndim != 1:
+                raise ValueError("its header is no text")
+            return cls._from_parts(header.tobytes(), arrays)
+        except Exception as error:  # foreign bytes make the readers of archives and arrays raise errors of any kind
+            raise _refuse(sender, error) from error
+
+    def deliver(self, sender: str) -> "Message":
+        """Return what ``from_bytes`` returns for ``to_bytes``, with the same checks, but without making the bytes.
+
+        Raises UserError, which names the sender.
+        """
+        try:
+            return self._from_parts(self._header, {name: np.array(array) for name, array in self.arrays.items()})
+        except UserError as error:  # the header is too large
+            raise UserError(f"{sender}: {error}") from error
+        except Exception as error:
+            raise _refuse(sender, error) from error
+
+    @classmethod
+    def _from_parts(cls, header: bytes, arrays: dict[str, np.ndarray]) -> "Message":
+        """Return the message of a header and arrays. Raises an error for what is no message."""
+        if len(header) > _MAX_HEADER:
+            raise ValueError(f"its header has {len(header):,} bytes, more than {_MAX_HEADER:,}")
+        values = _DECODER.decode(header.decode())
+        has_keys = isinstance(values, dict) and set(values) == {"name", "about", "envelope", "site"}
+        if not has_keys or not isinstance(values["about"], dict):
+            raise ValueError("its header is not a mapping of 'name', 'about' (a mapping), 'envelope' and 'site'")
+        envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
+        if not isinstance(values["site"], str | None):
+            raise ValueError("its header names no site")
+        if values["name"] not in MESSAGES:
+            raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
+        if len(arrays) > _MAX_ARRAYS:
+            raise ValueError(f"it has more than {_MAX_ARRAYS} arrays")
+        for name, array in arrays.items():
+            if array.dtype.kind not in _KINDS:
+                raise ValueError(f"its array '{name[:50]}' holds no numbers")
+        return cls(values["name"], values["about"], arrays, envelope, values["site"])
+
+
+def describe_damage(error: Exception) -> str:
+    """Return what is wrong with the content of a message, without Python's own words for it."""
+    if isinstance(error, KeyError):
+        return f"it lacks '{str(error.args[0])[:50]}'" if error.args else "it lacks a part"
+    is_told = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
+    return first_line(error) if is_told else "its values have other types"
+
+
+def _refuse_number(text: str) -> None:
+    raise ValueError(f"its header has the number {text[:50]}")
+
+
+def _read_float(text: str) -> float:
+    """Return the number of a text of JSON. Raises ValueError for one beyond all floats, such as 1e999."""
+    number = float(text)
+    if math.isinf(number):
+        _refuse_number(text)
+    return number
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_read_float)
+
+
+def _refuse(sender: str, error: Exception) -> UserError:
+    return UserError(f"{sender} sent what is no message of fcorun ({str(error)[:200]}): use the same version of fcorun "
+                     "at the server and at all sites")  # fmt: skip
+
+
+@lru_cache(maxsize=1000)
+def _count_bytes(header_length: int, layout: tuple[tuple[str, tuple[int, ...], str], ...]) -> int:
+    """Return the number of bytes of a message with a header of this length and arrays (name, shape, dtype)."""
+    arrays = {name: np.zeros(shape, dtype) for name, shape, dtype in layout}
+    return len(npz_bytes({_HEADER: np.zeros(header_length, np.uint8), **arrays}))

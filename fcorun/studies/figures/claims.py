@@ -1,0 +1,319 @@
+"""Check of a figure's claims against the records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.metrics import is_baseline_row
+from fcorun.base.records.record import Record
+from fcorun.reports.pictures.layout import x_values
+from fcorun.reports.run_table import RunTable, is_number
+from fcorun.reports.seed_bands import seed_band
+from fcorun.studies.figures.comparison import UNCLEAR, UNDECIDED, SeedValues, compare_bounds
+from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
+from fcorun.studies.figures.papers import fco
+from fcorun.studies.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
+from fcorun.studies.figures.spec import Claim, Figure
+
+COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "best_by", "changed")
+NOT_COMPARABLE = "not comparable"
+# Two points of a grid tie in a metric if it differs by at most this share of the larger: a choice of fcorun.
+TIE_TOLERANCE = 1e-3
+MetricRows = Sequence[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements that claims are checked against.
+
+    Attributes:
+        grid, grid_rows: the table of all points of the grid, and the rows of metrics.csv of each point.
+        tuned: the table of the best points with all seeds.
+        runs: by algorithm, the seed and the rows of each run at its best point; the seed is None if the run does not
+            depend on it.
+        seed_kind: the seeds in words, such as "seeds of data".
+        lost_seeds_notes: a note for each algorithm that has lost seeds, which diverged or failed.
+    """
+
+    grid: RunTable
+    tuned: RunTable
+    runs: dict[str, list[tuple[Any, MetricRows]]]
+    grid_rows: Sequence[MetricRows] = ()
+    seed_kind: str = "seeds"
+    lost_seeds_notes: dict[str, str] = field(default_factory=dict)
+
+
+def collect_measurements(inputs: FigureInputs) -> Measurements:
+    """Collect the measurements that the claims of a figure are about."""
+    runs: dict[str, list[tuple[Any, MetricRows]]] = {}
+    for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
+        runs.setdefault(algo, []).append((find_seed(inputs.figure, record), record.rows))
+    return Measurements(
+        grid=inputs.grid,
+        tuned=fco.add_averages(inputs) if inputs.figure.draw == "averaging" else inputs.tuned,
+        runs=runs,
+        grid_rows=[record.rows for record in inputs.grid_records],
+        seed_kind=inputs.figure.seed_kind,
+        lost_seeds_notes=inputs.lost_seeds_notes,
+    )
+
+
+def find_seed(figure: Figure, record: Record) -> Any:
+    """Return the seed of a run; None if the run does not depend on it."""
+    draws_nothing = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
+    if figure.seeded == "seed" and draws_nothing:
+        return None
+    return record.flat_config.get(figure.seed_keys[-1])
+
+
+def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[dict]:
+    """Return a row of claims.csv for each claim of the figure."""
+    rows = []
+    for claim in figure.claims:
+        row = {"figure": name, "algo": claim.algo, "says": claim.says}
+        rows.append(row | _check_claim(claim, figure, measurements))
+    return rows
+
+
+def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> dict[str, str]:
+    """Return what was measured and wanted, whether the claim holds, by which test, and a note.
+
+    A claim about every seed is not decided if seeds of its algorithms diverged or failed, and it holds in the others.
+    """
+    algorithm_bounds = _measure(claim, claim.algo, measurements)
+    wanted = []
+    answers = []
+    tests = []
+    for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
+        for other in others:
+            if isinstance(other, str):
+                other_bounds = _measure(claim, other, measurements)
+                factor = f"{claim.times:g} times " if claim.times != 1 else ""
+                wanted.append(f"{word} {factor}{other} ({_format_values(claim, other_bounds)})")
+                low, high = ({seed: claim.times * value for seed, value in values.items()} for values in other_bounds)
+            else:
+                wanted.append(f"{word} {float(other):g}")
+                low = high = {None: float(other)}
+            answer, test = compare_bounds(algorithm_bounds, (low, high), sign, measurements.seed_kind)
+            answers.append(answer)
+            if test and test not in tests:
+                tests.append(test)
+    holds = next((answer for answer in ("not measured", "no", UNCLEAR) if answer in answers), "yes")
+    lost_seeds = _describe_lost_seeds(claim, measurements)
+    if holds == "yes" and lost_seeds:
+        holds = UNDECIDED
+    incomparable = _describe_other_functions(claim, measurements) or _describe_several_best(claim, measurements)
+    if incomparable and holds != "not measured":
+        holds = NOT_COMPARABLE
+    if holds in ("not measured", UNDECIDED, NOT_COMPARABLE):
+        tests = []
+    if tests and claim.at == "tail" and "rounds" not in figure.x and len(_list_algorithms(claim)) > 1:
+        tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
+    return {
+        "measured": f"{_describe_quantity(claim, measurements)} {_format_values(claim, algorithm_bounds)}",
+        "wanted": ", ".join(wanted),
+        "holds": holds,
+        "test": "; ".join(tests),
+        "note": "; ".join(filter(None, [incomparable, lost_seeds, _format_notes(claim, holds, measurements.tuned)])),
+    }
+
+
+def _describe_lost_seeds(claim: Claim, measurements: Measurements) -> str:
+    """Return a note on algorithms of a claim about every seed that lost seeds, "" if none did."""
+    if _is_of_grid(claim):
+        return ""
+    algorithms = dict.fromkeys(_list_algorithms(claim))
+    return "; ".join(note for algo, note in measurements.lost_seeds_notes.items() if algo in algorithms)
+
+
+def _describe_other_functions(claim: Claim, measurements: Measurements) -> str:
+    """Return a note if the metric of a claim is another function for some of its runs, "" if it is the same for all.
+
+    The objective is another function for each strength, so that no number of one compares with a number of another.
+    """
+    table = measurements.grid if _is_of_grid(claim) else measurements.tuned
+    keys = table.function_keys(claim.metric)
+    if not keys:
+        return ""
+    runs = table.frame[table.frame["algo"].isin(_list_algorithms(claim))]
+    differing = [key for key in keys if runs[key].nunique(dropna=False) > 1]
+    if not differing:
+        return ""
+    return (f"{claim.metric} is another function for each {' and '.join(differing)}: claim another metric, or give all "
+            "runs one value")  # fmt: skip
+
+
+def _describe_several_best(claim: Claim, measurements: Measurements) -> str:
+    """Return a note if an algorithm of a claim has several best points, "" if each has one.
+
+    That is so where the metric that chooses the best points does not compare them, as the objectives of two strengths,
+    and with several data sets.
+    """
+    of_grid = _is_of_grid(claim)
+    table = measurements.grid if of_grid else measurements.tuned
+    if claim.at == "share" or "data" not in table.frame:
+        return ""
+    candidates = table.data_keys if of_grid else [*table.data_keys, *table.objective_keys()]
+    several = describe_several_best(table, candidates, _list_algorithms(claim))
+    return several and f"{several}, among which a claim cannot choose: give all runs one value, or another metric="
+
+
+def _is_of_grid(claim: Claim) -> bool:
+    """Return whether a claim is about all points of the grid, not about the best ones."""
+    return claim.at in ("reach", "share") or (isinstance(claim.at, dict) and "largest" in claim.at)
+
+
+def _list_algorithms(claim: Claim) -> list[str]:
+    """Return the algorithms that a claim compares."""
+    return [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
+
+
+def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
+    """Return the note of a claim that does not hold, and the names of its algorithms that had not converged."""
+    notes = [claim.note] if claim.note and holds in ("no", UNCLEAR, UNDECIDED) else []
+    if claim.at == "tail" and holds not in ("not measured", NOT_COMPARABLE):
+        for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
+            unfinished = set(tuned.frame["algo"][tuned.column(column) > 0])
+            algorithms = [name for name in dict.fromkeys(_list_algorithms(claim)) if name in unfinished]
+            if algorithms:
+                notes.append(f"{text}: {', '.join(algorithms)}")
+    return "; ".join(notes)
+
+
+def _describe_quantity(claim: Claim, measurements: Measurements) -> str:
+    """Return the quantity that a claim is about."""
+    if isinstance(claim.at, dict):
+        ((axis, value),) = claim.at.items()
+        if axis == "largest":
+            return f"largest {value} whose {claim.metric} is within {TIE_TOLERANCE:.1%} of its best:"
+        return f"{claim.metric} after {value:,g} {axis}"
+    target = "" if claim.target is None else f"{claim.target:g}"
+    has_direction = measurements.grid.metrics[claim.metric].higher is not None
+    at_target = f"{target} or better" if has_direction else f"equal to {target}"
+    return {
+        "tail": f"{claim.metric}",
+        "worst": f"worst {claim.metric}",
+        "reach": f"rounds to {claim.metric} {target}:",
+        "share": f"share of points whose {claim.metric} is {at_target}:",
+    }[claim.at]
+
+
+def _format_values(claim: Claim, bounds: tuple[SeedValues, SeedValues]) -> str:
+    """Return the median and the band over seeds of ``seed_band``; for rounds to a target, their bounds.
+
+    The band is the range of fewer than ten seeds, and else lies between the 10 % and 90 % quantiles.
+    """
+    lower, upper = (list(values.values()) for values in bounds)
+    if not lower:
+        return "unknown"
+    if claim.at == "reach":
+        return str(RoundsToTarget(lower[0], upper[0]))
+    if len(lower) < 2:
+        return _format_number(lower[0])
+    least, median, most = seed_band(lower)
+    return f"{_format_number(median)} [{_format_number(least)}, {_format_number(most)}]"
+
+
+def _format_number(value: float) -> str:
+    if np.isnan(value):
+        return "unknown"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,g}"
+
+
+def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedValues, SeedValues]:
+    """Return the lower and the upper bound of the quantity of a claim, by seed.
+
+    The bounds are equal but for rounds to a target.
+    """
+    if claim.at == "reach":
+        rounds = _fewest_rounds(claim, algo, measurements)
+        return ({None: rounds.earliest}, {None: rounds.latest}) if rounds else ({}, {})
+    values = _measure_values(claim, algo, measurements)
+    return values, values
+
+
+def _measure_values(claim: Claim, algo: str, measurements: Measurements) -> SeedValues:
+    runs = measurements.runs.get(algo, [])
+    higher = measurements.grid.metrics[claim.metric].higher
+    if isinstance(claim.at, dict):
+        ((axis, value),) = claim.at.items()
+        if axis == "largest":
+            return {None: _largest_good_value(claim, algo, value, measurements)}
+        return {seed: _value_after(claim.metric, rows, axis, value, algo) for seed, rows in runs}
+    if claim.at == "share":
+        return {None: _share_at_target(claim, algo, measurements.grid)}
+    if claim.at == "worst":
+        values = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
+        worst = np.min if higher else np.max
+        return {None: float(worst(values))} if values else {}
+    indices = np.flatnonzero(measurements.tuned.frame["algo"] == algo)
+    seeds = [seed for seed, _ in runs] or [None] * len(indices)
+    tail = measurements.tuned.column(f"tail_{claim.metric}")
+    return {seed: float(tail[i]) for seed, i in zip(seeds, indices, strict=True)}
+
+
+def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
+    """Return a metric at the last evaluation that took no more than ``amount``.
+
+    Returns NaN if the run ended before, or if its first evaluation had taken more.
+
+    The solution of a baseline counts at any amount.
+    """
+    if is_baseline_row(rows[-1]):
+        return rows[-1].get(metric, float("nan"))
+    amounts = x_values(rows, axis, algo)
+    if amounts[-1] < amount:
+        return np.nan
+    within = [row for row, so_far in zip(rows, amounts, strict=True) if so_far <= amount]
+    return within[-1].get(metric, float("nan")) if within else float("nan")
+
+
+def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measurements) -> float:
+    """Return the largest number of ``key`` at which a point of the grid ties with the best point; NaN without one."""
+    best_points = measurements.grid.best_points(claim.metric).to_dict("records")
+    best = [row for row in best_points if row["algo"] == algo and row["seeds"]]
+    points = measurements.grid.fold_seeds(claim.metric)
+    if not best or key not in points:
+        return float("nan")
+    optimum = best[-1]["metric"]
+    is_good = (points["algo"] == algo) & (points["status"] == "done")
+    is_good &= (points["metric"] - optimum).abs() <= TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(optimum))
+    return max((float(value) for value in points.loc[is_good, key].tolist() if is_number(value)), default=np.nan)
+
+
+def _fewest_rounds(claim: Claim, algo: str, measurements: Measurements) -> RoundsToTarget | None:
+    """Return the fewest rounds to the target over all finished points of the grid, each the median over its seeds."""
+    higher = measurements.grid.metrics[claim.metric].higher
+    medians = []
+    for point in measurements.grid.fold_seeds(claim.metric).to_dict("records"):
+        if point["algo"] == algo and point["status"] == "done":
+            rounds = [_rounds_to_target(claim, higher, measurements.grid_rows[i]) for i in point["rows"]]
+            medians.append(np.median(rounds, axis=0))
+    known = [median for median in medians if not np.isnan(median).any()]
+    return RoundsToTarget(*(float(bound) for bound in np.min(known, axis=0))) if known else None
+
+
+def _is_at_target(claim: Claim, higher: bool | None, values: Any) -> Any:
+    """Return which values are at the target: at least as good, or equal for a metric without a direction."""
+    if higher is None:
+        return np.isclose(values, claim.target or 0)
+    return values >= claim.target if higher else values <= claim.target
+
+
+def _rounds_to_target(claim: Claim, higher: bool | None, rows: MetricRows) -> RoundsToTarget:
+    values = np.array([row.get(claim.metric, np.nan) for row in rows])
+    if np.isnan(values).all():
+        return RoundsToTarget(np.nan, np.nan)
+    return find_rounds_to_target([row["round"] for row in rows], _is_at_target(claim, higher, values))
+
+
+def _share_at_target(claim: Claim, algo: str, grid: RunTable) -> float:
+    """Return the share of an algorithm's points, each the median over its seeds, that are done and at the target."""
+    points = grid.fold_seeds(claim.metric)
+    points = points[points["algo"] == algo]
+    if claim.metric not in grid.tail_metrics or not len(points):
+        return float("nan")
+    is_at_target = _is_at_target(claim, grid.metrics[claim.metric].higher, points["metric"].to_numpy(float))
+    return float(np.mean(is_at_target & (points["status"] == "done")))

@@ -1,0 +1,137 @@
+"""Tables and records from which a figure is drawn."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import FINISHED_STATUSES, Record
+from fcorun.reports.pictures.layout import CurveStyle, escape_dollars
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.run_table import RunTable
+from fcorun.studies.figures.spec import Figure
+
+
+@dataclass(frozen=True)
+class FigureInputs:
+    """Inputs of a picture: a function that returns a matplotlib figure, or None if nothing was measured.
+
+    Attributes:
+        metric: the metric by which points of the grid are compared.
+        grid, grid_records: the table of all points of the grid, and their records in the same order.
+        tuned, tuned_records: the table and the records of the best point of each algorithm, with all seeds.
+        diverged, failed: the number of runs with further seeds that diverged or failed, by algorithm.
+        further_seeds: the number of runs with further seeds of each best point, by its rows in the grid.
+    """
+
+    figure: Figure
+    metric: str
+    grid: RunTable
+    grid_records: Sequence[Record]
+    tuned: RunTable
+    tuned_records: Sequence[Record]
+    diverged: Counter = field(default_factory=Counter)
+    failed: Counter = field(default_factory=Counter)
+    further_seeds: Counter = field(default_factory=Counter)
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of the grid, and of the runs with further seeds that are done; each once."""
+        return list(dict.fromkeys([*self.grid_records, *self.tuned_records]))
+
+    @property
+    def lost_seeds(self) -> Counter:
+        """The number of seeds of each algorithm that diverged or failed, and are in no band and no median."""
+        return self.diverged + self.failed
+
+    @property
+    def lost_seeds_notes(self) -> dict[str, str]:
+        """A note for each algorithm that lost seeds: with how many of its seeds it diverged or failed."""
+        notes = {}
+        for algo, n_lost in self.lost_seeds.items():
+            ends = []
+            for end, counts in (("diverged", self.diverged), ("failed", self.failed)):
+                if counts[algo]:
+                    ends.append(f"{end} with {counts[algo]}")
+            if ends:
+                notes[algo] = f"{algo} {' and '.join(ends)} of {self._count_done(algo) + n_lost} seeds"
+        return notes
+
+    def check_one_best_point(self) -> None:
+        """Raise UserError for an algorithm with several best points, whose runs would be averaged like seeds."""
+        keys = [*self.tuned.data_keys, *self.tuned.objective_keys()]
+        if several := describe_several_best(self.tuned, keys, self.algorithms):
+            raise UserError(f"figure: {several}, and runs of different problems have no common average: give all runs "
+                            "the same value, or another metric=")  # fmt: skip
+
+    def describe_seeds(self, algo: str) -> str:
+        """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
+        n_lost = self.lost_seeds[algo]
+        if not n_lost:
+            return ""
+        n_done = self._count_done(algo)
+        return f"{n_done} of {n_done + n_lost} seeds"
+
+    def _count_done(self, algo: str) -> int:
+        """Return the number of runs of an algorithm's best points that are done."""
+        return int((self.tuned.frame["algo"] == algo).sum())
+
+    @property
+    def unfinished_points(self) -> int:
+        """The number of runs of the grid that neither are done nor have diverged."""
+        return int((~self.grid.frame["status"].isin(FINISHED_STATUSES)).sum())
+
+    def title(self, algo: str) -> str:
+        """Return the title of an algorithm as a text of matplotlib, with the number of its seeds if some were lost."""
+        return escape_dollars(self._title_with_seeds(algo))
+
+    def _title_with_seeds(self, algo: str) -> str:
+        title = self.grid.algo_title(algo)
+        seeds = self.describe_seeds(algo)
+        return f"{title} ({seeds})" if seeds else title
+
+    @property
+    def line_styles(self) -> dict[str, CurveStyle]:
+        """The style of each algorithm, the same in all figures of this table."""
+        return curve_styles_of(self.grid)
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The algorithms to draw: those of ``figure.only`` that have a finished run."""
+        finished = [name for name in self.line_styles if (self.tuned.frame["algo"] == name).any()]
+        return [name for name in finished if name in (self.figure.only or finished)]
+
+    @property
+    def best_view(self) -> ProblemView:
+        """The best points of the algorithms to draw, with the edges of the grid at which they lie."""
+        algorithms = self.algorithms
+        indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
+        table = self.tuned.take(indices)
+        table = replace(table, titles=table.titles | {algo: self._title_with_seeds(algo) for algo in self.lost_seeds})
+        return ProblemView(
+            table,
+            [self.tuned_records[i] for i in indices],
+            self.metric,
+            self.line_styles,
+            x_axes=self.figure.x,
+            panels=self.figure.panels,
+            edges=self.grid_view.grid_edges(),
+        )
+
+    @property
+    def grid_view(self) -> ProblemView:
+        """All points of the grid."""
+        return ProblemView(self.grid, self.grid_records, self.metric, self.line_styles)
+
+
+def describe_several_best(table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> str:
+    """Return "ALGO has a best point for each KEY" for the first algorithm whose rows differ in some of ``keys``.
+
+    Returns "" if there is none.
+    """
+    for algo in algorithms:
+        runs = table.frame[table.frame["algo"] == algo]
+        varied = [key for key in keys if runs[key].nunique(dropna=False) > 1]
+        if varied:
+            return f"{algo} has a best point for each {' and '.join(varied)}"
+    return ""

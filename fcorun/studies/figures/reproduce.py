@@ -1,0 +1,375 @@
+"""Reproduction of a figure: run what is missing, tune, draw, and check the claims."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcorun.base.config import LABEL_KEYS, SECTIONS, field_marks, keys_outside_identity
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import is_baseline_row
+from fcorun.base.records.formats import frame_csv, json_text
+from fcorun.base.records.record import Record
+from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.system.files import write_atomically
+from fcorun.base.trust import public_path
+from fcorun.experiment.configuration.compose import override_key
+from fcorun.experiment.configuration.override_text import format_override_value, quote_text
+from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
+from fcorun.experiment.configuration.sweep_algorithms import sweep_algorithms
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare
+from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.style import style_context
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
+from fcorun.reports.seed_bands import describe_band, seed_band
+from fcorun.reports.sweep_report import warn_unfinished
+from fcorun.studies.figures import claims, published_rates
+from fcorun.studies.figures import figure_checks as checks
+from fcorun.studies.figures.draw import CAPTIONS, PICTURES, stamp_text
+from fcorun.studies.figures.figure_inputs import FigureInputs
+from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
+from fcorun.studies.figures.papers import few_rounds, personalised, theory
+from fcorun.studies.figures.published_rates import RATE_KEYS
+from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove_notes
+
+SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and reports failures
+ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
+PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
+    "bounds": lambda inputs: theory.check_bounds(inputs.grid_records),
+    "fixed_points": lambda inputs: fedsplit.check_fixed_points(inputs.grid_records),
+    "conditioning": lambda inputs: fedsplit.check_conditioning(inputs.grid_records),
+    "personalised": personalised.check_personalised,
+    "few_rounds": few_rounds.check_costs,
+}
+
+
+@dataclass(frozen=True, repr=False)
+class FigureResult:
+    """A figure that was made.
+
+    Attributes:
+        folder: the folder of the figure.
+        rows: the rows of claims.csv.
+        warnings: a sentence each, about lost seeds and runs that had not converged.
+        complete: whether all runs of the grid came to an end, and no run with a further seed failed.
+        records: the records of the grid, and of the runs with further seeds that are done; each once.
+        wants_page: whether the configuration asks for report.html.
+    """
+
+    folder: Path
+    rows: list[dict]
+    warnings: list[str] = field(default_factory=list)
+    complete: bool = True
+    records: Sequence[Record] = ()
+    wants_page: bool = True
+
+    def __repr__(self) -> str:
+        return f"FigureResult('{self.folder}', {len(self.rows)} claims, {len(self.records)} runs)"
+
+
+def reproduce(
+    name: str, out: Path, sweep: SweepRunner, fast: bool = False, overrides: Sequence[str] = ()
+) -> FigureResult:
+    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json.
+
+    ``sweep`` makes the records, in runs/ and seeds/ beside the figure, or beside the figure that it shares them with;
+    existing records are used again. Set ``fast`` for the smaller version, in NAME-fast. ``overrides`` apply to every
+    run. Overrides that change the runs, or the metric or the tail_rounds that compare them, make another figure, in
+    NAME-HASH, whose picture says so. Notes on claims are about the unchanged figure, and are left out of all others.
+
+    Raises:
+        UserError: the figure does not exist, or its runs cannot be made.
+    """
+    figure, _ = load_figure(name, _select_shared(overrides))
+    fast_overrides = figure.fast if fast else []
+    all_overrides = [*fast_overrides, *overrides]
+    figure, config = load_figure(name, _select_shared(all_overrides))
+    choice = f"experiment={name}"
+    swept = sweep_algorithms([choice, *all_overrides])
+    algorithms = [*sweep_algorithms([choice]), *swept]
+    experiment = _prepare_shared(name, all_overrides, config, swept)
+    checks.check_metrics(figure, experiment.metrics.with_metrics(checks.read_declared_metrics(algorithms)))
+    checks.check_gap_metrics(figure, experiment.settings)
+    checks.check_algorithms(figure, algorithms)
+    _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
+    checks.check_accuracy(figure, experiment)
+
+    neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS
+    for key, marks in field_marks(type(experiment.data)).items():
+        if "outside identity" in marks:
+            neutral_keys.add(f"data.{key}")
+    changes = sorted(text for text in overrides if override_key(text) not in neutral_keys)
+    suffix = "-fast" if fast else ""
+    stamp = [*(["fast version:"] if fast else []), *fast_overrides]
+    if changes:
+        suffix += f"-{hashlib.sha256(repr(changes).encode()).hexdigest()[:6]}"
+        stamp += ["with", *changes]
+    if fast:
+        figure = replace(figure, seeds=figure.seeds[:2])
+    if stamp:
+        figure = remove_notes(figure)
+    records_folder = out / f"{figure.runs or name}{suffix}"
+    inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides])
+    pictures = _draw(inputs, " ".join(stamp), config["style"])
+
+    rows: list[dict[str, Any]] = []
+    if figure.verdicts:
+        rows += [{"figure": name + suffix, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
+    rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(inputs))
+    rows += published_rates.check_published_rates(name + suffix, inputs)
+    changed = " ".join([*(["fast"] if fast else []), *changes])
+    rows = [row | {"best_by": inputs.metric, "changed": changed} for row in rows]
+    path = find_figure(name)
+    description = {
+        "name": name,
+        "title": figure.title,
+        "about": header_comment(path),
+        "changed": " ".join(stamp),
+        "caption": f"{CAPTIONS[figure.draw]} {_describe_best_points(inputs)}",
+        "edges": list(dict.fromkeys(edge.algo for edge in inputs.grid_view.grid_edges())),
+        "ours": path.is_relative_to(packaged_config_dir()),
+    }
+    folder = out / f"{name}{suffix}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "table.csv", frame_csv(_tabulate_best(inputs)))
+    write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
+    write_atomically(folder / "figure.json", json_text(description))
+    for file, content in pictures.items():
+        write_atomically(folder / file, content)
+    return FigureResult(
+        folder=folder,
+        rows=rows,
+        warnings=_warn_lost_seeds(inputs),
+        complete=not inputs.failed and not inputs.unfinished_points,
+        records=inputs.records,
+        wants_page=config["report"],
+    )
+
+
+def _prepare_shared(
+    name: str, overrides: Sequence[str], config: dict[str, Any], algorithms: Sequence[str]
+) -> PreparedExperiment:
+    """Return the experiment of the configuration that all runs of a figure share.
+
+    If it is refused with the default algorithm, which the figure does not run, it has the first one that it runs.
+    """
+    try:
+        return prepare(config)
+    except UserError:
+        with_files = [algo for algo in algorithms if algo in find_choices("algo")]
+        if config["algo"]["name"] in algorithms or not with_files:
+            raise
+    return prepare(load_figure(name, [*_select_shared(overrides), f"algo={with_files[0]}"])[1])
+
+
+def _select_shared(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of the problem, the metric, the gaps and the drawing, without axes of a sweep."""
+    prefixes = ("metric=", "x=", "style=", "report=", "reference=", "gap=")
+    prefixes += ("data=", "data.", "objective=", "objective.")
+    return [text for text in overrides if text.startswith(prefixes) and ("," not in text or "[" in text)]
+
+
+def _run_figure(
+    sweep: SweepRunner, figure: Figure, metric: str | None, folder: Path, overrides: Sequence[str]
+) -> FigureInputs:
+    """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds."""
+    grid = _run_sweep(sweep, folder / "runs", overrides)
+    grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
+    metric = grid.resolve_metric(metric)
+    best = [row for row in grid.best_points(metric).to_dict("records") if row["seeds"]]
+    if not best:
+        raise UserError(f"no run came to an end; the records in {folder / 'runs'} say why")
+    best_indices = [i for row in best for i in row["rows"]]
+    jobs: list[tuple[str, str]] = []
+    further_seeds = Counter()
+    for row in best:
+        jobs_of_point = _list_seed_jobs(figure, grid, row, [grid_records[i] for i in row["rows"]])
+        further_seeds[tuple(row["rows"])] = len(jobs_of_point)
+        jobs += jobs_of_point
+    seed_records: list[Record] = []
+    if jobs:
+        set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
+        fixed = [text for text in overrides if not f"{override_key(text)}.".startswith(set_by_jobs)]
+        listed = ",".join(quote_text(job, "'") for _, job in jobs)
+        further = [*fixed, "hydra.sweeper.params=null", "hydra.sweeper.zip=null", f"hydra.sweeper.also=[{listed}]"]
+        seed_table = _run_sweep(sweep, folder / "seeds", further)
+        seed_records = [Record(folder / "seeds" / name) for name in seed_table.frame["folder"]]
+    diverged = _count_by_algorithm(seed_records, "diverged")
+    done = _count_by_algorithm(seed_records, "done")
+    # a job whose configuration could not be composed has no algorithm in its record, so that failures are the rest
+    failed = Counter(algo for algo, _ in jobs) - done - diverged
+    seed_records = [record for record in seed_records if record.status.get("status") == "done"]
+    all_runs = build_table([*grid_records, *seed_records])  # together, for the columns of the grid
+    return FigureInputs(
+        figure,
+        metric,
+        grid,
+        grid_records,
+        tuned=all_runs.take([*best_indices, *range(len(grid_records), len(all_runs))]),
+        tuned_records=[*(grid_records[i] for i in best_indices), *seed_records],
+        diverged=diverged,
+        failed=failed,
+        further_seeds=further_seeds,
+    )
+
+
+def _count_by_algorithm(records: Sequence[Record], status: str) -> Counter:
+    """Count the records with this status, by algorithm."""
+    return Counter(record.flat_config["algo.name"] for record in records if record.status.get("status") == status)
+
+
+def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> RunTable:
+    """Run a sweep like the command line, and return the table of its points. Raises UserError if nothing was run."""
+    started = time.time()
+    quoted_folder = str(folder).replace("'", "\\'")
+    # a figure has one page, beside its picture
+    without_page = [text for text in overrides if override_key(text) != "report"]
+    sweep([*without_page, "report=false", f"hydra.sweep.dir='{quoted_folder}'"])
+    results = folder / "results.csv"
+    if not results.exists() or results.stat().st_mtime < started - 1:
+        raise UserError(f"the runs of {folder} are missing, for the reasons above")
+    # the folder may hold further runs, of an earlier version of the figure
+    records = [Record(folder / name) for name in load_settings(folder).runs]
+    return build_table([record for record in records if record.status], root=folder)
+
+
+def _list_seed_jobs(
+    figure: Figure, grid: RunTable, row: dict[str, Any], records: Sequence[Record]
+) -> list[tuple[str, str]]:
+    """Return the algorithm and the overrides of each job that runs a best point with a seed that it does not have.
+
+    Args:
+        figure: the figure, which has the seeds.
+        grid: the table of the grid.
+        row: the row of the best point in the table of best points.
+        records: the records of the best point, one for each seed of the grid.
+    """
+    record = records[0]
+    if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
+        return []  # a baseline draws nothing
+    config = record.config
+    sections = [key for key in grid.varied_keys if key in SECTIONS]
+    keys = [key for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS]
+    values = _find_values(config, keys) | {section: config[section]["name"] for section in sections}
+    for section in ("algo", *sections):  # all keys of these choices
+        values |= {f"{section}.{key}": value for key, value in config[section].items() if key not in LABEL_KEYS}
+    point = _choose_algorithm(config["algo"])
+    for key, value in values.items():
+        prefix = "++" if "." in key else ""  # the file of a choice may not have the key
+        point.append(f"{prefix}{key}={format_override_value(value)}")
+    run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
+    jobs = []
+    for seed in dict.fromkeys(figure.seeds):
+        if seed not in run_seeds:
+            jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
+    return jobs
+
+
+def _find_values(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return the values of dotted keys in a configuration, also null and lists, without the keys that it lacks."""
+    values = {}
+    for key in keys:
+        *sections, name = key.split(".")
+        place: Any = config
+        for section in sections:
+            place = place.get(section) if isinstance(place, dict) else None
+        if isinstance(place, dict) and name in place:
+            values[key] = place[name]
+    return values
+
+
+def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
+    """Return the overrides that choose an algorithm; a variant without a file is chosen by the file of its class."""
+    classes = {}
+    for name, path in find_choices("algo").items():
+        classes[name] = public_path(str(read_yaml(path).get("class")))
+    if algo["name"] in classes or algo["class"] not in classes.values():
+        return [f"algo={algo['name']}"]
+    base = next(name for name, path in classes.items() if path == algo["class"])
+    title = [f"++algo.title={format_override_value(algo['title'])}"] if "title" in algo else []
+    return [f"algo={base}", f"algo.name={algo['name']}", *title]
+
+
+def _describe_best_points(inputs: FigureInputs) -> str:
+    """Return sentences for a caption: the metric that chose the best points, and the edges of the grid at them."""
+    keys: dict[str, list[str]] = {}
+    for edge in inputs.grid_view.grid_edges():
+        keys.setdefault(edge.algo, []).append(f"{edge.key}={edge.value:g}")
+    text = f"Best by {inputs.metric}."
+    if keys:
+        listed = "; ".join(f"{algo} ({', '.join(dict.fromkeys(values))})" for algo, values in keys.items())
+        text += f" At an edge of the grid: {listed}."
+    return text
+
+
+def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:
+    """Return the contents of figure.png and figure.pdf. Raises UserError if nothing was measured."""
+    with style_context(style):
+        picture = PICTURES[inputs.figure.draw](inputs)
+        if picture is None:
+            raise UserError("its runs measured nothing to draw")
+        if stamp:
+            stamp_text(picture, stamp)
+        return {f"figure.{format}": render_figure(picture, format) for format in ("png", "pdf")}
+
+
+def _tabulate_best(inputs: FigureInputs) -> DataFrame:
+    """Return the best point of each algorithm on each problem: its rates, and the band over seeds of tail averages."""
+    tuned = inputs.tuned
+    problem_keys = [key for key in tuned.problem_keys(inputs.metric) if tuned.frame[key].nunique(dropna=False) > 1]
+    keys = ["algo", *problem_keys]
+    best_positions = {}
+    for row in inputs.grid_view.best_rows():
+        best_positions[_none_for_nan([row[key] for key in keys])] = row["rows"]
+    columns_of_keys = _choose_rate_columns(inputs)
+    rows: list[dict[str, Any]] = []
+    for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
+        row: dict[str, Any] = dict(zip(keys, values, strict=True))
+        positions = best_positions[_none_for_nan(values)]
+        config = inputs.grid_records[positions[0]].flat_config
+        row |= {column: config.get(key) for key, column in columns_of_keys.items()}
+        row["seeds"] = len(runs)
+        row["band"] = describe_band([len(runs)], tuned.seed_kind) if len(runs) > 1 else ""
+        # diverged or failed: in no band and no median
+        row["seeds_lost"] = len(positions) + inputs.further_seeds[tuple(positions)] - len(runs)
+        for name in runs:
+            if name.startswith("tail_"):
+                low, median, high = seed_band(runs[name].to_numpy(float))
+                row |= {name: median, f"{name}_low": low, f"{name}_high": high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _choose_rate_columns(inputs: FigureInputs) -> dict[str, str]:
+    """Return the columns of table.csv, by key, of the rates and of other keys that the grid varies of an algorithm."""
+    used = {key for record in inputs.grid_records for key in record.flat_config}
+    columns = {f"algo.{key}": key for key in RATE_KEYS if f"algo.{key}" in used}
+    for keys in inputs.grid.varied_by_algo.values():
+        for key in keys:
+            if key.startswith("algo."):
+                columns.setdefault(key, key)
+    return columns
+
+
+def _none_for_nan(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return values with None for NaN, which equals nothing: both are cells without a value."""
+    return tuple(None if value != value else value for value in values)
+
+
+def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:
+    """Return warnings about runs that diverged or failed, and about algorithms that had not converged."""
+    warnings = []
+    if count := inputs.unfinished_points:
+        runs = "1 run" if count == 1 else f"{count} runs"
+        warnings.append(f"{runs} of the grid failed, for the reasons above: best points are those of the other runs")
+    for end, counts in {"diverged": inputs.diverged, "failed, for the reasons above": inputs.failed}.items():
+        for algo, count in counts.items():
+            warnings.append(f"{algo} has {inputs.describe_seeds(algo)}: {count} of its runs {end}")
+    return [*warnings, *warn_unfinished(inputs.tuned, inputs.metric)]

@@ -1,0 +1,331 @@
+"""Choice of a strength by cross-validation: a path on each fold, and a refit on all rows."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import RANKING_METRICS
+from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare, replace_plugins
+from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.results.models.chosen_thresholds import choose_thresholds, fixed_thresholds
+from fcorun.runs.job import Watcher
+from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
+from fcorun.studies.selection.cross_validation import selection_files as files
+from fcorun.studies.selection.cross_validation.choice import choose, drop_failed_refits, stack_scores, warn_about_choice
+from fcorun.studies.selection.cross_validation.metric import choose_metric
+from fcorun.studies.selection.cross_validation.nested import (
+    NestedFolds,
+    draw_nested_folds,
+    judge_choices,
+    warn_about_nested,
+)
+from fcorun.studies.selection.cross_validation.out_of_fold import predict_out_of_fold
+from fcorun.studies.selection.cross_validation.selection_options import (
+    ALL_ROWS,
+    DEFAULT_FOLDS,
+    Selection,
+    SelectOptions,
+)
+from fcorun.studies.selection.cross_validation.selection_refit import apply_choice, refit, warn_unfinished_refit
+from fcorun.studies.selection.folds import (
+    SubsetMasks,
+    assign_folds,
+    compute_fold_weights,
+    list_held_out_clients,
+    list_marked_folds,
+)
+from fcorun.studies.selection.imputation import check_imputed_subsets
+from fcorun.studies.selection.path import build_paths, fix_strength
+from fcorun.studies.selection.path_fit import PathFit
+from fcorun.studies.selection.study import Log, Study, describe_study, prepare_study
+from fcorun.studies.selection.study_checks import (
+    check_fold_classes,
+    check_global_model,
+    check_outer_folds,
+    check_subsets,
+    has_global_model,
+    warn_of_accuracy,
+    warn_one_class_folds,
+)
+from fcorun.studies.selection.study_result import warn_few_evaluations
+
+_MAX_NAMED_FOLDS = 20  # in a line
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """A selection that is ready to run.
+
+    Attributes:
+        experiment: the experiment of the refit, but for the strength.
+        metric: the metric that chooses.
+        fold_weights: the weight of each fold in the mean, (K,).
+        nested_folds: the folds of a nested cross-validation; None without.
+        held_out_clients: the clients that each fold holds out; None without by=clients.
+        threshold: the rule for the threshold between two classes, applied to the rows out of fold.
+        messages: lines to print before the selection begins.
+    """
+
+    experiment: PreparedExperiment
+    options: SelectOptions
+    study: Study
+    metric: str
+    fold_weights: np.ndarray
+    held_out_clients: dict[str, list[str]] | None
+    threshold: float | str
+    messages: list[str]
+    nested_folds: NestedFolds | None = None
+
+    def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> Selection:
+        """Compute the missing fits, choose a value, and refit on all training rows.
+
+        Raises:
+            UserError: every value diverged on a fold, or the folder cannot be used.
+        """
+        study = self.study
+        began = time.perf_counter()
+        with study.claim():
+            selection = self.select_value(log)
+            files.write(selection)
+            study.begin_refit()
+            record = refit(self.apply(selection), study.folder, watch)
+            if record.status.get("status") == "done":
+                refit_warnings = warn_unfinished_refit(study.experiment, study.data, record.summary)
+                selection = replace(selection, refit_warnings=refit_warnings)
+            files.write_summary(selection, seconds=time.perf_counter() - began)
+        return replace(selection, record=record)
+
+    def select_value(self, log: Log = lambda line: None) -> Selection:
+        """Compute the missing fits under ``study.claim()``, and choose a value, without a refit. Raises UserError."""
+        return self.choose_value(self.study.compute_fits(self._keep_what_is_needed, log))
+
+    def apply(self, selection: Selection) -> PreparedExperiment:
+        """Return the experiment of the refit, with the value that a selection of this plan chose."""
+        return apply_choice(self.experiment, selection)
+
+    def choose_value(self, fits: dict[str, PathFit]) -> Selection:
+        """Choose a value of the path by the fits of the folds, and warn about the choice."""
+        study, experiment, rule = self.study, self.study.experiment, self.options.rule
+        folds = [f"fold{k + 1}" for k in range(len(self.fold_weights))]
+        own_fits = {name: fits[name] for name in (ALL_ROWS, *folds)}
+        higher = bool(experiment.metrics[self.metric].higher)
+        # clients and marked folds differ from each other, so that strengths are compared fold by fold
+        paired = self.options.by == "clients" or study.data.train.fold is not None
+        scores = drop_failed_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
+        choice = choose(scores, rule, higher, self.fold_weights, paired=paired, n_paths=study.path.n_paths)
+        warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
+        warnings += warn_one_class_folds(study.data, {name: study.subsets[name] for name in folds})
+        warnings += warn_of_accuracy(study.data, self.metric, float(choice.mean[choice.best_index]))
+        nested, chosen_by_fold = None, dict.fromkeys(folds, choice.chosen_index)
+        if self.nested_folds is not None:
+            nested = judge_choices(
+                self.nested_folds,
+                fits,
+                self.metric,
+                rule,
+                higher_is_better=higher,
+                paired=paired,
+                n_paths=study.path.n_paths,
+            )
+            warnings += warn_about_nested(nested, study.path)
+            chosen_by_fold = nested.chosen_by_subset
+        predictions = predict_out_of_fold(study, fits, chosen_by_fold)
+        thresholds = None
+        if predictions and predictions[0].probability is not None:
+            thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
+            predictions = thresholds.apply(predictions)
+            warnings += thresholds.warnings
+        elif self.threshold != DEFAULT_THRESHOLD:  # a number: a rule is refused without these predictions
+            thresholds = fixed_thresholds(self.threshold)
+        return Selection(
+            study=study,
+            path=study.path,
+            fits=own_fits,
+            warnings=[*warnings, *warn_few_evaluations(experiment)],
+            predictions=predictions,
+            thresholds=thresholds,
+            options=self.options,
+            metric=self.metric,
+            fold_weights=self.fold_weights,
+            choice=choice,
+            nested=nested,
+            held_out_clients=self.held_out_clients,
+        )
+
+    def _keep_what_is_needed(self, name: str, fit: PathFit) -> PathFit:
+        """Return a fit without its solution, unless it is that of all rows, and without predictions not needed."""
+        held_out = fit.held_out if self.study.subsets[name].keeps_predictions else {}
+        return replace(fit, solution=fit.solution if name == ALL_ROWS else {}, held_out=held_out)
+
+
+def select(
+    config: Mapping[str, Any] | PreparedExperiment,
+    options: SelectOptions = SelectOptions(),  # noqa: B008
+    out: str | Path | None = None,
+    *,
+    log: Log = lambda line: None,
+    watch: Watcher | None = None,
+) -> Selection:
+    """Choose a strength for a configuration, or an experiment, by K folds, and refit the model on all rows.
+
+    A path of strengths runs on the training rows of each fold, and is evaluated on the rows that the fold holds out. A
+    further path runs on all training rows. Fits in the folder, by default outputs/DATA/select-ALGO-HASH, are not
+    computed again. The validation rows of the data set take no part in the choice: they score the refit, a record in
+    FOLDER/refit.
+
+    Raises:
+        UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
+    """
+    return plan_selection(config, options, out).run(log, watch)
+
+
+def plan_selection(
+    config: Mapping[str, Any] | PreparedExperiment,
+    options: SelectOptions,
+    out: str | Path | None = None,
+    metric: str | None = None,
+    varies_strength: bool = True,
+) -> SelectionPlan:
+    """Check a selection, and prepare its folds and its path, without writing anything. Raises UserError.
+
+    ``metric`` chooses, by default the metric of the configuration, as ``choose_metric`` names it for folds. Without
+    ``varies_strength``, as for a candidate of a comparison that ignores psi, the folds score one fit.
+    """
+    if isinstance(config, PreparedExperiment):
+        given, metric = config, metric or config.settings.metric
+    else:
+        given, metric = prepare({**config, "metric": None}), metric or config.get("metric")
+    threshold = given.settings.threshold  # which no fit depends on
+    options, refit_experiment = _separate_options(options, given)
+    experiment, data, experiment_identity = prepare_study(refit_experiment, "select", varies_strength)
+    weighted, adaptive = weigh_features(options.adaptive, options.adaptive_power, experiment, data)
+    if adaptive is not None:
+        refit_experiment = replace_plugins(refit_experiment, refit_experiment.settings, reg=weighted.reg)
+    if options.shares:
+        check_linear_model("relax", experiment, data)
+    paths = build_paths(weighted, data, options.points, options.range, options.second) if varies_strength else None
+    path = replace(paths or fix_strength(weighted), adaptive=adaptive).relax(options.shares)
+    options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
+    n_folds = options.folds or DEFAULT_FOLDS
+    fold_seed = experiment.data.fold_seed(experiment.settings.seed)
+    fold = assign_folds(data, n_folds, options.by, fold_seed)
+    folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
+    subsets, row_arrays = dict(folds), [fold]
+    nested_folds = None
+    if options.outer_folds is not None:
+        weigh_rows = options.fold_weights == "rows"
+        nested_folds = draw_nested_folds(
+            data, options.outer_folds, n_folds, by=options.by, weigh_rows=weigh_rows, seed=fold_seed
+        )
+        subsets |= nested_folds.subsets
+        row_arrays += [nested_folds.fold, nested_folds.inner_fold]
+        check_outer_folds(data, nested_folds.outer_subsets)
+    check_subsets(experiment, data, subsets, options.by)
+    if options.by == "clients":
+        check_global_model(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
+    metric = choose_metric(metric, experiment, data, options.by)
+    if metric in RANKING_METRICS.values():
+        check_fold_classes(data, subsets, metric)
+    all_rows = np.ones(len(fold), bool)
+    study = Study.create(
+        "select",
+        experiment,
+        data,
+        path,
+        {ALL_ROWS: SubsetMasks(train=all_rows, validation=~all_rows), **subsets},
+        experiment_identity=experiment_identity,
+        dependencies=options.dependencies,
+        row_arrays=row_arrays,
+        study_file=SELECTION_FILE,
+        out=out,
+    )
+    _check_subset_rows(study)
+    check_threshold(experiment, data, threshold, out_of_fold=True)
+    if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
+        raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "
+                        "points, or a number")  # fmt: skip
+    by = options.by if data.train.fold is None else "data.fold"
+    division = f"{n_folds} folds"
+    if nested_folds is not None:
+        division += f", and for the score {options.outer_folds} outer folds with inner folds,"
+    return SelectionPlan(
+        experiment=refit_experiment,
+        options=options,
+        study=study,
+        metric=metric,
+        fold_weights=compute_fold_weights(data, fold, options.fold_weights == "rows"),
+        held_out_clients=list_held_out_clients(data, fold) if options.by == "clients" else None,
+        threshold=threshold,
+        nested_folds=nested_folds,
+        messages=describe_study(study, division, by, "score the refit", _describe_models(study)),
+    )
+
+
+def _check_subset_rows(study: Study) -> None:
+    """Raise UserError if the rows of a subset do not determine a pilot, or the equations that draw gaps."""
+    if study.path.adaptive is not None:
+        study.path.adaptive.check_subsets(study.experiment, (study.take_subset(name).data for name in study.subsets))
+    if study.experiment.settings.imputations:
+        check_imputed_subsets(study.experiment, list(study.subsets), study.take_subset)
+
+
+def _separate_options(
+    options: SelectOptions, experiment: PreparedExperiment
+) -> tuple[SelectOptions, PreparedExperiment]:
+    """Return the options, with the ``relax`` of the experiment if they have none, and the experiment without options.
+
+    Raises UserError if the problem has no relaxed coefficients.
+    """
+    settings = replace(experiment.settings, metric=None, threshold=DEFAULT_THRESHOLD, relax=None)
+    if options.relax is None:
+        options = replace(options, relax=experiment.settings.relax)
+    if options.shares:
+        replace_plugins(experiment, replace(settings, relax=min(options.shares)))  # raises without relaxed coefficients
+    return options, replace_plugins(experiment, settings)
+
+
+def _describe_models(study: Study) -> list[str]:
+    """Return lines about the pilot, relaxation, imputations, marked folds, personal models, and a baseline."""
+    experiment, data = study.experiment, study.data
+    algo = experiment.names["algo"]
+    lines = []
+    if adaptive := study.path.adaptive:
+        lines.append(
+            f"the penalty of a feature is divided by its coefficient in a {adaptive.pilot} pilot, to the power "
+            f"{adaptive.power:g}; the pilot is solved in one place, on the rows that each fold trains on"
+        )
+    if study.path.shares is not None:
+        lines.append(
+            "the coefficients of each strength are relaxed: relax is the share of the lasso, and the rest is the fit "
+            "without a penalty to the features that it selects, in one place, on the rows that each fold trains on"
+        )
+    if n_tables := experiment.settings.imputations:
+        lines.append(
+            f"the gaps of the rows that each fold trains on are drawn {n_tables} times by chained equations learnt "
+            f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are "
+            "filled as data.missing says"
+        )
+    if names := list_marked_folds(data):
+        folds = ", ".join(f"fold{k + 1} '{name}'" for k, name in enumerate(names[:_MAX_NAMED_FOLDS]))
+        more = f" and {len(names) - _MAX_NAMED_FOLDS} more" if len(names) > _MAX_NAMED_FOLDS else ""
+        column = experiment.data.fold  # type: ignore[attr-defined]
+        lines.append(f"the folds are those of data.fold={column}: {folds}{more}")
+    if experiment.algo.has_personal_models:
+        if has_global_model(experiment, data):
+            lines.append("coefficients are those of the global model")
+        else:
+            lines.append(
+                f"algo={algo} trains personal models and no shared one: no path.csv is written, and no nonzeros in "
+                "curve.csv"
+            )
+    if isinstance(experiment.algo, Baseline):
+        lines.append(f"algo={algo} is solved in one place: the cost of sending the rows is not counted")
+    return lines

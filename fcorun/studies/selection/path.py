@@ -1,0 +1,275 @@
+"""Values of a regularization path: strengths of a penalty, or radii of a ball."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import IGNORES_PSI
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.experiment.build import build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.relative_strength import compute_client_strength_max, compute_strength_max
+from fcorun.experiment.requirements import are_convex
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.studies.selection.adaptive import AdaptiveFactors
+from fcorun.studies.selection.relaxation import RelaxedShares, make_shares
+from fcorun.studies.selection.second_number import SecondNumber, read_second_number
+
+MIN_RATIO = 1e-3  # smallest value / largest value, as in scikit-learn's lasso_path
+_TOLERANCE = 1e-4  # for the unconstrained solution that ends a path of radii
+_ITERATIONS = 2000
+
+
+@dataclass(frozen=True, repr=False)
+class RegularizationPath:
+    """Values of a field of the regularizer, from the simplest solution on: strengths fall, radii grow.
+
+    Attributes:
+        param_name: "strength" or "radius".
+        values: the values, from the simplest solution on, (P,).
+        range_description: the origin of the least and the largest value, for messages.
+        begins_at_zero: True if all penalized coefficients are 0 at the first value, on all training rows.
+        second: a second number, with a path of its own for each of its S values, one after the other: ``values`` are
+            those of all paths. None: there is one path.
+        adaptive: the factors of features' penalties that a pilot gives to each subset of the rows, or None.
+    """
+
+    param_name: str
+    values: np.ndarray
+    range_description: str
+    begins_at_zero: bool
+    second: SecondNumber | None = None
+    adaptive: AdaptiveFactors | None = None
+
+    @property
+    def shares(self) -> np.ndarray | None:
+        """The shares of the lasso in relaxed coefficients, one for each path, (S,); None: these are not relaxed."""
+        return self.second.values[:: self.length] if isinstance(self.second, RelaxedShares) else None
+
+    @property
+    def runs(self) -> "RegularizationPath":
+        """The path of the runs of a subset: relaxed coefficients of all shares follow from one run of each strength."""
+        return self if self.shares is None else replace(self, values=self.values[: self.length], second=None)
+
+    def relax(self, shares: tuple[float, ...]) -> "RegularizationPath":
+        """Return a path for each share of the lasso in relaxed coefficients; without shares, this path."""
+        if not shares:
+            return self
+        return replace(self, values=np.tile(self.values, len(shares)), second=make_shares(shares, len(self.values)))
+
+    @property
+    def length(self) -> int:
+        """The number of values of one path."""
+        return len(self.values) // self.n_paths
+
+    @property
+    def n_paths(self) -> int:
+        """The number of values of the second number, S; 1 without one."""
+        return 1 if self.second is None else len(np.unique(self.second.values))
+
+    def slice_of(self, index: int) -> slice:
+        """Return the positions of the path, with one second number, that has the position ``index``."""
+        start = index // self.length * self.length
+        return slice(start, start + self.length)
+
+    def numbers_at(self, index: int) -> dict[str, float]:
+        """Return the numbers of the run at a position, by name."""
+        numbers = {self.param_name: float(self.values[index])}
+        if self.second is not None:
+            numbers[self.second.name] = float(self.second.values[index])
+        return numbers
+
+    def describe(self, index: int, digits: int = 4) -> str:
+        """Return the numbers of the run at a position as text, "strength=0.01 l1_ratio=0.5"."""
+        text = f"{self.param_name}={self.values[index]:.{digits}g}"
+        return text if self.second is None else f"{text} {self.second.name}={self.second.values[index]:.{digits}g}"
+
+    def apply(self, experiment: PreparedExperiment, index: int) -> PreparedExperiment:
+        """Return the experiment with the numbers of the run at a position."""
+        if self.second is not None:
+            experiment = self.second.apply(experiment, index)
+        return experiment.with_resolved(reg=experiment.reg.with_value(self.param_name, self.values[index]))
+
+    def __repr__(self) -> str:
+        first, last = self.values[[0, -1]]
+        return f"RegularizationPath({len(self.values)} values, {self.param_name}={first:.4g} to {last:.4g})"
+
+
+def applies_regularizer(algo: Algorithm | Baseline) -> bool:
+    """Return whether an algorithm applies psi, so that the strength matters."""
+    return isinstance(algo, Baseline) or bool(algo.traits.psi_sides)
+
+
+def fix_strength(experiment: PreparedExperiment) -> RegularizationPath:
+    """Return a path of one placeholder value, which has no effect, for an algorithm that ignores psi.
+
+    Raises UserError as ``find_path_parameter``.
+    """
+    return RegularizationPath(find_path_parameter(experiment, varies_strength=False), np.ones(1), "ignored", False)
+
+
+def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = True) -> str:
+    """Return the field of the regularizer that a path varies, "strength" or "radius".
+
+    Without ``varies_strength``, nothing is chosen, and the algorithm may ignore psi.
+
+    Raises:
+        UserError: the regularizer has neither, ``reg.per_client`` gives each client its own, or all values would give
+            the same solution.
+    """
+    reg, names, algo = experiment.reg, experiment.names, experiment.algo
+    param_name = next((name for name in ("strength", "radius") if hasattr(reg, name)), None)
+    if param_name is None:
+        raise UserError(
+            f"reg={names['reg']} has no strength and no radius to choose: take a penalty such as reg=l1, or "
+            "a ball such as reg=l1_ball"
+        )
+    if varies_strength and not applies_regularizer(algo):
+        raise UserError(
+            f"algo={names['algo']} {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
+            "algo that applies psi: fcorun list algo shows which do"
+        )
+    if param_name in (reg.per_client or {}):
+        raise UserError(
+            f"reg.per_client.{param_name} gives each client a {param_name} of its own, and one is chosen for all: "
+            "leave it out"
+        )
+    return param_name
+
+
+def build_path(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    points: int,
+    value_range: list[float] | None,
+    min_ratio: float = MIN_RATIO,
+) -> RegularizationPath:
+    """Return ``points`` values, evenly spaced in logarithm, between the two numbers of ``value_range``.
+
+    By default strengths fall from the smallest one at which 0 is optimal on all training rows to ``min_ratio`` times
+    that strength. Radii grow from ``min_ratio`` times the radius of a ball that holds the unconstrained solution to
+    that radius.
+
+    Raises:
+        UserError: ``value_range`` is not valid, or the problem has no such default.
+    """
+    param_name = find_path_parameter(experiment)
+    if value_range is not None:
+        if len(value_range) != 2 or not 0 < value_range[0] < value_range[1]:
+            raise UserError(
+                f"range={value_range} must be two positive numbers, the least {param_name} and the largest: give "
+                "range=[0.001,1]"
+            )
+        low, high = value_range
+        description = "as given"
+    else:
+        high, description = _largest_value(experiment, data, param_name)
+        low = min_ratio * high
+        description += f", and {min_ratio:g} of it"
+    values = np.geomspace(low, high, points)
+    if param_name == "strength":
+        values = values[::-1]
+    begins_at_zero = param_name == "strength" and value_range is None and not experiment.settings.imputations
+    return RegularizationPath(param_name, values, description, begins_at_zero)
+
+
+def build_paths(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    points: int,
+    value_range: list[float] | None,
+    second: Mapping[str, Sequence[float]] | None,
+) -> RegularizationPath:
+    """Return a path for each value of a second number, {KEY: [VALUE, ...]}, one after the other; one path without it.
+
+    Each path begins where 0 is optimal with its own second number, as the paths of glmnet do for each alpha. Raises
+    UserError as ``build_path`` and ``read_second_number``.
+    """
+    if not second:
+        return build_path(experiment, data, points, value_range)
+    number = read_second_number(experiment, second)
+    paths = [build_path(number.apply(experiment, s), data, points, value_range) for s in range(len(number.values))]
+    return replace(
+        paths[0],
+        values=np.concatenate([path.values for path in paths]),
+        second=replace(number, values=np.repeat(number.values, points)),
+    )
+
+
+def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_name: str) -> tuple[float, str]:
+    """Return the largest value of a path by default, and its description."""
+    reg, name = experiment.reg, experiment.names["reg"]
+    advice = f"give range=[LOW,HIGH], the least {param_name} and the largest"
+    if param_name == "strength" and not hasattr(reg, "strength_max"):
+        raise UserError(f"reg={name} does not say at which strength its solution is 0, where a path begins: {advice}")
+    if not are_convex(experiment.objective):
+        raise UserError(
+            f"objective={experiment.names['objective']} is not convex, so that no {param_name} of reg={name} "
+            f"is known to begin or end a path: {advice}"
+        )
+    if param_name == "radius":
+        radius = _unconstrained_radius(experiment, data, advice)
+        return radius, "about the radius of the solution without constraint on all training rows"
+    unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
+    description = "the smallest strength at which all penalized coefficients are 0, on all training rows"
+    if experiment.algo.traits.personal_psi:
+        strength = compute_client_strength_max(unit_strength, data, advice)
+        description += ", for each client alone"
+    else:
+        strength = compute_strength_max(unit_strength, data, advice)
+    if experiment.settings.imputations:
+        description += ", their gaps filled once"
+    if strength <= 0:
+        raise UserError(
+            f"0 is optimal with reg={name} of any strength: no feature is associated with the target in a direction "
+            f"that reg={name} allows; choose another reg"
+        )
+    return strength, description
+
+
+def _unconstrained_radius(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
+    """Return the radius of the smallest ball that holds the unconstrained solution, to the tolerance of the solver.
+
+    Raises UserError, which ends with ``advice`` if the solution is not finite, where no such ball exists.
+    """
+    with jax.enable_x64(True):
+        problem = build_problem(experiment, data)
+        unconstrained = replace(problem, regularizer=NoRegularizer(apply_to=list(problem.regularized)))
+        batch = gather_rows(data, experiment.settings.client_weighting)
+        for iterate in solver.minimize(unconstrained, batch, _TOLERANCE, _ITERATIONS):  # noqa: B007
+            pass
+        return max(_smallest_radius(experiment.reg, iterate.w[name], advice) for name in problem.regularized)
+
+
+def _smallest_radius(reg: Regularizer, w: jax.Array, advice: str) -> float:
+    """Find the smallest radius of a ball that holds w by bisection. Raises UserError as ``_unconstrained_radius``."""
+
+    def is_outside(radius: float) -> bool:
+        ball = reg.with_value("radius", radius)
+        return float(ball.violation(w)) > 1e-9 * float(jnp.linalg.norm(w.ravel()))  # type: ignore[attr-defined]
+
+    largest_entry = float(jnp.abs(w).max())
+    if not np.isfinite(largest_entry):
+        raise UserError(f"no finite solution without constraint was found, whose radius would end the path: {advice}")
+    if largest_entry == 0:
+        raise UserError("the solution without constraint is 0: the features say nothing of the target")
+    low = high = largest_entry
+    while is_outside(high):
+        high *= 2
+    while not is_outside(low):
+        low /= 2
+    while high / low > 1.001:
+        middle = float(np.sqrt(low * high))
+        if is_outside(middle):
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,72 @@
+"""Sentences about the bound on false selections."""
+
+from fcorun.studies.selection.stability.bounds import Assumption, bound_false_selections
+from fcorun.studies.selection.stability.stability_options import StabilityResult
+
+_ASSUMPTIONS: dict[Assumption, str] = {
+    "unimodal": "assumption=unimodal is assumed, not tested: the share of the pairs of which both halves choose such a "
+    "feature has a unimodal distribution (Shah and Samworth 2013, theorem 2)",
+    "r_concave": "assumption=r_concave is assumed, not tested: of such a feature, the share of the pairs of which both "
+    "halves choose it has a -1/2-concave distribution, and the share of the halves a -1/4-concave one (Shah and "
+    "Samworth 2013)",
+}
+
+
+def state_bound(result: StabilityResult) -> list[str]:
+    """Return sentences: the bound on false selections, and its assumptions."""
+    scores, options, path = result.scores, result.options, result.path
+    last = scores.region_length - 1
+    q, bound = scores.q[last], scores.bound[last]
+    n_features = int((~scores.unpenalized).sum())
+    excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
+    label = "bound: q^2 / ((2 threshold - 1) d) ="
+    if options.assumption != "none":
+        label = f"bound with assumption={options.assumption}:"
+    sentences = [
+        f"{label} {bound:.3g}{excess}, with q = {q:.3g} of d = {n_features} "
+        f"{result.units.noun} chosen on a half, for {path.param_name} from {path.values[0]:.4g} to "
+        f"{path.values[last]:.4g}",
+        f"so many stable {result.units.noun} are expected at most whose chance on a half is q / d or less, if "
+        f"{_state_independence(result)} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise "
+        "features are exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); "
+        "q was estimated from these rows, and the path's end chosen by it",
+    ]
+    if options.assumption != "none":
+        n_pairs = options.subsamples // 2
+        (weaker,) = bound_false_selections(scores.q[[last]], n_features, options.threshold, n_pairs, "none")
+        comparison = f"without an assumption the bound is {weaker:.3g}"
+        if bound >= weaker:
+            comparison = "such an assumption gives no smaller bound for this q and threshold"
+        sentences.append(f"{_ASSUMPTIONS[options.assumption]}; {comparison}")
+    return sentences
+
+
+def state_judged_part(result: StabilityResult) -> str:
+    """Return a clause that names the settings if the bound leaves only the path's first value to judge; else ""."""
+    options, scores = result.options, result.scores
+    if scores.region_length > 1 or scores.bound[0] > options.max_errors:
+        return ""
+    return (f" at the first of {options.points} values of the {result.path.param_name}, the only one that "
+            f"points={options.points}, threshold={options.threshold:g} and max_errors={options.max_errors:g} leave to "
+            "judge (a larger one of them judges more)")  # fmt: skip
+
+
+def name_halves(result: StabilityResult) -> str:
+    """Return what the halves are drawn from: "rows", "clients", or "groups" (data.group)."""
+    if result.options.by == "rows" and result.data.train.group is not None:
+        return "groups"
+    return result.options.by
+
+
+def list_unpenalized(result: StabilityResult) -> list[str]:
+    """Return the names of the units that are not penalized."""
+    return [name for name, free in zip(result.units.names, result.scores.unpenalized, strict=True) if free]
+
+
+def _state_independence(result: StabilityResult) -> str:
+    """Return the assumption on the sampling of rows, in words."""
+    return {
+        "rows": "rows are drawn independently within each client",
+        "groups": "groups of rows (data.group) are drawn independently",
+        "clients": "rows are drawn independently among the clients",
+    }[name_halves(result)]

@@ -1,0 +1,256 @@
+"""Stability selection: a path on random halves of the rows, and the features that most halves choose."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import MORE_ROUNDS_ADVICE
+from fcorun.base.records.record import STABILITY_FILE
+from fcorun.base.system.random_streams import random_stream
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.experiment.build import build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.requirements import are_convex
+from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.results.models.coefficients import nonzero_limits
+from fcorun.runs.job import Watcher
+from fcorun.studies.selection.cross_validation.selection_refit import refit
+from fcorun.studies.selection.folds import SubsetMasks, draw_halves
+from fcorun.studies.selection.path import RegularizationPath, build_path
+from fcorun.studies.selection.path_fit import PathFit, find_runs
+from fcorun.studies.selection.stability import stability_files as files
+from fcorun.studies.selection.stability.per_client import fit_client_supports
+from fcorun.studies.selection.stability.stability_options import StabilityOptions, StabilityResult, name_features
+from fcorun.studies.selection.stability.stability_refit import (
+    build_refit,
+    check_refit,
+    explain_no_refit,
+    list_refit_columns,
+)
+from fcorun.studies.selection.stability.stability_scores import StabilityScores, compute_jaccard, score_features
+from fcorun.studies.selection.stability.units import SelectionUnits
+from fcorun.studies.selection.study import Log, Study, describe_study, prepare_study
+from fcorun.studies.selection.study_checks import check_global_model, check_subsets
+from fcorun.studies.selection.study_result import warn_few_evaluations, warn_unconverged
+
+MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
+
+
+@dataclass(frozen=True)
+class StabilityPlan:
+    """A stability selection that is ready to run.
+
+    Attributes:
+        experiment: the experiment as it was given, of which the refit is made.
+        messages: lines to print before the selection begins.
+    """
+
+    options: StabilityOptions
+    experiment: PreparedExperiment
+    study: Study
+    messages: list[str]
+
+    def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> StabilityResult:
+        """Compute the missing fits, score the features, write the files, and fit the stable columns if asked to.
+
+        Raises:
+            UserError: every value diverged on a half, or the folder cannot be used.
+        """
+        study = self.study
+        began = time.perf_counter()
+        with study.claim():
+            find_support = partial(_find_support, nonzero_limits(study.experiment, study.data))
+            result = self.score_features(study.compute_fits(find_support, log))
+            files.write(result)
+            if result.refit_columns is not None:
+                experiment = build_refit(self.experiment, result.refit_columns)
+                result = replace(result, record=refit(experiment, study.folder, watch))
+            files.write_summary(result, seconds=time.perf_counter() - began)
+        return result
+
+    def score_features(self, fits: dict[str, PathFit]) -> StabilityResult:
+        """Score the features by the fits of the halves, compare the clients, and warn about both."""
+        study, experiment, data = self.study, self.study.experiment, self.study.data
+        path, chosen, warnings = _drop_diverged(study.path, fits)
+        falling_advice = f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: "
+        warnings += warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE)
+        units = SelectionUnits.of_regularizer(build_problem(experiment, data).regularizer, name_features(data))
+        max_errors = self.options.max_errors
+        scores = score_features(
+            units.merge(chosen), self.options.threshold, max_errors, units.unpenalized, self.options.assumption
+        )
+        similarity, client_warnings = _compare_clients(experiment, data, path, scores, units)
+        warnings += client_warnings
+        warnings += warn_about_region(path, scores, max_errors)
+        warnings += warn_few_evaluations(experiment)
+        result = StabilityResult(
+            study=study,
+            path=path,
+            fits=fits,
+            warnings=warnings,
+            options=self.options,
+            scores=scores,
+            client_similarity=similarity,
+            units=units,
+        )
+        if not self.options.refit:
+            return result
+        if reason := explain_no_refit(result):
+            return replace(result, warnings=[*warnings, reason])
+        return replace(result, refit_columns=list_refit_columns(result))
+
+
+def select_stable_features(
+    config: Mapping[str, Any] | PreparedExperiment,
+    options: StabilityOptions = StabilityOptions(),  # noqa: B008
+    out: str | Path | None = None,
+    *,
+    log: Log = lambda line: None,
+    watch: Watcher | None = None,
+) -> StabilityResult:
+    """Run a path of strengths on complementary halves of the training rows, and find the features that most choose.
+
+    Fits in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again.
+
+    Raises:
+        UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
+    """
+    return plan_stability(config, options, out).run(log, watch)
+
+
+def plan_stability(
+    config: Mapping[str, Any] | PreparedExperiment, options: StabilityOptions, out: str | Path | None = None
+) -> StabilityPlan:
+    """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError."""
+    given = prepare(config)
+    experiment, data, experiment_identity = prepare_study(given, "stability")
+    if not is_linear_model(type(experiment.objective)):
+        raise UserError(
+            f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
+            "not: take objective=least_squares, logistic, or another linear model"
+        )
+    if options.refit:
+        check_refit(given, data)
+    path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
+    rng = random_stream(experiment.settings.seed, "stability", "halves")
+    masks = list(draw_halves(data, options.subsamples // 2, options.by, rng))
+    no_rows = np.zeros(len(data.train.y), bool)
+    halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
+    check_subsets(experiment, data, halves, options.by)
+    check_global_model(experiment, data, "stability looks at one of all: choose another algo")
+    fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
+    study = Study.create(
+        "stability",
+        experiment,
+        data,
+        path,
+        halves,
+        experiment_identity=experiment_identity,
+        dependencies=[experiment.settings.cutoff, fit_options],
+        row_arrays=masks,
+        study_file=STABILITY_FILE,
+        out=out,
+    )
+    notes = []
+    if data.train.fold is not None:
+        notes.append("data.fold defines the folds of fcorun select, and has no effect on halves")
+    n_distinct = len({mask.tobytes() for mask in masks})
+    if n_distinct < len(masks) and options.by == "clients":
+        notes.append(
+            f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.train.sizes)} clients out"
+        )
+    messages = describe_study(study, f"{options.subsamples} halves", options.by, "take no part", notes)
+    return StabilityPlan(options, given, study, messages)
+
+
+def _find_support(limits: np.ndarray, _: str, fit: PathFit) -> PathFit:
+    """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class.
+
+    ``limits`` (d,) are the magnitudes above which coefficients count as nonzero.
+    """
+    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), len(limits), -1)
+    return replace(fit, metrics={}, solution={"chosen": (weights > limits[:, None]).any(axis=2)})
+
+
+def _drop_diverged(
+    path: RegularizationPath, fits: Mapping[str, PathFit]
+) -> tuple[RegularizationPath, np.ndarray, list[str]]:
+    """Return the path without values at which a run diverged, the chosen features, (S, P, d), and a warning."""
+    chosen = np.stack([fit.solution["chosen"] for fit in fits.values()])
+    diverged = find_runs(fits, "diverged").any(axis=0)
+    if diverged.all():
+        raise UserError(
+            "at each value of the path a half diverged: a smaller algo.client_lr or algo.server_lr may help"
+        )
+    warnings = []
+    if diverged.any():
+        warnings.append(
+            f"diverged: runs at {diverged.sum()} of {diverged.size} values of {path.param_name}, which are left out; "
+            "smaller rates of algo may help"
+        )
+    return replace(path, values=path.values[~diverged]), chosen[:, ~diverged], warnings
+
+
+def _compare_clients(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    path: RegularizationPath,
+    scores: StabilityScores,
+    units: SelectionUnits,
+) -> tuple[np.ndarray | None, list[str]]:
+    """Return the similarity of the clients' own supports at the end of the region, (M, M), and warnings about it."""
+    if len(data.train.sizes) < 2:
+        return None, []
+    if not are_convex(experiment.objective, experiment.reg):
+        return None, ["clients' own solutions are not known: the problem is not convex, or not declared to be"]
+    value = path.values[scores.region_length - 1]
+    supports, is_valid = fit_client_supports(experiment, data, path.param_name, value)
+    supports = units.merge(supports)[:, ~units.unpenalized]
+    similarity = compute_jaccard(supports)
+    similarity[~is_valid] = np.nan
+    similarity[:, ~is_valid] = np.nan
+    warnings = []
+    if not is_valid.all():
+        warnings.append(
+            f"{(~is_valid).sum()} of {len(is_valid)} clients have no solution of their own: rows of one class, or none "
+            "that the solver certified"
+        )
+    n_empty = int((is_valid & ~supports.any(axis=1)).sum())
+    if n_empty:
+        warnings.append(f"{n_empty} of {len(is_valid)} clients choose no feature by themselves")
+    return similarity, warnings
+
+
+def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_errors: float) -> list[str]:
+    """Return a warning if the bound allows too little of the path, or the whole path and more."""
+    if scores.bound[0] > max_errors:
+        return [
+            f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
+            f"max_errors={max_errors:g}: begin sooner by range, allow more errors, or take a psi that makes "
+            "coefficients 0"
+        ]
+    if scores.region_length == len(path.values):
+        low, high = min(path.values), max(path.values)
+        if path.param_name == "strength":
+            low /= 10
+        else:
+            high *= 10
+        return [f"the bound would allow a longer path: range=[{low:.3g},{high:.3g}] follows it further"]
+    if scores.region_length == 1:
+        return [
+            "the bound allows the first value of the path only: more points, a larger threshold or more errors "
+            "allow more"
+        ]
+    if scores.region_length < len(path.values) / 2:
+        return [
+            f"max_errors={max_errors:g} allows {scores.region_length} of {len(path.values)} values of the path: a "
+            "larger max_errors= loosens the bound and follows the path further, with more false selections expected"
+        ]
+    return []

@@ -1,0 +1,354 @@
+"""Study: a path that runs on many subsets of the rows, with its folder, its fits, and its result.
+
+``fcorun select`` and ``fcorun stability`` are studies. Both take these steps:
+
+1. ``prepare_study`` builds the experiment and loads the data; ``build_path`` gives the values of the path.
+2. The command draws subsets of the training rows; ``check_subsets`` refuses those on which a run would fail.
+3. ``Study.create`` names the study by all that its fits depend on; ``describe_study`` announces the study.
+4. Under ``Study.claim``, ``Study.compute_fits`` runs the path on each subset, or reads its fit from the folder.
+5. The command makes a ``StudyResult`` of the fits, and writes its files beside the study file
+   (``write_study_file``).
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import PERSONAL_PREFIX
+from fcorun.base.records.formats import json_text, read_json
+from fcorun.base.records.record import (
+    IN_USE,
+    LOCK_FILE,
+    PAGE_FILES,
+    PREDICTIONS_FILE,
+    REFIT_FOLDER,
+    Record,
+    RunFolder,
+    try_lock,
+)
+from fcorun.base.system.files import write_atomically
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.subset import RowSubset, take_subset
+from fcorun.engine.engine import RESULTS_VERSION
+from fcorun.experiment.build import bind_objective, load_data
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.problem import solver
+from fcorun.runs.batch import check_devices
+from fcorun.studies.selection.fitting import PathFitter
+from fcorun.studies.selection.folds import SubsetMasks, describe_rows, marks_whole_clients
+from fcorun.studies.selection.path import RegularizationPath, find_path_parameter
+from fcorun.studies.selection.path_fit import PathFit, keeps_held_out
+
+FITS = "fits"
+# the files about the rows out of fold, which some choices of a selection have
+OUT_OF_FOLD_FILES = (
+    *(PREDICTIONS_FILE, "scores.csv", "nested.csv", "roc.csv", "calibration.csv", "thresholds.csv"),
+    *(f"{picture}.{ending}" for picture in ("roc", "calibration", "decision") for ending in ("png", "pdf")),
+)
+_RESULT_FILES = (
+    *OUT_OF_FOLD_FILES,
+    *("selection.csv", "curve.csv", "path.csv", "selection.png", "selection.pdf"),
+    *("stability.csv", "clients.csv", "stability.png", "stability.pdf"),
+    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
+)
+_SHORT = 15  # seconds: a shorter remaining time is not announced
+Log = Callable[[str], Any]
+ReduceFit = Callable[[str, PathFit], PathFit]
+
+
+def prepare_study(
+    experiment: PreparedExperiment, command: str, varies_strength: bool = True
+) -> tuple[PreparedExperiment, FederatedData, str]:
+    """Return the experiment of a study, its data, and the experiment's identity without the strength.
+
+    Without ``varies_strength``, the study has one strength, which the algorithm may ignore.
+
+    The path of a study replaces ``reg.strength``, so that the identity is that of the experiment at strength 1.
+
+    Raises:
+        UserError: the rows cannot be divided, or the machine has fewer devices than the experiment wants.
+    """
+    check_devices([experiment])
+    parameter = check_study(experiment, command, varies_strength)
+    data = load_data(experiment)
+    reason = data.train.why_not_in_memory
+    if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
+        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} {reason}")
+    identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
+    experiment = bind_objective(experiment, data)
+    return experiment.with_resolved(settings=replace(experiment.settings, reference=False)), data, identity
+
+
+def check_study(experiment: PreparedExperiment, command: str, varies_strength: bool = True) -> str:
+    """Return the field of the regularizer that a study varies.
+
+    Raises UserError for an experiment of which no rows can be held out.
+    """
+    settings = experiment.settings
+    parameter = find_path_parameter(experiment, varies_strength)
+    if settings.imputations and command != "select":
+        raise UserError(f"imputations={settings.imputations}: {command} imputes nothing, and fills gaps once by the "
+                        "rows of each half: leave imputations out")  # fmt: skip
+    if settings.relax is not None:
+        raise UserError(f"relax={settings.relax:g}: {command} has no relaxed coefficients: leave relax out")
+    if settings.start:
+        raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
+    for name in settings.stop or {}:
+        if name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
+            raise UserError(
+                f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
+                "stop={change:1e-5}, or null"
+            )
+    if "suboptimality" in (settings.stop or {}):
+        raise UserError(
+            f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
+            "give stop={change:1e-5}, or null"
+        )
+    return parameter
+
+
+@dataclass(frozen=True)
+class Study:
+    """Subsets of the rows, a path to run on each of them, and a folder for the fits.
+
+    Attributes:
+        path: the values that the runs of a subset differ in.
+        subsets: the rows of each subset, by its name.
+        folder, study_file: the folder, and the name of the JSON file in it with the identity of the study.
+        identity: a hash of all that the fits depend on.
+        label: the command and its choices, for messages.
+    """
+
+    experiment: PreparedExperiment
+    data: FederatedData
+    path: RegularizationPath
+    subsets: Mapping[str, SubsetMasks]
+    folder: Path
+    study_file: str
+    identity: str
+    label: str
+
+    @classmethod
+    def create(
+        cls,
+        command: str,
+        experiment: PreparedExperiment,
+        data: FederatedData,
+        path: RegularizationPath,
+        subsets: Mapping[str, SubsetMasks],
+        *,
+        experiment_identity: str,
+        dependencies: Any,
+        row_arrays: Iterable[np.ndarray],
+        study_file: str,
+        out: str | Path | None,
+    ) -> "Study":
+        """Create the study of a command, with its identity and its default folder.
+
+        The identity depends on ``experiment_identity``, which ``prepare_study`` returns, on ``dependencies``, such as
+        options of the command, and on ``row_arrays``, which tell the rows of the subsets. The rows are needed, since
+        the identity of a baseline does not depend on the seed that draws them.
+        """
+        names = experiment.names
+        row_hashes = [hashlib.sha256(array.tobytes()).hexdigest() for array in row_arrays]
+        content = [
+            command,
+            experiment_identity,
+            experiment.settings.tail_rounds,
+            RESULTS_VERSION,
+            solver.VERSION,
+            dependencies,
+            row_hashes,
+        ]
+        if data.features.cells is not None:
+            content.append("fills and levels by subset")
+        identity = hashlib.sha256(repr(content).encode()).hexdigest()
+        default_folder = Path("outputs") / names["data"] / f"{command}-{names['algo']}-{identity[:8]}"
+        return cls(
+            experiment=experiment,
+            data=data,
+            path=path,
+            subsets=subsets,
+            folder=Path(out or default_folder),
+            study_file=study_file,
+            identity=identity,
+            label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
+        )
+
+    @property
+    def keeps_held_out(self) -> bool:
+        """True if the fits have outputs for the rows that their subsets hold out."""
+        return keeps_held_out(self.data, len(self.path.values), len(self.data.train))
+
+    def describe_progress(self) -> str:
+        """Say how many fits exist and how many remain to be computed."""
+        n_fits = len(self.subsets)
+        n_existing = 0
+        if read_json(self.folder / self.study_file).get("identity") == self.identity:
+            n_existing = len(self.load_fits())
+        return f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({self.folder})"
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Lock the folder for this process while the context lasts.
+
+        Report pages are deleted, since they may show another choice, and with ``force`` all that a study has written.
+
+        Raises:
+            UserError: the folder has other files or another study, cannot be written, or is locked.
+        """
+        folder = self.folder
+        force = self.experiment.settings.force
+        existing = read_json(folder / self.study_file)
+        files = [path.name for path in folder.iterdir() if path.name != LOCK_FILE] if folder.is_dir() else []
+        if files and not existing:
+            raise UserError(f"out={folder} has a file {min(files)} that is not of such a study; choose another folder")
+        if existing and existing.get("identity") != self.identity and not force:
+            raise UserError(
+                f"out={folder} holds another study ({existing.get('label')}); choose another folder, or give "
+                "force=true to replace it"
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = try_lock(folder)
+        except OSError as error:
+            raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
+        if lock is None:
+            raise UserError(f"{folder} {IN_USE}")
+        try:
+            delete_files(folder, PAGE_FILES)
+            if force:
+                self._delete_results()
+            if force or not existing:
+                content = {"identity": self.identity, "label": self.label, "status": "running"}
+                write_atomically(folder / self.study_file, json_text(content))
+            (folder / FITS).mkdir(exist_ok=True)  # last: a folder of fits without the study's file is refused
+            yield
+        finally:
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+            lock.release()
+
+    def _delete_results(self) -> None:
+        """Delete the fits, the refit and the result that are in the folder, maybe of another study."""
+        for path in (self.folder / FITS).glob("*.npz"):
+            path.unlink()
+        delete_files(self.folder, _RESULT_FILES)
+        refit = self.folder / REFIT_FOLDER
+        if identity := Record(refit).status.get("identity"):
+            RunFolder(refit, identity).remove()
+
+    def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:
+        """Return the fits of all subsets by name: read from the folder, or else computed and saved.
+
+        ``reduce_fit`` takes the name of a subset and its fit, and returns the fit without the arrays that are not
+        needed later.
+        """
+        fits = self.load_fits()
+        n_fits = len(self.subsets)
+        if fits:
+            log(f"{len(fits)} of {n_fits} fits exist: reused (force=true recomputes)")
+        missing = [name for name in self.subsets if name not in fits]
+        began = time.monotonic()
+
+        def on_fit(i: int, fit: PathFit) -> None:
+            name = missing[i]
+            fits[name] = reduce_fit(name, fit)
+            fits[name].save(self.fit_file(name))
+            if len(missing) <= 10 or i == 0 or (i + 1) % (len(missing) // 10) == 0:
+                n_runs = len(self.path.runs.values)
+                left = _describe_time_left(time.monotonic() - began, i + 1, len(missing))
+                log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{left}")
+
+        if missing:
+            try:
+                self.fit_subsets(missing, on_fit)
+            except KeyboardInterrupt:
+                log(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; the same command resumes")
+                raise
+        return {name: fits[name] for name in self.subsets}
+
+    def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
+        """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit."""
+        path = self.path
+        first_rows = self.data.train.offsets[:-1]  # of each client
+        row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
+        largest = np.max(row_counts, axis=0)
+        runs = path.runs
+        numbers = {"second": runs.second, "adaptive": path.adaptive, "shares": path.shares}
+        fitter = PathFitter(self.experiment, self.data, path.param_name, runs.values, largest, **numbers)
+        fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
+
+    def begin_refit(self) -> None:
+        """Tell those who have the rows that a run on all of them begins; rows in memory need no word."""
+
+    def take_subset(self, name: str) -> RowSubset:
+        """Take the rows of a subset.
+
+        The training rows of a subset teach its fills and levels, and standardize its features anew, unless they are
+        all rows, or the scaling is that of a record.
+        """
+        subset = self.subsets[name]
+        has_given_scaling = getattr(self.experiment.data, "scaling", None) is not None
+        restandardize = not has_given_scaling and not subset.train.all()
+        return take_subset(self.data, subset.train, subset.validation, restandardize)
+
+    def load_fits(self) -> dict[str, PathFit]:
+        """Read the fits that exist, by the name of their subset, but for those that lack predictions."""
+        fits = {}
+        for name, subset in self.subsets.items():
+            fit = PathFit.load(self.fit_file(name))
+            predicts = self.keeps_held_out and subset.keeps_predictions and subset.validation.any()
+            if fit is not None and (fit.held_out or not predicts):
+                fits[name] = fit
+        return fits
+
+    def fit_file(self, name: str) -> Path:
+        """Return the file of the fit of a subset."""
+        return self.folder / FITS / f"{name}.npz"
+
+
+def delete_files(folder: Path, names: Iterable[str]) -> None:
+    """Delete the files of these names that are in a folder."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _describe_time_left(seconds: float, n_done: int, n_all: int) -> str:
+    """Return a clause on the time that the remaining fits take at the pace so far; "" for seconds."""
+    left = seconds / n_done * (n_all - n_done)
+    if left < _SHORT:
+        return ""
+    return f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
+
+
+def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterable[str]) -> list[str]:
+    """Return the lines to print before a study begins.
+
+    Args:
+        subsets: the subsets in words, such as "5 folds".
+        by: "rows", "clients", or "data.fold".
+        use: the use of validation and test rows, which a study leaves aside.
+        notes: lines of the command, which precede those about the data.
+    """
+    experiment, data, path = study.experiment, study.data, study.path
+    values = f"{path.length} values of {path.param_name}"
+    if path.second is not None:
+        numbers = ", ".join(f"{value:g}" for value in path.second.values[:: path.length])
+        values += f" for each {path.second.name} of {numbers},"
+    first, last = sorted((path.values.min(), path.values.max()), reverse=path.param_name == "strength")
+    lines = [
+        f"{study.label}: {values} from {first:.4g} to {last:.4g} "
+        f"({path.range_description}), {subsets} by {by} of {describe_rows(experiment, data, use)}"
+    ]
+    keeps_clients_whole = by == "clients" or (by == "data.fold" and marks_whole_clients(data))
+    if not keeps_clients_whole and experiment.data.dependence_warning:
+        lines.append(f"data={experiment.names['data']}: {experiment.data.dependence_warning}")
+    return [*lines, *notes, *data.warnings]

@@ -1,0 +1,207 @@
+"""Formats of tables."""
+
+import bz2
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails, not_none
+from table_files import CLIENT, SORTED, X, Y, frame, price_table, save
+
+from fcorun.data.datasets.table import Table
+from fcorun.data.tables.new_rows import read_dataframe
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet", "t.csv.gz", "t.tsv.bz2", "T.CSV"])
+def test_named_columns_round_trip(tmp_path, name):
+    data = price_table(save(tmp_path, name)).load()
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    np.testing.assert_array_equal(data.train.y, Y[SORTED])
+    assert data.train.x.dtype == np.float64
+    assert data.train.offsets.tolist() == [0, 3, 6]
+    assert data.clients == ("a", "b")
+    assert data.features.names == ("u", "v", "w")
+    assert data.validation is None
+    assert data.task == "regression"
+
+
+def test_npz_round_trip(tmp_path):
+    is_validation = np.array([False, False, True, False, False, True])
+    np.savez(tmp_path / "t.npz", X=X.astype(np.float32), y=Y, client=CLIENT, validation=is_validation)
+    data = Table(str(tmp_path / "t.npz")).load()
+    np.testing.assert_array_equal(data.train.x, X[[1, 3, 0, 4]])
+    np.testing.assert_array_equal(not_none(data.validation).y, Y[[5, 2]])
+    np.testing.assert_array_equal(not_none(data.validation).x, X[[5, 2]])
+    assert not_none(data.validation_offsets).tolist() == [0, 1, 2]
+    assert data.train.x.dtype == np.float32
+    assert data.train.sizes.tolist() == [2, 2]
+    assert data.clients == ("a", "b")
+    with fails("data.validation=0.5", "marks its validation rows"):
+        Table(str(tmp_path / "t.npz"), validation=0.5).load()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"client": CLIENT[:2]}, f"client has shape (2,); X has {len(X)} rows, make them agree"),
+        ({"client": "a"}, f"client has shape (); X has {len(X)} rows, make them agree"),
+        ({"client": np.zeros(len(X), "V8")}, "client has the type |V8; save it as numbers or text"),
+        ({"X": X + 1j}, "there is no matrix 'X' of numbers"),
+    ],
+)
+def test_new_rows_whose_arrays_do_not_fit_are_refused(arrays, sentence):
+    np.savez("new.npz", **{"X": X, **arrays})
+    with fails(f"new.npz: {sentence}"):
+        read_dataframe("new.npz")
+
+
+def test_a_single_array_is_no_npz():
+    np.save("new.npy", X)
+    Path("new.npy").rename("new.npz")
+    with fails("new.npz: cannot be read as .npz (it holds a single array)"):
+        read_dataframe("new.npz")
+
+
+def test_npz_with_bytes_as_text(tmp_path):
+    np.savez(tmp_path / "t.npz", X=X, y=np.array([b"p", b"q"] * 3), client=np.array([b"a", b"a", b"b"] * 2))
+    data = Table(str(tmp_path / "t.npz"), task="binary", validation=["b"]).load()
+    assert data.classes == ("p", "q")
+    assert data.clients == ("a",)
+
+
+def test_only_training_rows_of_an_npz_without_clients_are_assigned(tmp_path):
+    is_validation = np.arange(6) < 2
+    np.savez_compressed(tmp_path / "t.npz", X=X, y=Y, validation=is_validation)
+    data = Table(str(tmp_path / "t.npz"), clients=4, standardize="per_client").load()
+    assert data.train.sizes.tolist() == [1, 1, 1, 1]
+    assert sorted(data.train.y) == [2, 3, 4, 5]
+    assert not_none(data.validation).y.tolist() == [0.5, 1]
+    assert data.validation_offsets is None
+    assert (data.train.x == 0).all()  # one row a client is constant
+
+
+@pytest.mark.parametrize("name", ["t.libsvm", "t.svm", "t.svmlight", "t.txt", "t.svm.gz", "t.svm.bz2"])
+@pytest.mark.parametrize("zero_based", [True, False])
+def test_libsvm_is_read_as_by_scikit_learn(tmp_path, name, zero_based):
+    from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+    path, plain = tmp_path / name, tmp_path / "plain"
+    dump_svmlight_file(X, Y, str(plain), zero_based=zero_based, comment="a comment")
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(compress(plain.read_bytes()))
+    expected, labels = load_svmlight_file(str(plain))
+    data = Table(str(path), partition="sorted", clients=2, validation=0.0).load()
+    np.testing.assert_array_equal(data.train.x, expected.toarray().astype(np.float32))
+    np.testing.assert_array_equal(data.train.y, labels)
+    assert data.train.x.dtype == np.float32
+    assert data.train.sizes.tolist() == [3, 3]
+
+
+def test_libsvm_may_have_comments_blank_lines_and_qid(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"# a comment\r\n+1 1:0.5  3:2e1 # another\r\n\r\n-1\r\n+1 qid:7\t2:-4 \r\n")
+    data = Table(str(path), task="binary", clients=1, validation=0.0).load()
+    rows = sorted(zip(data.train.y.tolist(), data.train.x.tolist(), strict=True))
+    assert rows == [(0, [0, 0, 0]), (1, [0, -4, 0]), (1, [0.5, 0, 20])]
+    assert data.classes == (-1, 1)
+
+
+@pytest.mark.parametrize("line", ["1 1:2 three", "1 2 3:4", "a 1:2", "1,2 1:3", "1 -1:3", "1 1.5:3"])
+def test_malformed_libsvm_is_refused(tmp_path, line):
+    path = tmp_path / "t.svm"
+    path.write_text(f"1 1:2\n{line}\n")
+    with fails("data.path=", "cannot be read as .svm"):
+        Table(str(path)).load()
+
+
+def test_libsvm_too_large_as_a_dense_array_is_refused(tmp_path):
+    path = tmp_path / "t.svm"
+    path.write_text("1 1:2\n0 2000000000:1\n")
+    with fails("data.path=", "16 GB", "fewer rows or features"):
+        Table(str(path)).load()
+    path.write_text("1 1:2\n0 3000000000:1\n")
+    with fails("data.path=", "2,147,483,647", "fewer features"):
+        Table(str(path)).load()
+
+
+def test_integers_booleans_and_nullable_numbers_are_features(tmp_path):
+    table = frame(u=[1, 2, 3, 4, 5, 6], v=[True, False] * 3, w=pd.array([1, 2, 3, 4, 5, 6], dtype="Int64"))
+    data = price_table(save(tmp_path, "t.parquet", table)).load()
+    np.testing.assert_array_equal(data.train.x[0], [2, 0, 2])
+    data = price_table(save(tmp_path, "b.csv", frame(u=table.v, v=table.v, w=table.v))).load()
+    assert data.train.x.dtype == np.int8
+    assert data.train.x.max() == 1
+
+
+@pytest.mark.slow
+def test_wide_tables(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((300, 2000)).astype(np.float32)).assign(price=1.0)
+    path = save(tmp_path, "t.csv", table)
+    assert Table(path, target="price").load().train.x.shape == (240, 2000)
+    with fails("data.target=pricy", "'price'"):
+        Table(path, target="pricy").load()
+
+
+def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
+    pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+    path = tmp_path / "t.xlsx"
+    frame().to_excel(path, index=False)
+    data = price_table(str(path)).load()
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    assert (data.features.names, data.clients, data.warnings) == (("u", "v", "w"), ("a", "b"), ())
+    with pd.ExcelWriter(path) as book:
+        frame().to_excel(book, sheet_name="visits", index=False)
+        frame(u=0).to_excel(book, sheet_name="notes", index=False)
+    data = price_table(str(path)).load()
+    np.testing.assert_array_equal(data.train.x, X[SORTED])
+    assert data.warnings == (f"data.path={path}: of 2 sheets the first, 'visits', is read",)
+    path.write_bytes(path.read_bytes()[:200])
+    with fails("data.path=", "cannot be read as .xlsx"):
+        price_table(str(path)).load()
+
+
+def test_an_error_of_a_formula_is_a_gap_that_is_named(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+    table = frame()
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    book = openpyxl.load_workbook(tmp_path / "t.xlsx")
+    column = list(table).index("u") + 1
+    book.active.cell(3, column).value = "#DIV/0!"
+    book.save(tmp_path / "t.xlsx")
+    data = price_table(str(tmp_path / "t.xlsx"), missing="mean").load()
+    coordinate = book.active.cell(3, column).coordinate
+    assert any(f"errors of formulas are read as gaps: #DIV/0! in {coordinate}" in text for text in data.warnings)
+
+
+def test_an_xlsx_without_openpyxl_names_the_package_to_install(tmp_path, monkeypatch):
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with fails("t.xlsx needs openpyxl: pip install 'fcorun[xlsx]'"):
+        price_table(str(tmp_path / "t.xlsx")).load()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.xlsx"])
+def test_two_columns_with_the_same_name_are_refused(tmp_path, name):
+    table = frame().set_axis(["u", "v", "u", "site", "price"], axis=1)
+    if name == "t.xlsx":
+        pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+        table.to_excel(tmp_path / name, index=False)
+    else:
+        save(tmp_path, name, table)
+    with fails("data.path=", "two columns are called 'u'", "rename or drop"):
+        price_table(str(tmp_path / name)).load()
+    if name == "t.csv":
+        save(tmp_path, name, table.set_axis(["NA", "v", "NA", "site", "price"], axis=1))
+        with fails("two columns are called 'NA'"):
+            price_table(str(tmp_path / name)).load()
+    assert price_table(save(tmp_path, "t.csv", frame().rename(columns={"v": "u.1"}))).load().features.names == (
+        "u",
+        "u.1",
+        "w",
+    )

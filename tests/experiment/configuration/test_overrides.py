@@ -1,0 +1,100 @@
+"""Overrides before Hydra composes them."""
+
+from pathlib import Path
+
+import pytest
+from helpers import fails
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from fcorun.base.errors import UserError
+from fcorun.experiment.configuration.compose import (
+    PreparedOnce,
+    compose_config,
+    make_sweep_name,
+    normalize_overrides,
+    register_resolvers,
+    translate_folder,
+)
+from fcorun.experiment.configuration.hydra_errors import is_user_error
+from fcorun.experiment.configuration.override_text import format_override_value, quote_text, split_overrides
+from fcorun.experiment.configuration.search_path import use_config_dir
+
+
+def test_out_is_the_folder_of_a_run_or_of_a_sweep():
+    assert translate_folder(["seed=1"]) == ["seed=1"]
+    assert translate_folder(["out=my runs", "seed=1"]) == ["seed=1", "hydra.run.dir=my runs"]
+    assert translate_folder(["out=2026_05"]) == ["hydra.run.dir='2026_05'"]  # which Hydra would read as 202605
+    assert translate_folder(["-m", "out=s"]) == ["-m", "hydra.sweep.dir=s"]
+
+
+@pytest.mark.parametrize("arguments", [["out=a", "out=b"], ["hydra.run.dir=a", "out=b"], ["out="]])
+def test_two_folders_and_none_are_refused(arguments):
+    with fails("give one out=DIR" if len(arguments) > 1 else "out= names no folder"):
+        translate_folder(arguments)
+
+
+@pytest.mark.parametrize("group", ["experiment", "algo"])
+def test_a_file_in_another_encoding_is_named(tmp_path, group):
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "mine.yaml").write_bytes("# Zürich\nrounds: 3\n".encode("latin-1"))
+    with use_config_dir(tmp_path), fails("mine.yaml is no text that YAML can read", "save it as UTF-8"):
+        normalize_overrides([f"+{group}=mine"])
+
+
+def test_two_files_of_a_table_are_refused():
+    with fails("data.path=[a.csv,b.csv]: data.path is one file"):
+        normalize_overrides(["data.path=[a.csv,b.csv]"])
+
+
+def test_an_error_of_a_program_is_no_error_of_a_user_that_was_handled_before_it():
+    def fail():
+        try:
+            raise UserError("give another value")
+        except UserError:
+            raise KeyError("a defect")  # noqa: B904
+
+    with pytest.raises(KeyError) as failure:
+        fail()
+    assert not is_user_error(failure.value)
+    failure.value.__cause__ = UserError("give another value")
+    assert is_user_error(failure.value)
+
+
+def test_a_sweep_is_named_after_the_data_that_it_runs_on():
+    """Also where an experiment, or the user's own root file, chooses the data."""
+    assert make_sweep_name("lasso_8", ["data=lasso_8", "seed=1,2"]).startswith("lasso_8-")
+    assert make_sweep_name("lasso", ["data=lasso_8,lasso_16"]).startswith("several-")
+    experiments = Path("mine/experiment")
+    experiments.mkdir(parents=True)
+    head = "# @package _global_\n"
+    (experiments / "one.yaml").write_text(head + "defaults: [override /data: lasso_16]\n")
+    (experiments / "two.yaml").write_text(head + "hydra: {sweeper: {params: {data: 'lasso_8,lasso_16'}}}\n")
+    register_resolvers(PreparedOnce(lambda values: pytest.fail("no run is prepared")))
+    with use_config_dir("mine"):
+        for overrides, data in (("one", "lasso_16"), ("two", "several"), ("two data=lasso_8", "lasso_8")):
+            folder = compose_config(f"experiment={overrides}".split()).hydra.sweep.dir
+            assert folder.startswith(f"outputs/sweeps/{data}-")
+
+
+@pytest.mark.parametrize("name", ["Zürich", "age>50", "a#b", "it's", "true", "1e5", "007", ""])
+def test_a_name_that_an_override_cannot_hold_is_refused(name):
+    with pytest.raises(UserError, match="cannot be part of an override"):
+        format_override_value({name: 0})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("auto", "null", "a b", "it's", 'a "b"', "C:\\x\\", "\\'", "a\\\nb", "Zürich", 0.5, True, [], {}),
+        *([["a", "b c"], ["it's"]], {"ward=surgery": 0, "blood pressure": [1.5, "a,b"], "x(y)": None}),
+        {"a.b/c-d%e+f@g?h|i*j": 0},
+    ],
+    ids=repr,
+)
+def test_a_formatted_value_is_read_back_from_a_list_of_jobs(value):
+    overrides = ["seed=1", f"++reg.key={format_override_value(value)}", "rounds=2"]
+    listed = quote_text(" ".join(overrides), "'")
+    parser = OverridesParser.create()
+    (job,) = parser.parse_override(f"hydra.sweeper.also=[{listed}]").value()  # type: ignore[misc]
+    assert split_overrides(job) == overrides
+    assert parser.parse_override(overrides[1]).value() == value

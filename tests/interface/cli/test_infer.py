@@ -1,0 +1,125 @@
+"""fcorun infer: its files, its text and its refusals."""
+
+import csv
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcorun import compose, run
+from fcorun.interface.cli.completion import INFER_KEYS, completions
+from fcorun.results.models.inference_options import InferenceOptions
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("infer")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 3))
+    died = np.where(x[:, 0] + rng.logistic(size=120) > 0, "yes", "no")
+    frame = pd.DataFrame(x, columns=["[age]", "dose", "noise"]).assign(site=np.repeat([*"abc"], 40), died=died)
+    frame.to_csv(folder / "rows.csv", index=False)
+    table = [f"data.path={folder / 'rows.csv'}", "data.target=died", "data.client=site", "data.task=binary"]
+    config = compose(["algo=newton", "data=table", *table, "reg=l1", "reg.strength=0.02", "rounds=5", "verbose=false"])
+    return run(config, folder / "run").folder
+
+
+@pytest.mark.slow
+def test_a_record_gets_a_table_and_a_forest_plot(record, call):
+    code, out, err = call("infer", record)
+    assert (code, err) == (0, "")
+    assert "debiased lasso, 95 % intervals" in out
+    assert "duality gap" in out
+    assert "van de Geer et al. (2014)" in out
+    assert "[age]" in out
+    assert "rows are held out (data.validation" in out
+    assert f"fcorun report {record} puts them on the page" in " ".join(out.split())
+    rows = list(csv.DictReader((record / "inference.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["feature"] for row in rows] == ["[age]", "dose", "noise", "(intercept)"]
+    assert float(rows[0]["low"]) < float(rows[0]["estimate"]) < float(rows[0]["high"])
+    assert (record / "inference.png").read_bytes()[:4] == b"\x89PNG"
+    assert (record / "inference.pdf").read_bytes()[:4] == b"%PDF"
+
+
+@pytest.mark.slow
+def test_another_folder_and_other_options(record, call, tmp_path):
+    code, out, _ = call("infer", record, f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3")
+    assert code == 0
+    assert "90 % intervals" in out
+    assert "from 0 at a level of 10 %" in out
+    assert "fcorun report" not in out
+    rows = csv.DictReader((tmp_path / "split/inference.csv").read_text(encoding="utf-8").splitlines())
+    assert {row["level"] for row in rows} == {"0.9"}
+    names = {path.name for path in Path(tmp_path, "split").iterdir()}
+    assert names == {f"inference.{ending}" for ending in ("csv", "txt", "png", "pdf")}
+
+
+@pytest.mark.slow
+def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, call, tmp_path):
+    _, _, err = call("infer", record, "method=wald", f"out={tmp_path / 'new'}")
+    assert "earlier call" not in err
+    assert not (tmp_path / "new").exists()
+    call("infer", record)
+    before = (record / "inference.csv").read_bytes()
+    code, _, err = call("infer", record, "method=wald")
+    assert code == 2
+    assert f"the inference files in {record} are of an earlier computation" in err
+    assert (record / "inference.csv").read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["method=bootstrap"], ["method=bootstrap", "debiased"]),
+        (["levels=0.9"], ["levels=0.9", "level"]),
+        (["level=95"], ["level=95", "0.95"]),
+        (["cluster=group"], ["cluster=group", "data.group"]),
+    ],
+)
+def test_wrong_options_are_one_sentence(record, call, options, words):
+    code, _, err = call("infer", record, *options)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert all(word in err for word in words)
+
+
+def test_a_folder_without_a_record_is_refused(call, tmp_path):
+    assert call("infer", tmp_path)[0] == 2
+
+
+@pytest.mark.slow
+def test_the_page_of_a_record_shows_its_forest_plot(record, call, report, tmp_path, monkeypatch):
+    call("infer", record)
+    monkeypatch.chdir(tmp_path)
+    page = report(str(record))
+    assert "Forest plot: the estimates and intervals of the table." in page
+    assert "at the certified solution" in page
+
+
+def test_the_tab_key_completes_options():
+    methods = ["method=auto", "method=debiased", "method=wald", "method=split"]
+    assert completions("fcorun infer run me")[0] == methods
+    assert completions("fcorun infer ")[0] == []
+
+
+def test_the_tab_key_knows_all_options_and_choices():
+    expected = {"out="}
+    for field in fields(InferenceOptions):
+        hint = get_type_hints(InferenceOptions)[field.name]
+        if get_origin(hint) is Literal:
+            expected |= {f"{field.name}={choice}" for choice in get_args(hint)}
+        else:
+            expected.add("level=0.95" if field.name == "level" else f"{field.name}=")
+    assert sorted(INFER_KEYS) == sorted(expected)
+
+
+@pytest.mark.slow
+def test_the_bibliography_has_the_sources_of_intervals(record, call):
+    call("infer", record)
+    _, out, _ = call("cite", record)
+    assert "vandegeer2014" in out
+    assert "fcorun infer" in out

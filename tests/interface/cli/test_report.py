@@ -1,0 +1,158 @@
+"""fcorun report: the content of the page."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from rich.table import Table
+
+from fcorun.base.records.formats import csv_text
+from fcorun.base.records.sweep_settings import SweepSettings, save_settings
+from fcorun.interface.cli.commands import main
+from fcorun.reports.page.elements import from_rich_table
+
+
+@pytest.mark.slow
+def test_a_single_run_shows_its_reason_metrics_and_coefficients(report):
+    record = fake_record(
+        "one/run", fake_config("feddualavg"), fake_rows(), reason="not finished: <more> rounds may help"
+    )
+    line = {"parameter": "weights", "feature": "age", "class": "", "value": 0.5, "value_original": 0.25}
+    (record.folder / "coefficients.csv").write_text(csv_text([line, line | {"feature": "sex", "value": 0.0}]))
+    text = report("one")
+    assert "One run of feddualavg on lasso" in text
+    assert "not finished: &lt;more&gt; rounds may help" in text
+    assert "run: 1 of 2 coefficients exceed cutoff=0.0001 in magnitude." in text
+    assert '<td>objective</td><td class="number" data-v>1</td>' in text  # each metric at the end
+    assert "the clients&#x27; learning rate" in text  # what configuration files say of a key
+    assert "% fcorun, which made this record" in text
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_not_over_is_shown_as_such(report):
+    records = fake_grid("s", algos=("fedmid",), seeds=(0,))
+    fake_record("s/late", fake_config("fedmid", algo__client_lr=0.9), status="running")
+    save_settings(Path("s"), SweepSettings(runs=(*(r.folder.name for r in records), "late", "missing1", "missing2")))
+    Path("s/missing1").mkdir()  # without a record
+    text = report("s")
+    assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not started." in text.replace("interrupted", "running")
+    assert "Some runs have not ended: this page shows the records at the time it was written." in text
+    save_settings(Path("s"), SweepSettings(runs=tuple(r.folder.name for r in records)))
+    main(["rm", "s", "--status", "running", "--status", "interrupted", "--yes"])
+    assert "Some runs have not ended" not in report("s")
+
+
+@pytest.mark.slow
+def test_problems_that_do_not_compare_are_shown_separately(report):
+    for data in ("lasso", "lowrank"):
+        for rate in (0.1, 0.2, 0.4):
+            fake_record(
+                f"s/{data}{rate}", fake_config(data=data, data__name=data, algo__client_lr=rate), fake_rows(rate)
+            )
+    text = report("s")
+    about = re.findall(r'aria-label="(support_f1 against algo.client_lr[^"]*)"', text)
+    assert about == [
+        f"support_f1 against algo.client_lr, {data}. Rings mark the best points." for data in ("lasso", "lowrank")
+    ]
+
+
+def data_of(text):
+    """Return the data of the charts of a page."""
+    return json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
+
+
+@pytest.mark.slow
+def test_maps_hold_what_was_measured(report):
+    records = fake_grid("s", seeds=(0,))
+    charts = [chart for chart in data_of(report("s"))["charts"] if chart["traces"][0]["type"] == "heatmap"]
+    assert [chart["layout"]["title"]["text"] for chart in charts] == ["feddualavg", "fedmid"]
+    for algo, chart in zip(("feddualavg", "fedmid"), charts, strict=True):
+        of = {tuple(r.config["algo"][key] for key in ("client_lr", "server_lr")): r for r in records
+              if r.config["algo"]["name"] == algo}  # fmt: skip
+        cells, best, crosses = chart["traces"]
+        assert (cells["x"], cells["y"]) == (["0.1", "0.2", "0.5"], ["0.3", "1"])
+        for y, line in zip(cells["y"], cells["z"], strict=True):
+            for x, value in zip(cells["x"], line, strict=True):
+                record = of[float(x), float(y)]
+                assert value == (None if x == "0.5" else record.summary["tail"]["support_f1"])
+        assert (best["name"], best["x"], best["y"]) == ("best", ["0.2"], ["1"])
+        assert (crosses["name"], set(crosses["x"])) == ("diverged", {"0.5"})
+
+
+def test_a_selection_and_a_stability_selection_are_shown(report):
+    for kind in ("chosen", "stable"):
+        Path(kind).mkdir()
+    about = {"param_name": "strength", "label": "select algo=fedavg", "status": "running", "metric": "val_loss"}
+    about |= {"folds": 5, "rule": "min", "by": "rows", "chosen": 0.01, "warnings": ["the least is at the edge"]}
+    Path("chosen/selection.json").write_text(json.dumps(about))
+    marks = {0.1: "one standard error", 0.01: "minimum", 0.001: ""}
+    curve = [{"strength": s, "val_loss_mean": 1 + s, "val_loss_standard_error": 0.1, "mark": mark,
+              "chosen": mark == "minimum"} for s, mark in marks.items()]  # fmt: skip
+    Path("chosen/curve.csv").write_text(csv_text(curve))
+    path = {"parameter": "weights", "feature": "age", "class": "", "strength=0.1": 0.0, "strength=0.01": -0.5}
+    Path("chosen/path.csv").write_text(csv_text([path, path | {"parameter": "bias", "strength=0.1": 9.0}]))
+    about = {"param_name": "strength", "label": "stability", "status": "done", "threshold": 0.75, "stable": ["age"]}
+    Path("stable/stability.json").write_text(json.dumps(about | {"features": 1, "region": [0.1, 0.01], "warnings": []}))
+    row = {"feature": "age", "stable": True, "frequency": 0.9, "strength=0.1": 0.4, "strength=0.01": 0.9}
+    Path("stable/stability.csv").write_text(csv_text([row]))
+    text = report("chosen", "stable")
+    assert "strength by val_loss over 5 folds of rows, chosen 0.01 by the rule min; it has not ended" in text
+    assert "the least is at the edge" in text
+    assert "1 of 1 features are stable, chosen on at least 0.75 of the halves." in text
+    means, paths, halves = data_of(text)["charts"]
+    assert means["traces"][0]["y"] == [1.1, 1.01, 1.001]
+    assert [trace["name"] for trace in means["traces"][1:]] == ["one standard error", "minimum (chosen)"]
+    assert [trace["y"] for trace in paths["traces"]] == [[0.0, -0.5]]  # no intercept
+    assert [trace["y"] for trace in halves["traces"]] == [[0.4, 0.9]]
+
+
+@pytest.mark.slow
+def test_running_studies_beside_runs_are_named(report):
+    """Files that an earlier study has left in their folder are ignored."""
+    fake_grid("s", seeds=(0,))
+    for kind, table in (("selection", "curve"), ("stability", "stability")):
+        Path("s", kind).mkdir()
+        about = {"identity": "1", "label": f"{kind} algo=fedavg", "status": "running"}
+        Path("s", kind, f"{kind}.json").write_text(json.dumps(about))
+        Path("s", kind, f"{table}.csv").write_text(csv_text([{"strength": 0.1, "feature": "age"}]))
+    text = report("s")
+    for kind in ("selection", "stability"):
+        assert f"{kind} algo=fedavg: running, and has no results yet." in text
+        assert f"{kind.capitalize()} {kind}</h2>" not in text
+
+
+def test_on_paper_the_many_keys_of_a_point_are_one_column():
+    """A table with a column for each key would be wider than the sheet."""
+    keys = [f"algo.key{i}" for i in range(9)]
+    shown = Table("algo", *keys, "support_f1")
+    shown.add_row("fedmid", "0.1", *[""] * 7, "<b>", "0.5")
+    screen, paper = from_rich_table(shown, keys).split('<div class="paper"')
+    assert screen.count("<th") == 11 + 1  # and the head of the table
+    assert re.findall("<td>(.*?)</td>", paper) == ["fedmid", "key0=0.1, key8=&lt;b&gt;", "0.5"]
+    assert "paper" not in from_rich_table(Table("algo", "support_f1"), keys)
+
+
+@pytest.mark.slow
+def test_a_search_over_numbers_with_zero_has_a_linear_axis(report):
+    """The points, which are no grid, are drawn at their values, those at 0 too."""
+    for place in range(9):
+        fake_record(f"s/{place}", fake_config(algo__client_lr=0.1 * 2**place, algo__server_lr=1.0 * place), fake_rows())
+    chart = next(c for c in data_of(report("s"))["charts"] if c["traces"][0].get("marker", {}).get("showscale"))
+    assert 0 in chart["traces"][0]["y"]
+    assert [chart["layout"][axis]["type"] for axis in ("xaxis", "yaxis")] == ["log", "linear"]
+
+
+@pytest.mark.slow
+def test_curves_are_thinned_with_a_note(report, monkeypatch):
+    monkeypatch.setattr("fcorun.reports.page.page_curves.MAX_NUMBERS", 1)
+    fake_record("s/long", table=fake_rows(rounds=1000))
+    text = report("s")
+    assert "of up to 101 evaluations of a run 20 are drawn, evenly spaced" in text
+    data = data_of(text)["curves"]
+    rounds = data["arrays"][data["runs"][0]["columns"]["rounds"]]
+    assert (len(rounds), rounds[0], rounds[-1]) == (20, 0, 1000)
+    monkeypatch.setattr("fcorun.reports.page.page_curves.MAX_RUNS", 2)
+    fake_grid("s", algos=("fedmid",), seeds=(0,))
+    assert "curves of 5 runs are left out, none of them a best point" in report("s")

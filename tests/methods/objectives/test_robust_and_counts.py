@@ -1,0 +1,164 @@
+"""Poisson, gamma, Huber and quantile regression: certified optima equal scikit-learn's; refused targets."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import fails, flat, ragged
+from sklearn.linear_model import GammaRegressor, HuberRegressor, PoissonRegressor, QuantileRegressor
+from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
+
+from fcorun import run
+from fcorun.experiment.build import load_data
+from fcorun.experiment.prepare import prepare
+from fcorun.methods.mirror_maps import Euclidean
+from fcorun.methods.objectives import Gamma, Huber, Poisson, Quantile
+from fcorun.methods.problem.problem import Batch, Problem
+from fcorun.methods.problem.solver import minimize
+from fcorun.methods.regularizers import L1, NoRegularizer
+
+ROWS = 200
+
+
+def draw_examples(kind, shift=0.5):
+    """Draw examples (200, 4) and targets that suit an objective."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((ROWS, 4))
+    p = x @ [0.5, -0.3, 0.0, 0.2] + shift
+    if kind is Poisson:
+        return x, rng.poisson(np.exp(p)).astype(float)
+    return x, rng.gamma(2.0, np.exp(p) / 2) if kind is Gamma else p + rng.standard_t(2, ROWS)
+
+
+def solve(objective, x, y, reg=None, tolerance=1e-12):
+    """Return the certified optimum, the bias last, and the last iterate."""
+    problem = Problem(objective, reg or NoRegularizer(), Euclidean(), objective.shapes((4,), 0))
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(len(y), 1 / len(y)))
+    *_, last = minimize(problem, batch, tolerance, 40_000)
+    assert last.certified
+    return flat(last.w), last
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("shift", [-4.0, 0.5, 5.0])
+@pytest.mark.parametrize(("kind", "oracle"), [(Poisson, PoissonRegressor), (Gamma, GammaRegressor)])
+def test_log_links_equal_scikit_learn(kind, oracle, shift):
+    x, y = draw_examples(kind, shift)
+    theirs = oracle(alpha=0.1, solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(x, y)
+    ours, last = solve(kind(ridge=0.1), x, y)
+    assert last.certificate_kind == "duality gap"
+    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-6)
+    deviance = {Poisson: mean_poisson_deviance, Gamma: mean_gamma_deviance}[kind](y, theirs.predict(x))
+    p = jnp.asarray(x @ ours[:4] + ours[4])
+    assert np.mean(kind().scores(p, jnp.asarray(y))["deviance"]) == pytest.approx(deviance)
+    assert 2 * np.mean(kind().loss(p, jnp.asarray(y))) == pytest.approx(deviance)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("kind", [Poisson, Gamma])
+def test_a_ceiling_changes_nothing_below_it(kind):
+    x, y = draw_examples(kind)
+    free, _ = solve(kind(ridge=0.1), x, y)
+    high, last = solve(kind(ceiling=100.0, ridge=0.1), x, y)
+    assert last.certificate_kind == "duality gap"
+    np.testing.assert_allclose(high, free, atol=1e-6)
+    low, _ = solve(kind(ceiling=0.5, ridge=0.1), x, y)
+    assert abs(low - free).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_huber_equals_scikit_learn_at_its_estimated_scale():
+    x, y = draw_examples(Huber)
+    theirs = HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9, max_iter=10_000).fit(x, y)
+    delta, ridge = (
+        theirs.epsilon * theirs.scale_,
+        theirs.alpha * theirs.scale_ / ROWS,
+    )  # which make the problems equal
+    ours, last = solve(Huber(delta=delta, ridge=ridge), x, y)
+    assert last.certificate_kind == "duality gap"
+    np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("level", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("strength", [0.0, 0.03])
+def test_quantiles_converge_to_scikit_learn_as_the_smoothing_shrinks(level, strength):
+    x, y = draw_examples(Quantile)
+    theirs = QuantileRegressor(quantile=level, alpha=strength).fit(x, y)
+
+    def objective(weights, bias):
+        return mean_pinball_loss(y, x @ weights + bias, alpha=level) + strength * abs(weights).sum()
+
+    minimum, distances = objective(theirs.coef_, theirs.intercept_), []
+    for width in (0.5, 0.05):
+        ours, last = solve(Quantile(level, width), x, y, L1(strength) if strength else None, tolerance=1e-8)
+        assert last.certificate_kind == ("duality gap" if strength else "prox-gradient norm")
+        bound = width * max(level, 1 - level) ** 2 / 2
+        assert minimum - 1e-9 <= objective(ours[:4], ours[4]) <= minimum + bound + 1e-7
+        assert last.objective <= minimum + 1e-7
+        residuals, upper = y - x @ ours[:4] - ours[4], width * level
+        assert np.mean(residuals <= upper + 1e-5) >= level
+        assert np.mean(residuals < upper - width - 1e-5) <= level
+        distances.append(abs(ours - [*theirs.coef_, theirs.intercept_]).max())
+    assert distances[1] < 0.03
+
+
+def test_targets_outside_the_support_are_refused(tmp_path):
+    y = np.arange(20.0)
+    for name, bad, words in (
+        ("poisson", y - 3, ["objective=poisson", "-3", "counts"]),
+        ("poisson", 0 * y, ["objective=poisson", "every target is 0"]),
+        ("gamma", y, ["objective=gamma", "contain 0", "positive"]),
+    ):
+        experiment = prepare(ragged(tmp_path / name, f"objective={name}", "algo=fedavg", "algo.client_lr=0.1", y=bad))
+        with fails(*words):
+            load_data(experiment)
+
+
+@pytest.mark.parametrize("y_val", [np.zeros(0), np.array([2.0, 1.0])])
+@pytest.mark.parametrize("objective", [Poisson(), Gamma()])
+def test_a_site_may_have_held_out_targets_alone(objective, y_val):
+    objective.check_targets(np.zeros(0), y_val)
+
+
+@pytest.mark.parametrize(("share", "words"), [(1e-5, "0.001 % of the rows"), (1.0, "100 % of the rows")])
+def test_the_share_of_rows_beyond_the_ceiling_is_named(share, words):
+    assert Poisson(2.0).final_warning({"train_beyond": share}).startswith(words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_auto_rates_need_a_ceiling_and_converge_with_it(name, tmp_path):
+    y = np.exp(np.random.default_rng(0).standard_normal(20)).round(2)
+    overrides = (f"objective={name}", "algo=fedgd", "reg=none", "objective.ridge=0.1", "rounds=600", "eval_every=600")
+    with fails(f"objective={name} does not have without a ceiling", "a value for algo.", "objective.ceiling"):
+        prepare(ragged(tmp_path, *overrides, y=y))
+    record = run(ragged(tmp_path, *overrides, "objective.ceiling=20", "reference=true", y=y), "run")
+    first, last = record.metrics.iloc[0], record.metrics.iloc[-1]
+    assert 0 < last["suboptimality"] < 1e-2 * first["suboptimality"]
+    assert last["train_beyond"] == 0
+    assert "beyond" not in record.status["reason"]
+    low = run(ragged(tmp_path, *overrides, "objective.ceiling=0.5", y=y), "low")
+    assert "objective.ceiling=0.5" in low.status["reason"]
+
+
+@pytest.mark.slow
+def test_a_quantile_run_does_not_depend_on_the_unit_of_the_target(tmp_path):
+    y = np.random.default_rng(3).lognormal(1, 1, 20)
+    overrides = ("objective=quantile", "algo=fedgd", "reg=none", "rounds=50", "eval_every=50")
+    euros, thousands = (run(ragged(tmp_path, *overrides, y=y * unit), f"r{unit}") for unit in (1000, 1))
+    for name, value in thousands.solution.items():
+        np.testing.assert_allclose(euros.solution[name], 1000 * value, rtol=1e-6)
+    spread = np.subtract(*np.quantile(y, [0.75, 0.25])) / 1.349
+    assert thousands.summary["curvature"]["objective.smoothing"] == pytest.approx(0.1 * spread)
+
+
+@pytest.mark.slow
+def test_a_wide_smoothing_warns(tmp_path):
+    overrides = ("objective=quantile", "algo=centralized", "reg=none", "objective.ridge=0.1")
+    wide = run(ragged(tmp_path, *overrides, "objective.smoothing=3"), "wide")
+    assert "objective.smoothing=3" in wide.status["reason"]
+    assert {"train_pinball", "train_coverage", "train_smoothed"} <= set(wide.metrics.columns)

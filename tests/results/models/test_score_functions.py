@@ -1,0 +1,156 @@
+"""The figures of scores.csv, against scikit-learn group by group."""
+
+import numpy as np
+import pytest
+from sklearn import metrics
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from fcorun.results.models.score_functions import (
+    Groups,
+    average_precision,
+    fit_calibration,
+    roc_auc,
+    score_binary,
+    score_multiclass,
+    score_regression,
+)
+
+N, COUNT = 400, 9  # of which 7 is empty, and 8 has one row
+
+
+def drawn(seed=0):
+    rng = np.random.default_rng(seed)
+    return rng, np.append(rng.integers(0, 7, N - 1), 8)
+
+
+def each(of):
+    return [(g, of == g) for g in range(7)]
+
+
+def test_regression():
+    rng, of = drawn()
+    mean = rng.standard_normal(N) * 3
+    y = 0.5 * mean + rng.standard_normal(N) + of
+    y[of == 3], mean[of == 4] = 1.1, 0.7
+    scores = score_regression(y, mean, Groups(of, COUNT))
+    for g, rows in each(of):
+        wanted = {
+            "r2": np.nan if g == 3 else metrics.r2_score(y[rows], mean[rows]),
+            "rmse": metrics.root_mean_squared_error(y[rows], mean[rows]),
+            "mae": metrics.mean_absolute_error(y[rows], mean[rows]),
+            "calibration_slope": np.nan
+            if g == 4
+            else LinearRegression().fit(mean[rows, None], y[rows]).coef_[0],  # of a constant target it is 0
+            "calibration_intercept": np.mean(y[rows] - mean[rows]),
+        }
+        np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-9, atol=1e-12)
+    assert np.isnan([values[7] for values in scores.values()]).all()
+    assert np.isnan([scores["r2"][8], scores["calibration_slope"][8]]).all()
+    assert scores["mae"][8] == pytest.approx(abs(y[-1] - mean[-1]))
+
+
+def test_binary():
+    rng, of = drawn()
+    score = np.round(rng.standard_normal(N) * 2, 1)  # so that some are tied
+    probability = 1 / (1 + np.exp(-score))
+    y = (rng.random(N) < 1 / (1 + np.exp(-0.6 * score + 0.4))).astype(int)
+    y[of == 2], y[of == 5] = 0, 1
+    label = (score > 0).astype(int)
+    scores = score_binary(y, label, score, probability, Groups(of, COUNT))
+    for g, rows in each(of):
+        a, b, p = y[rows], label[rows], probability[rows]
+        one = g in (2, 5)
+        recall = [b[a == k].mean() if (a == k).any() else np.nan for k in (0, 1)]
+        wanted = {
+            "prevalence": a.mean(),
+            "accuracy": metrics.accuracy_score(a, b),
+            "balanced_accuracy": np.nan if one else metrics.balanced_accuracy_score(a, b),
+            "sensitivity": recall[1],
+            "specificity": 1 - recall[0],
+            "auc": np.nan if one else metrics.roc_auc_score(a, score[rows]),
+            "brier": metrics.brier_score_loss(a, p),
+            "ppv": a[b == 1].mean(),
+            "npv": 1 - a[b == 0].mean(),
+            "average_precision": metrics.average_precision_score(a, score[rows]) if g != 2 else np.nan,
+            "expected_over_observed": p.sum() / a.sum() if g != 2 else np.nan,
+        }
+        np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-12)
+        assert np.isnan(scores["calibration_slope"][g]) == np.isnan(scores["calibration_intercept"][g]) == one
+    assert np.isnan([values[7] for values in scores.values()]).all()
+    assert "brier" not in score_binary(y, label, score, None, Groups(of, COUNT))
+
+
+@pytest.mark.parametrize("size", [1, 40, 1e-6])
+def test_calibration(size):
+    rng, of = drawn(1)
+    score = size * rng.standard_normal(N)
+    y = (rng.random(N) < 1 / (1 + np.exp(-0.6 * score / size + 0.4))).astype(int)
+    slope, intercept = fit_calibration(y, score, Groups(of, COUNT))
+    for g, rows in each(of):
+        model = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky")
+        model.fit(score[rows, None] / size, y[rows])
+        assert slope[g] == pytest.approx(model.coef_[0, 0] / size, rel=1e-7)
+        p = 1 / (1 + np.exp(-score[rows] - intercept[g]))
+        assert p.sum() == pytest.approx(y[rows].sum(), rel=1e-9)  # where the slope of the likelihood is 0
+
+
+def test_what_has_no_calibration():
+    y, score = np.array([0, 0, 1, 1] * 3), np.repeat([1.0, -1.0, 0.0], 4) * np.array([1, 2, 3, 4] * 3)
+    of = np.repeat([0, 1, 2], 4)  # parted, parted the wrong way round, all the same
+    slope, intercept = fit_calibration(y, score, Groups(of, 3))
+    assert np.isnan(slope).all()
+    assert np.isfinite(intercept).all()
+    assert intercept[2] == pytest.approx(0)
+    slope, intercept = fit_calibration(
+        np.array([0, 1, 0, 1]), np.array([3e3, -3e3, -2e3, 1e3]), Groups(np.zeros(4, int), 1)
+    )
+    assert np.isfinite(slope).all()
+    assert slope[0] < 0
+    scores = np.array([10, 28, 80])[:, None] * np.where(np.arange(100) < 90, 1, -1)  # log odds of separated classes
+    y = (scores > 0).astype(int)
+    _, intercept = fit_calibration(y.ravel(), scores.ravel().astype(float), Groups(np.repeat(np.arange(3), 100), 3))
+    assert intercept[0] == pytest.approx(np.log(3), abs=1e-4)
+    assert np.isnan(intercept[1:]).all()  # the probabilities are 0 and 1 up to rounding
+
+
+def test_multiclass():
+    rng, of = drawn()
+    probability = rng.dirichlet(np.ones(4), N)
+    y = np.array([rng.choice(4, p=p) for p in 0.5 * probability + 0.125])
+    y[(of == 1) & (y == 2)] = 3
+    y[of == 2] = 0
+    label = probability.argmax(axis=1)
+    label[of == 1] = np.where(label[of == 1] == 2, 3, label[of == 1])  # else scikit-learn warns
+    scores = score_multiclass(y, label, probability, Groups(of, COUNT), 4)
+    for g, rows in each(of):
+        a, p = y[rows], probability[rows]
+        assert scores["accuracy"][g] == metrics.accuracy_score(a, label[rows])
+        assert scores["brier"][g] == pytest.approx(
+            np.mean([((q - np.eye(4)[k]) ** 2).sum() for q, k in zip(p, a, strict=True)])
+        )
+        if g == 2:
+            assert np.isnan([scores["balanced_accuracy"][g], scores["auc_macro"][g]]).all()
+        elif g == 1:
+            assert np.isnan(scores["auc_macro"][g])
+            assert scores["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
+        else:
+            assert scores["balanced_accuracy"][g] == pytest.approx(metrics.balanced_accuracy_score(a, label[rows]))
+            wanted = metrics.roc_auc_score(a, p, multi_class="ovr", average="macro")
+            assert scores["auc_macro"][g] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_infinite_scores_that_are_equal_are_tied():
+    positive, score, groups = (
+        np.array([True, False, True, False]),
+        np.array([1, 1, -1, -1]) * np.inf,
+        Groups(np.zeros(4, int), 1),
+    )
+    np.testing.assert_array_equal(roc_auc(positive, score, groups), [0.5])
+    np.testing.assert_array_equal(average_precision(positive, score, groups), [0.5])
+
+
+def test_auc_of_ties_and_of_nothing():
+    groups = Groups(np.array([0, 0, 0, 1, 1]), 3)
+    np.testing.assert_array_equal(
+        roc_auc(np.array([1, 0, 0, 1, 1]) == 1, np.array([2.0, 2, 1, 5, 6]), groups), [0.75, np.nan, np.nan]
+    )

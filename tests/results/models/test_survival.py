@@ -1,0 +1,131 @@
+"""Concordance, baseline hazards and probabilities of survival."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+
+import fcorun
+from fcorun.methods.objectives import Cox
+from fcorun.results.models.predictions import find_few_levels
+from fcorun.results.models.score_functions import Groups
+from fcorun.results.models.survival import (
+    baseline_hazard,
+    baseline_hazards,
+    count_concordant_pairs,
+    score_survival,
+    survival_probabilities,
+)
+
+
+def test_concordant_pairs_are_those_of_the_definition():
+    """An event and a row of its client that outlives it; ties of predictions count one half."""
+    rng = np.random.default_rng(0)
+    n = 60
+    times = rng.integers(1, 9, n) * np.where(rng.random(n) < 0.6, 1.0, -1.0)
+    p, client = rng.integers(5, size=n) / 2, rng.integers(3, size=n)
+    concordant, pairs = count_concordant_pairs(times, p, client)
+    for i in range(n):
+        later = (abs(times) > abs(times[i])) | ((abs(times) == abs(times[i])) & (times < 0))
+        outlives = (client == client[i]) & later & (times[i] > 0)
+        assert pairs[i] == outlives.sum()
+        assert concordant[i] == (outlives & (p < p[i])).sum() + (outlives & (p == p[i])).sum() / 2
+    by_client = score_survival(times, p, client, Groups(client, 3))
+    assert list(by_client) == ["c_index"]
+    together = score_survival(times, p, client, Groups(np.zeros(n, int), 1))
+    assert together["c_index"][0] == pytest.approx(concordant.sum() / pairs.sum())
+    assert together["c_index_all_pairs"][0] != together["c_index"][0]
+
+
+def test_the_score_of_perfect_and_of_no_predictions():
+    times, client, one = np.array([1.0, 2, -3, 4, -4]), np.zeros(5, int), Groups(np.zeros(5, int), 1)
+    assert score_survival(times, -np.arange(5.0), client, one)["c_index"] == 1
+    assert score_survival(times, np.zeros(5), client, one)["c_index"] == 0.5
+    assert np.isnan(score_survival(-abs(times), np.zeros(5), client, one)["c_index"])
+
+
+def test_the_baseline_hazard_is_breslows():
+    times, p = np.array([2.0, -1, 2, 5, -7]), np.array([0.3, 1.0, -0.2, 0.5, 2.0])
+    weight = np.array([1.0, 1, 2, 1, 1])
+    rows = pd.DataFrame(baseline_hazard(np.append(times, 3.0), np.append(p, 0.0), np.append(weight, 0.0)))
+    at_risk_at_2 = np.exp(0.3) + 2 * np.exp(-0.2) + np.exp(0.5) + np.exp(2.0)
+    at_5 = 3 / at_risk_at_2 + 1 / (np.exp(0.5) + np.exp(2.0))
+    assert rows["time"].tolist() == [2, 5, 7]
+    assert rows["events"].tolist() == [3, 1, 0]
+    assert rows["at_risk"].tolist() == [5, 2, 1]
+    np.testing.assert_allclose(rows["cumulative_hazard"], [3 / at_risk_at_2, at_5, at_5])
+    huge = baseline_hazard(times, p + 900, np.ones(5))
+    assert np.isfinite(huge[-1]["cumulative_hazard"])
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """A frame of patients at two clinics, with times and events."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.standard_normal((90, 3)), columns=["age", "dose", "marker"])
+    time = rng.exponential(size=90) * np.exp(-frame["age"])
+    frame = frame.assign(time=time.round(2) + 0.01, died=(rng.random(90) < 0.7).astype(int))
+    return frame.assign(clinic=np.where(np.arange(90) < 40, "Basel", "Graz"))
+
+
+def test_clients_without_rows_of_positive_weight_have_no_baseline_hazard(patients, tmp_path):
+    assert baseline_hazard(np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)) == []
+    assert baseline_hazard(np.zeros(0), np.zeros(0), np.zeros(0)) == []
+    data = fcorun.from_frame(patients, "time", "clinic", event="died").load()
+    weightless = replace(data, train=replace(data.train, weight=np.zeros(len(data.train))))
+    content = baseline_hazards(Cox(), weightless, {"weights": np.zeros(3)})
+    assert content == "client,time,events,at_risk,cumulative_hazard\n"
+    record: Any = SimpleNamespace(folder=tmp_path, personal=None, summary={})
+    for text in (content, "\n"):
+        (tmp_path / "baseline_hazard.csv").write_text(text)
+        probabilities, warnings = survival_probabilities(record, np.zeros(2), np.array(["Basel", "Graz"]), 0.5)
+        assert np.isnan(probabilities).all()
+        assert warnings == ["no probability of survival for rows of Basel, Graz: the record has the baseline hazards "
+                            "of no client"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_record_predicts_probabilities_of_survival(patients):
+    data = fcorun.from_frame(patients, "time", "clinic", event="died", standardize="pooled")
+    record = fcorun.Experiment(data=data, algorithm=fcorun.Newton(), rounds=8, eval_every=4).run("run")
+    assert record.config["objective"]["name"] == "cox"
+    patients = patients.drop(columns=["time", "died"])
+    predictions = record.predict(patients, at=0.5)
+    baseline = pd.read_csv("run/baseline_hazard.csv")
+    for clinic in ("Basel", "Graz"):
+        rows = predictions[predictions["client"] == clinic]
+        hazard = baseline.query(f"client == '{clinic}' and time <= 0.5")["cumulative_hazard"].max()
+        np.testing.assert_allclose(rows["survival_at_0.5"], np.exp(-hazard * np.exp(rows["prediction"])))
+    np.testing.assert_array_equal(record.predict(patients, at=0.001)["survival_at_0.001"], 1)
+    for time in (np.nan, -3, np.inf):
+        with fails("must be a positive time"):
+            record.predict(patients, at=time)
+    with pytest.warns(fcorun.ExperimentWarning, match=r"survival at 100, after the last training time of Basel \("):
+        assert not record.predict(patients, at=100)["survival_at_100"].notna().to_numpy().any()
+    with pytest.warns(fcorun.ExperimentWarning) as caught:
+        elsewhere = record.predict(patients.assign(clinic="Wien")[-1:], at=0.5)
+    assert not elsewhere["survival_at_0.5"].notna().to_numpy().any()
+    assert any("no probability of survival for rows of Wien" in str(warning.message) for warning in caught)
+    with pytest.warns(fcorun.ExperimentWarning, match="no probability of survival for rows without a client: "):
+        record.predict(patients.drop(columns="clinic"), at=0.5)
+    assert "fcorun infer RECORD adds them" in record.report().read_text()
+    with pytest.warns(fcorun.ExperimentWarning, match="54 events are few for 3 parameters"):
+        intervals = record.infer(data=data, errors="model").frame
+    assert list(intervals["method"]) == ["debiased lasso, errors of the model"] * 3
+    assert "hazard ratio" in record.report().read_text()
+    Path("run/baseline_hazard.csv").unlink()
+    with fails("has no baseline_hazard.csv"):
+        record.predict(patients, at=0.5)
+
+
+def test_levels_with_few_rows_or_events_are_found(patients):
+    ward = np.resize(["first ward", "second ward"], 90)
+    ward[:3], ward[3:9] = "few", "no event"
+    frame = patients.assign(ward=ward, died=np.where(ward == "no event", 0, 1))
+    data = fcorun.from_frame(frame, "time", "clinic", event="died", standardize="pooled").load()
+    assert find_few_levels(data) == {"ward=few": "3 rows", "ward=no event": "no events in 5 rows"}

@@ -1,0 +1,185 @@
+"""Trackers receive each complete record once, do not change a run's identity, and cannot damage a record."""
+
+import struct
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import fake_records
+import pytest
+from helpers import choice_names, small
+
+from fcorun import UserError, run, run_grid
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.tracker import NoTracker
+
+SOURCE = """
+from dataclasses import dataclass
+from fcorun.config import PathOption
+from fcorun.experiment.tracker import Tracker
+
+@dataclass(frozen=True)
+class Mine(Tracker):
+    log_to: PathOption = "log.txt"
+    def log(self, record):
+        if self.log_to == "nowhere":
+            raise OSError("the destination is gone")
+        with open(self.log_to, "a") as file:
+            print(record.status["status"], record.summary["round"], record.folder.name, file=file)
+"""
+
+
+@pytest.fixture
+def configure(user_module):
+    """Return a function of overrides that returns a configuration with a tracker of the user."""
+    user_module("my_tracker", SOURCE)
+
+    def make(*overrides, **fields):
+        return small(*overrides) | {"tracker": {"name": "mine", "class": "my_tracker.Mine", **fields}}
+
+    return make
+
+
+def logged_lines():
+    return Path("log.txt").read_text().splitlines() if Path("log.txt").exists() else []
+
+
+def test_the_default_is_no_tracker():
+    assert choice_names("tracker") == ["mlflow", "none", "tensorboard"]
+    assert small()["tracker"]["name"] == "none"
+    assert isinstance(prepare(small()).tracker, NoTracker)
+    without = {key: value for key, value in small().items() if key != "tracker"}
+    assert isinstance(prepare(without).tracker, NoTracker)
+
+
+@pytest.mark.slow
+def test_a_tracker_does_not_change_the_identity(configure):
+    with_, without = prepare(configure()), prepare(small())
+    assert with_.identity == without.identity
+    assert with_.batch_key == without.batch_key
+    assert with_.config == without.config
+    assert "tracker" not in run(configure()).config
+
+
+@pytest.mark.slow
+def test_a_record_is_logged_once(configure):
+    record = run(configure("rounds=2"))
+    assert logged_lines() == [f"done 2 {record.folder.name}"]
+    run(configure("rounds=2"))
+    assert len(logged_lines()) == 1  # reused
+    run(configure("rounds=2", "force=true"))
+    assert len(logged_lines()) == 2
+
+
+@pytest.mark.slow
+def test_every_run_of_a_grid_is_logged(configure):
+    configs = [configure("rounds=2", f"algo.client_lr={rate}") for rate in (1e-3, 1e6)]
+    run_grid(configs, ["a", "b"])
+    assert [line.split()[0] for line in logged_lines()] == ["done", "diverged"]
+
+
+@pytest.mark.slow
+def test_a_failing_tracker_damages_no_record(configure, capsys):
+    from fcorun.experiment.tracker import _warn_once
+
+    _warn_once.cache_clear()
+    records = run_grid([configure("rounds=2", f"algo.client_lr={rate}", log_to="nowhere") for rate in (1e-3, 2e-3)])
+    for record in records:
+        assert record.status["status"] == "done"
+        assert "OSError: the destination is gone" in (record.folder / "run.log").read_text()
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith("fcorun: the tracker Mine failed")
+
+
+@pytest.mark.parametrize("name", ["mlflow", "tensorboard"])
+def test_a_missing_extra_is_refused_before_the_run(monkeypatch, name):
+    monkeypatch.setattr("fcorun.experiment.tracker.find_spec", lambda module: None)
+    with pytest.raises(UserError, match=rf"tracker={name} needs .*pip install 'fcorun\[{name}\]'"):
+        prepare(small(f"tracker={name}"))
+
+
+def test_options_of_a_tracker_are_checked():
+    with pytest.raises(UserError, match=r"tracker.fold|Could not override|unknown option"):
+        prepare(small() | {"tracker": {"class": "fcorun.NoTracker", "fold": 1}})
+    with pytest.raises(UserError, match="is no Tracker"):
+        prepare(small() | {"tracker": small()["reg"]})
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+def test_tensorboard():
+    events = pytest.importorskip("tensorboardX.proto.event_pb2", reason="pip install 'fcorun[tensorboard]' to test it")
+
+    record = run(small("tracker=tensorboard"))
+    run(small("tracker=tensorboard", "force=true"))
+    (file,) = Path("tensorboard/lasso").glob(f"{record.folder.name}/events.out.tfevents.*")
+    content = file.read_bytes()
+    position, scalars = 0, {}
+    while position < len(content):
+        (size,) = struct.unpack("<Q", content[position : position + 8])
+        event = events.Event.FromString(content[position + 12 : position + 12 + size])
+        position += 12 + size + 4
+        for value in event.summary.value:
+            scalars.setdefault(value.tag, []).append((event.step, value.simple_value))
+    metrics = record.metrics
+    assert scalars["objective"] == [
+        (r, pytest.approx(v)) for r, v in zip(metrics["round"], metrics["objective"], strict=True)
+    ]
+    assert scalars["final_support_f1"] == [(4, pytest.approx(record.summary["final"]["support_f1"]))]
+    assert {"_hparams_/session_start_info", "config/text_summary", "status/text_summary", "curves"} <= set(scalars)
+
+
+def test_tensorboard_of_a_record_without_curves():
+    pytest.importorskip("tensorboardX", reason="pip install 'fcorun[tensorboard]' to test it")
+    from fcorun.runs.trackers.tensorboard import TensorBoard
+
+    record = fake_records.fake_record("s/a")
+    TensorBoard("board").log(record)
+    (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
+    assert b"final_objective" in file.read_bytes()
+    assert b"curves" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///{folder}/runs.db", "http://localhost:1"])
+def test_processes_in_several_folders_share_the_lock_of_a_database(uri, tmp_path, monkeypatch):
+    from fcorun.runs.trackers import mlflow
+
+    locks = set()
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=MagicMock()))
+    monkeypatch.setattr(mlflow, "FileLock", lambda path: locks.add(path) or nullcontext())
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        mlflow._open.__wrapped__(uri.format(folder=tmp_path), "fcorun")
+    assert len(locks) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_mlflow():
+    for module in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(module, reason="pip install 'fcorun[mlflow]' to test it")
+    from mlflow import MlflowClient
+
+    record = run(small("tracker=mlflow", "rounds=6"))
+    client = MlflowClient("sqlite:///mlflow.db")
+    experiment = client.get_experiment_by_name("fcorun")
+    assert experiment is not None
+    (mlflow_run,) = client.search_runs([experiment.experiment_id])
+    assert mlflow_run.info.run_name == record.folder.name
+    assert mlflow_run.info.status == "FINISHED"
+    assert mlflow_run.data.params["algo.client_lr"] == str(record.config["algo"]["client_lr"])
+    assert mlflow_run.data.params["local_steps"] == "null"
+    assert mlflow_run.data.tags["status"] == "done"
+    assert mlflow_run.data.tags["identity"] == record.status["identity"]
+    assert mlflow_run.data.metrics["final_objective"] == record.summary["final"]["objective"]
+    history = client.get_metric_history(mlflow_run.info.run_id, "objective")
+    assert {(m.step, m.value) for m in history} == set(
+        zip(record.metrics["round"], record.metrics["objective"], strict=True)
+    )
+    files = {file.path for file in client.list_artifacts(mlflow_run.info.run_id)}
+    assert {"config.yaml", "metrics.csv", "summary.json", "solution.npz", "curves.png", "status.json"} <= files
+    assert Path("mlartifacts").is_dir()

@@ -1,0 +1,189 @@
+"""Figures of a user: files, plug-ins and claims in a folder of the user."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import fails
+
+from fcorun import UserError, compose
+from fcorun.experiment.configuration.search_path import find_choices, packaged_config_dir, use_config_dir
+from fcorun.interface.cli.commands import main
+from fcorun.interface.cli.hydra_app import run_sweep_command
+from fcorun.studies.figures.reproduce import reproduce
+from fcorun.studies.figures.spec import list_figures, load_figure
+
+SMALL = (
+    *("data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12", "data.validation_samples=4"),
+    *("clients_per_round=3", "batch_size=5", "rounds=10", "tail_rounds=5", "verbose=false"),
+)
+OBJECTIVE = """
+from dataclasses import dataclass
+import jax.numpy as jnp
+from fcorun.metrics import Metric
+from fcorun.objectives import LeastSquares
+
+@dataclass(frozen=True, kw_only=True)
+class Absolute(LeastSquares):
+    metrics = (Metric("absolute_error", higher=False, log=True),)
+
+    def scores(self, prediction, y):
+        return {"absolute_error": jnp.abs(prediction - y)}
+"""
+
+
+def write(name: str, text: str, root: bool = True) -> Path:
+    """Write a file in the folder myconf; with ``root`` its keys are those of the root."""
+    path = Path("myconf", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(("# @package _global_\n" if root else "") + text)
+    return path
+
+
+def test_files_that_replace_those_of_fcorun_are_named(monkeypatch, capsys):
+    def stop(*_):
+        raise UserError("stopped")
+
+    monkeypatch.setattr("fcorun.interface.cli.commands.figure_command.reproduce", stop)
+    write("algo/fedavg.yaml", Path(packaged_config_dir(), "algo", "fedavg.yaml").read_text(), root=False)
+    assert main(["figure", "fco_fig2", "--config-dir", "myconf"]) == 1
+    assert "myconf has its own algo/fedavg.yaml, used instead of fcorun's" in capsys.readouterr().err
+
+
+def start_sweep(*_):
+    raise RuntimeError("the sweep started")
+
+
+NONCONVEX = "override /reg: mcp]\nclients_per_round: null\nhydra: {sweeper: {params: {algo: 'fednmap,fedcanon'}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "panel", "given"),
+    [(NONCONVEX, "density", ""), ("]\n", "suboptimality", "reference=true"), ("]\n", "gap", "gap=true")],
+    ids=["an algorithm that the figure does not run", "reference=true", "gap=true"],
+)
+def test_a_figure_is_checked_as_it_will_run(text, panel, given):
+    write(
+        "experiment/own.yaml",
+        f"defaults: [override /data: lasso_16, {text}figure: {{title: Mine, panels: [{panel}]}}\n",
+    )
+    with use_config_dir("myconf"), pytest.raises(RuntimeError, match="the sweep started"):
+        reproduce("own", Path("here"), start_sweep, overrides=[given] if given else [])
+
+
+@pytest.mark.slow
+def test_claims_about_a_metric_of_a_users_objective(user_module):
+    user_module("absolute", OBJECTIVE)
+    claims = "[{says: small, algo: fedavg, metric: val_absolute_error, below: [1e9]}]"
+    write("objective/absolute.yaml", "name: absolute\nclass: absolute.Absolute\n", root=False)
+    write(
+        "experiment/own.yaml",
+        "defaults: [override /objective: absolute, override /algo: fedavg, override /reg: none]\n"
+        "metric: val_absolute_error\n"
+        "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
+    )
+    with use_config_dir("myconf"):
+        result = reproduce("own", Path("here"), run_sweep_command, overrides=SMALL)
+    (row,) = result.rows
+    assert row["holds"] == "yes"
+    assert row["measured"].startswith("val_absolute_error ")
+    written = [(result.folder / name).stat().st_mtime_ns for name in ("table.csv", "claims.csv", "figure.png")]
+    assert written == sorted(written)  # numbers before pictures
+
+
+@pytest.mark.slow
+def test_a_users_figure_is_listed_and_composed():
+    write("experiment/mine.yaml", "rounds: 7\nfigure: {title: Mine}\n")
+    write("experiment/plain.yaml", "rounds: 8\nfigure: null # none\n")
+    (Path("myconf/experiment") / "other.yaml").write_bytes("# Zürich".encode("latin-1"))
+    assert "mine" not in list_figures()
+    with use_config_dir("myconf"):
+        assert set(list_figures()) - set(find_choices("experiment")) == set()
+        assert list_figures()["mine"] == Path("myconf/experiment/mine.yaml").absolute()
+        assert "plain" not in list_figures()
+        assert load_figure("mine")[0].title == "Mine"
+    assert compose(["experiment=mine"], config_dir="myconf")["rounds"] == 7
+    assert compose(["+experiment=plain"], config_dir="myconf")["rounds"] == 8
+    with fails("there is no experiment=mine"):
+        compose(["experiment=mine"])
+    with fails("config-dir nowhere"):
+        compose([], config_dir="nowhere")
+
+
+@pytest.mark.slow
+def test_the_list_names_the_folder_of_a_users_figure(capsys):
+    write("experiment/mine.yaml", "figure: {title: A title of mine}\n")
+    write("experiment/wrong.yaml", "figure: {titel: A title}\n")
+    assert main(["figure", "-cd", "myconf"]) == 0
+    out = capsys.readouterr().out
+    assert "mine: A title of mine (" in out
+    assert "wrong: unknown option 'figure.titel': did you mean 'title'?" in out
+    assert re.search(r"^fco_fig3a: [^(]*$", out, re.MULTILINE)
+
+
+def test_a_figure_in_another_encoding_is_named():
+    path = write("experiment/mine.yaml", "")
+    path.write_bytes("# @package _global_\nfigure: {title: Zürich}\n".encode("latin-1"))
+    with use_config_dir("myconf"):
+        assert "mine" in list_figures()
+        with fails("mine.yaml is no text that YAML can read", "save it as UTF-8"):
+            load_figure("mine")
+
+
+def test_a_users_file_replaces_one_of_fcorun():
+    write("experiment/fco_fig3a.yaml", "figure: {title: Mine}\n")
+    packaged = yaml.safe_load(Path(packaged_config_dir(), "algo/fedavg.yaml").read_text())
+    write("algo/fedavg.yaml", yaml.safe_dump(packaged | {"client_lr": 0.5}), root=False)
+    with use_config_dir("myconf"):
+        assert load_figure("fco_fig3a")[0].title == "Mine"
+        assert compose(["algo=fedavg"])["algo"]["client_lr"] == 0.5
+    assert load_figure("fco_fig3a")[0].title != "Mine"
+
+
+WRONG = [
+    ("rounds: 3\n", True, ["experiment/wrong.yaml lacks the section figure", "title"]),
+    ("figure: {title: a}\n", False, ["must begin with the line # @package _global_"]),
+    ("defaults: [override /data: lasso_16]\nfigure: {title: a}\n", False,
+     ["must begin with the line # @package _global_"]),
+    ("figure: [a\n", True, ["experiment/wrong.yaml, line 3: "]),
+    ("figure: a\n", True, ["figure=a must be a mapping"]),
+    ("figure: {titel: a}\n", True, ["unknown option 'figure.titel': did you mean 'title'?"]),
+    ("figure: {draw: bars}\n", True, ["figure.title has no value"]),
+    ("figure: {title: a, draw: bars}\n", True, ["figure.draw=bars needs figure.panels"]),
+    ("figure: {title: a, draw: few_rounds, panels: [suboptimality]}\n", True,
+     ["figure.draw=few_rounds needs two figure.panels"]),
+    ("figure: {title: a, draw: bytes_race}\n", True, ["figure.draw=bytes_race needs two figure.panels"]),
+    ("figure: {title: a, draw: identification, panels: [suboptimality, pattern_errors]}\n", True,
+     ["figure.draw=identification needs figure.panels=[pattern_errors,suboptimality]"]),
+    ("figure: {title: a, draw: curve}\n", True, ["figure.draw=curve is not a choice: did you mean 'curves'?"]),
+    ("figure: {title: a, claims: [so]}\n", True, ["figure.claims=so must be a mapping"]),
+    ("figure: {title: a, claims: [{say: so}]}\n", True, ["unknown option 'figure.claims.say'"]),
+    ("figure: {title: a, claims: [{says: so, algo: b, metric: f1, above: [null]}]}\n", True,
+     ["figure.claims.above=null"]),
+    ("figure: {title: a, claims: [{says: so, algo: feddualavg, metric: support_f2, above: [1]}]}\n", True,
+     ["figure.claims.metric=support_f2 is not a metric: did you mean 'support_f1'?"]),
+    ("figure: {title: a, claims: [{says: so, algo: feddualav, metric: val_loss, above: [1]}]}\n", True,
+     ["figure.claims.algo=feddualav is no algorithm that the figure runs: did you mean 'feddualavg'? (valid: feddu"]),
+    ("figure: {title: a, claims: [{says: so, algo: feddualavg, metric: val_loss, above: [fedmid]}]}\n", True,
+     ["figure.claims.above=fedmid is no algorithm that the figure runs: ", "(valid: feddualavg)"]),
+    ("figure: {title: a, only: [fedmid]}\n", True, ["figure.only=fedmid is no algorithm"]),
+    ("figure: {title: a, draw: averaging, printed: {one_client: [1, 1]}}\n", True,
+     ["figure.printed=one_client is no", "densest client, feddualavg, mean of the clients"]),
+    ("figure: {title: a, panels: [val_los]}\n", True, ["figure.panels=val_los is not a metric", "'val_loss'"]),
+    ("figure: {title: a, printed: {fedavg: [0.1]}}\n", True, ["figure.printed.fedavg=[0.1] must be [client_lr"]),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "root", "words"), WRONG, ids=[words[0] for _, _, words in WRONG])
+def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, words, tmp_path):
+    write("experiment/wrong.yaml", text, root)
+    with use_config_dir("myconf"), fails(*words):
+        reproduce("wrong", Path("here"), run_sweep_command)
+    assert [path.name for path in tmp_path.iterdir()] == ["myconf"]
+
+
+def test_no_such_figure_is_bad_input(capsys):
+    assert main(["figure", "fco_fig33"]) == 2
+    assert "there is no figure 'fco_fig33': did you mean 'fco_fig3" in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""fcorun compare: candidates on the same folds, differences to the shared model, and the verdict."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from four_clients import OWNER, X, table
+from helpers import composed, fails, not_none
+
+from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
+from fcorun.studies.selection.comparison import comparison_files as files
+from fcorun.studies.selection.comparison.candidates import compose_candidates
+from fcorun.studies.selection.comparison.compare_models import _merge_warnings, compare_rows, plan_comparison
+from fcorun.studies.selection.comparison.comparison_options import CompareOptions
+from fcorun.studies.selection.comparison.comparison_result import BETTER, UNCLEAR, WORSE, ModelComparison, order_scores
+from fcorun.studies.selection.comparison.comparison_terminal import describe_comparison
+from fcorun.studies.selection.comparison.mean import predict_means
+
+DATA = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0", "reg=l1"]
+
+
+def compose(overrides):
+    return composed(*overrides)
+
+
+def rows_of(probability, target, client, model="shared", fold=None):
+    n = len(target)
+    return HeldOutRows(
+        folder=Path("out"),
+        split="out_of_fold",
+        model=model,
+        task="binary",
+        client=client,
+        row=np.arange(n),
+        group=None,
+        target=target,
+        prediction=(probability > 0.5).astype(int),
+        probability=probability,
+        fold=np.arange(n) % 3 if fold is None else fold,
+        classes=("no", "yes"),
+    )
+
+
+def compare(rows, **options):
+    options = CompareOptions(samples=300, **options)
+    table, warnings = compare_rows(rows, options, seed=0)
+    return ModelComparison(
+        rows=table,
+        candidates=list(rows),
+        clients=["a", "b", "c"],
+        scores=order_scores(table, "val_loss"),
+        task="binary",
+        options=options,
+        folder=Path("out"),
+        chosen={},
+        warnings=warnings,
+        experiment=None,  # type: ignore[arg-type]
+        seconds=0.0,
+    )
+
+
+@pytest.mark.parametrize(("numbers", "word"), [({"samples": 10}, "samples=10"), ({"level": 1.5}, "level=1.5")])
+def test_intervals_that_cannot_be_are_refused_before_anything_is_computed(numbers, word):
+    with fails(word):
+        CompareOptions(**numbers)
+
+
+@pytest.mark.slow
+def test_who_profits_and_who_loses():
+    """Own models know the truth for client a, are noise for b, and equal the shared model but for little at c."""
+    rng = np.random.default_rng(0)
+    client = np.repeat(["a", "b", "c"], [200, 200, 12])
+    truth = rng.uniform(0.02, 0.98, 412)
+    target = (rng.random(412) < truth).astype(int)
+    target[400:] = [1, *[0] * 11]
+    shared = np.where(client == "a", 0.5, truth)
+    own = np.where(
+        client == "a", truth, np.where(client == "b", rng.permutation(truth), shared + 0.02 * rng.choice([-1, 1], 412))
+    )
+    own_rows, shared_rows = rows_of(own, target, client, "personal"), rows_of(shared, target, client)
+    result = compare({"shared": shared_rows, "ditto": own_rows})
+    assert [result.find("ditto", name).verdict for name in "abc"] == [BETTER, WORSE, UNCLEAR]
+    sentence = result.describe_verdict()
+    for text in (
+        "a profits from ditto",
+        "b loses with ditto",
+        "for c no model can be told apart",
+        "c (12 rows, 1 events)",
+    ):
+        assert text in sentence
+    row = result.find("ditto", "a")
+    assert (row.n, row.events) == (200, int(target[:200].sum()))
+    loss = -np.log(np.where(target == 1, own, 1 - own))
+    assert row.value == pytest.approx(loss[:200].mean())
+    reference = -np.log(np.where(target == 1, shared, 1 - shared))[:200]
+    assert row.difference == pytest.approx((loss[:200] - reference).mean())
+    width = not_none(row.difference_high) - not_none(row.difference_low)
+    half = 1.96 * np.std(loss[:200] - reference) / 200**0.5  # of a paired difference
+    assert width / 2 == pytest.approx(half, rel=0.2)
+    lines = "\n".join(describe_comparison(result))
+    assert "log loss out of fold" in lines
+    assert f"{row.value:.4f}+" in lines
+    small = [replace(row, n=1_234_567, value=row.value * 1e-6) for row in result.rows]
+    scaled = replace(result, rows=small)
+    table = list(describe_comparison(scaled))
+    assert len({len(line.rstrip("+- ")) for line in table[1:3]}) == 1
+    assert " 1,234,567 " in table[2]
+    assert f"{scaled.find('shared', '').value:.4g}" in table[2]
+
+
+def test_a_warning_about_several_candidates_is_one_line():
+    selections: dict[str, Any] = {
+        name: SimpleNamespace(warnings=warnings)
+        for name, warnings in (("shared", ["few evaluations"]), ("local", ["tied", "few evaluations"]))
+    }
+    assert _merge_warnings(selections) == ["shared, local: few evaluations", "local: tied"]
+
+
+def test_equal_models_cannot_be_told_apart():
+    rng = np.random.default_rng(0)
+    client = np.repeat(["a", "b", "c"], 30)
+    target = rng.integers(2, size=90)
+    same = rows_of(rng.uniform(0.1, 0.9, 90), target, client)
+    result = compare({"shared": same, "local": replace(same, model="personal")})
+    assert "nobody profits" in result.describe_verdict()
+    assert "not corrected for 3 comparisons)" in result.describe_verdict()
+    assert "not corrected for 1 comparison)" in replace(result, clients=["a"]).describe_verdict()
+    assert all(row.verdict in ("", UNCLEAR) for row in result.rows)
+
+
+@pytest.mark.slow
+def test_a_new_client_may_have_other_folds():
+    rng = np.random.default_rng(0)
+    client = np.repeat(["a", "b", "c"], 30)
+    target, probability = rng.integers(2, size=90), rng.uniform(0.1, 0.9, 90)
+    shared = rows_of(probability, target, client)
+    other = rows_of(probability, target, client, fold=np.repeat([0, 1, 2], 30))
+    assert compare({"shared": shared, "new_client": other}).find("new_client", "a").difference == 0
+    with fails("in other folds"):
+        compare({"shared": shared, "ditto": other})
+
+
+def test_means_are_those_of_the_other_folds():
+    client = np.repeat(["a", "b", "c"], 4)
+    target = np.array([1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0])
+    fold = np.array([1, 2, 1, 2, 1, 2, 1, 2, 1, 1, 1, 1])
+    means = predict_means(rows_of(np.full(12, 0.5), target, client, fold=fold))
+    of_all = [1 / 4, 2 / 8]  # without fold 1, and without fold 2
+    expected = [(1 + of_all[0]) / 3, (1 + of_all[1]) / 3] * 2
+    expected += [of_all[0] / 3, of_all[1] / 3] * 2
+    expected += [of_all[0]] * 4  # client c has all its rows in fold 1
+    np.testing.assert_allclose(not_none(means.probability), expected)
+    assert means.prediction.tolist() == [0] * 12
+    without = replace(rows_of(np.full(12, 0.5), target, client, fold=fold), probability=None)
+    assert predict_means(without).probability is None
+
+
+def test_a_method_is_an_algorithm_and_no_other_candidate():
+    with fails("methods=local is the name of a candidate of fcorun: leave it out"):
+        CompareOptions(methods=["local"])
+    with fails("methods=pfed-me is no method with own models: give some of ditto"):
+        CompareOptions(methods=["pfed-me"])
+
+
+@pytest.mark.slow
+def test_configurations_of_the_candidates():
+    table()
+    configs = compose_candidates(compose, [*DATA, "data.standardize=pooled"], CompareOptions(methods=["pfedme"]))
+    assert list(configs) == ["shared", "standardized", "pfedme", "local", "new_client"]
+    assert configs["shared"]["algo"]["name"] == "centralized"
+    assert configs["standardized"]["data"]["standardize"] == "per_client"
+    given = compose_candidates(compose, [*DATA, "algo=fedmid", "algo.server_lr=0.5"], CompareOptions())
+    assert (given["shared"]["algo"]["server_lr"], given["ditto"]["algo"]["solver"]) == (0.5, "feddualavg")
+    assert plan_comparison(compose, DATA, CompareOptions(methods=[], folds=5), "out").left_out == []  # of four clients
+    frame = pd.read_csv("rows.csv")
+    frame[frame["site"].isin(["a", "b"])].to_csv("two.csv", index=False)
+    (left_out,) = plan_comparison(compose, [*DATA, "data.path=two.csv"], CompareOptions(methods=[]), "out").left_out
+    assert left_out == "new_client is left out: it needs three clients or more"
+    with fails("methods=fedavg: algo=fedavg trains no own models"):
+        plan_comparison(compose, DATA, CompareOptions(methods=["fedavg"]), "out")
+    with fails("the predictions of objective=quantile are no expected values"):
+        plan_comparison(compose, [*DATA, "data.task=regression", "objective=quantile"], CompareOptions(), "out")
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+def test_a_comparison_of_a_table():
+    """Clients whose effects have opposite signs profit from their own models, in a regression of numbers."""
+    table()
+    sign = np.where(np.isin(OWNER, ["a", "b"]), 1.0, -1.0)
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = 3 * sign * X[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(60)
+    frame.to_csv("rows.csv", index=False)
+    options = CompareOptions(folds=2, outer_folds=3, points=3, methods=["pfedme"], samples=200)
+    overrides = [*DATA, "rounds=100"]
+    comparison = plan_comparison(compose, overrides, options, "out").run()
+    files.write(comparison)
+    names = ["shared", "standardized", "pfedme", "local", "new_client", "mean"]
+    assert comparison.candidates == names
+    assert comparison.scores == ["rmse", "r2"]
+    assert comparison.find("local", "").verdict == BETTER
+    written = pd.read_csv("out/comparison.csv")
+    assert len(written) == len(names) * 2 * 5
+    assert not written["events"].notna().to_numpy().any()
+    summary = json.loads(Path("out/comparison.json").read_text())
+    assert "profit from local" in summary["verdict"]
+    assert len(summary["chosen"]["shared"]) == 3
+    predictions = pd.read_csv("out/shared/predictions.csv")
+    rmse = np.sqrt(((predictions["prediction"] - predictions["target"]) ** 2).mean())
+    assert comparison.find("shared", "").value == pytest.approx(rmse)
+
+    again = plan_comparison(compose, overrides, options, "out")
+    assert all(" 0 to run" in line for line in again.describe_progress())
+    assert [row.to_dict() for row in again.run().rows] == [row.to_dict() for row in comparison.rows]
