@@ -52,15 +52,15 @@ TITLES = {
 _choice_of, _root_keys = cache(read_choice), cache(read_root_keys)
 DOCS = Path(__file__).parent
 PAGED = ("algo",)  # groups with a page for each choice
-CONTRACTS = (
-    "algorithms",
-    "regularizers",
-    "mirror_maps",
-    "objectives",
-    "datasets",
-    "communication",
-    "clocks",
-    "trackers",
+CONTRACTS = (  # modules of fcorun
+    "methods.algorithms.algorithm",
+    "methods.regularizers.regularizer",
+    "methods.mirror_maps.mirror_map",
+    "methods.objectives.objective",
+    "data.datasets.dataset",
+    "methods.communication.contracts",
+    "methods.clocks.clock",
+    "experiment.tracker",
 )
 PUBLIC = (
     *("Experiment", "from_arrays", "from_frame", "Record", "Sweep", "load_records", "figure"),
@@ -204,7 +204,8 @@ def _commands() -> str:
         "",
     ]
     for name in COMMANDS:
-        shown = _printed(lambda name=name: import_module(f"fcorun.interface.cli.commands.{name}").run(["--help"]))
+        command = import_module(f"fcorun.interface.cli.commands.{name}_command")
+        shown = _printed(lambda command=command: command.run(["--help"]))
         lines += [f"## fcorun {name}", "", "```text", shown.rstrip(), "```", ""]
     return joined(lines)
 
@@ -265,11 +266,11 @@ def _python() -> str:
 
 def _contracts() -> str:
     lines = ["# Contracts of plug-ins", "", "[A new plug-in](../guide/plugins.md) shows how to write one.", ""]
-    for room in CONTRACTS:
-        lines += [f"## fcorun.{room}.base", "", *documented("automodule", f"fcorun.{room}.base", ":members:")]
+    for module in CONTRACTS:
+        lines += [f"## fcorun.{module}", "", *documented("automodule", f"fcorun.{module}", ":members:")]
     lines += ["## Arguments of an algorithm's functions", "", "``LocalData`` is above, with the algorithms.", ""]
-    for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.problem.Vector"):
-        lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
+    for name in ("Problem", "Batch", "Vector"):
+        lines += documented("autoclass", f"fcorun.methods.problem.problem.{name}", ":members:", ":no-index:")
     return joined(lines)
 
 

@@ -16,7 +16,22 @@ from typing import TYPE_CHECKING
 from fcorun.base.public_names import ALIASES, MODULES
 
 if TYPE_CHECKING:
+    from fcorun.base.config import AUTO as AUTO
+    from fcorun.base.config import UNSET as UNSET
+    from fcorun.base.config import AutoCount as AutoCount
+    from fcorun.base.config import AutoFraction as AutoFraction
+    from fcorun.base.config import AutoNonNegative as AutoNonNegative
+    from fcorun.base.config import AutoPositive as AutoPositive
+    from fcorun.base.config import BelowOne as BelowOne
+    from fcorun.base.config import Count as Count
+    from fcorun.base.config import Fraction as Fraction
+    from fcorun.base.config import Index as Index
+    from fcorun.base.config import NonNegative as NonNegative
+    from fcorun.base.config import PathOption as PathOption
+    from fcorun.base.config import Positive as Positive
+    from fcorun.base.config import PositiveFraction as PositiveFraction
     from fcorun.base.errors import UserError as UserError
+    from fcorun.base.metrics import Metric as Metric
     from fcorun.data.datasets import *  # noqa: F403
     from fcorun.data.datasets.femnist import Femnist as Femnist
     from fcorun.data.datasets.haxby import Haxby as Haxby

@@ -110,7 +110,7 @@ def test_an_installed_module_counts_by_its_version(user):
 
 
 def test_a_folder_beside_fcorun_with_a_similar_name_is_the_users():
-    package = Path(errors.__file__).parent
+    package = Path(errors.__file__).parents[1]
     assert not errors.is_user_file(f"{package}/config.py")
     assert errors.is_user_file(f"{package}_plugins/mine.py")
 

@@ -20,7 +20,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "give a folder that can be written to"),
 }
 CLIENT_NOTE_PREFIX = "in client "  # begins a note on an error that names the client and the round
-_PACKAGE_FOLDER = f"{Path(__file__).parent}{os.sep}"
+_PACKAGE_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 _LIBRARY_MARKS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files of libraries
 _NO_VALUE = "the value of a traced number (a rate, a strength, a value of the model or the data) is not known"
 _TRACER_ERRORS = {

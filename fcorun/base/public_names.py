@@ -2,7 +2,7 @@
 
 # the public names of each package, which are imported when they are first used
 _NAMES_BY_PACKAGE = {
-    "algorithms": """
+    "methods.algorithms": """
         ADAP APFL Algorithm Baseline Centralized DANE DIANA DLSA Ditto EDSL EF21 FastFedDA FedADMM FedAc
         FedAvg FedAvgSubgradient FedCEF FedCanon FedComposite FedDR FedDualAvg FedDualAvgOSP FedDualOpt
         FedDyn FedFrankWolfe FedGD FedHT FedIterHT FedMiD FedMiDOSP FedNMap FedNova FedOpt FedPD FedProx FedSplit
@@ -10,67 +10,72 @@ _NAMES_BY_PACKAGE = {
         MetaAnalysis Mixture NIDS Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PGExtra PersonalAlgorithm
         ProblemConstants ProxDASA ProxSkip ProximalAlgorithm RunConditions SDANE Scaffold ShiftedAlgorithm Traits
     """,
-    "regularizers": """
+    "methods.regularizers": """
         Affine Box Budget Constraint ElasticNet FusedLasso GraphNet GroupLasso Halfspace L0Ball L1 L1Ball L1Box
         L1Nonneg L2 L2Ball LInf LInfBall LogSum MCP Monotone MonotoneBox NoRegularizer Nonneg Nuclear
         NuclearBall Regularizer SCAD Simplex TV soft_threshold
     """,
-    "mirror_maps": """
+    "methods.mirror_maps": """
         Diagonal Entropy Euclidean HypEntropy MirrorMap PNorm SpectralHypEntropy
     """,
-    "objectives": """
+    "methods.objectives": """
         Cox Gamma Huber LeastSquares LinearModel Logistic MLP Objective OneVsRest Poisson Quantile
     """,
-    "communication": """
+    "methods.communication": """
         Asynchronous Channel Compressor Graph HalfPrecision Identity NaturalCompression QSGD RandomK ScaledSign
         SparseBroadcast Sparsifier Star TopK Topology Tree
     """,
-    "datasets": """
+    "base.config": """
+        AUTO UNSET AutoCount AutoFraction AutoNonNegative AutoPositive BelowOne Count Fraction Index NonNegative
+        PathOption Positive PositiveFraction
+    """,
+    "base.metrics": "Metric",
+    "data.datasets": """
         Dataset Features FederatedData Rows
     """,
 }
 # and the modules of other public names
 MODULES = {
-    "ClientSpeeds": "clocks.base",
-    "Clock": "clocks.base",
-    "Experiment": "api.experiment",
-    "ExperimentWarning": "api.progress",
-    "FederatedClassifier": "api.estimators",
-    "FederatedRegressor": "api.estimators",
-    "Femnist": "datasets.femnist",
-    "Haxby": "datasets.haxby",
-    "Heterogeneous": "datasets.heterogeneous",
-    "HeterogeneousMillion": "datasets.heterogeneous_million",
-    "Lasso": "datasets.lasso",
-    "LassoMillion": "datasets.lasso_million",
-    "LognormalClock": "clocks.lognormal",
-    "LogisticSynthetic": "datasets.logistic_synthetic",
-    "LowRank": "datasets.lowrank",
-    "MLflow": "trackers.mlflow",
-    "Nifti": "datasets.nifti",
-    "NoClock": "clocks.base",
-    "NoTracker": "trackers.base",
-    "Problem": "problem.problem",
-    "RandomLeastSquares": "datasets.least_squares",
-    "Record": "api.record",
-    "Sites": "datasets.sites",
-    "Sweep": "api.sweep",
+    "ClientSpeeds": "methods.clocks.clock",
+    "Clock": "methods.clocks.clock",
+    "Experiment": "interface.api.experiment_object",
+    "ExperimentWarning": "interface.api.progress",
+    "FederatedClassifier": "interface.api.estimators",
+    "FederatedRegressor": "interface.api.estimators",
+    "Femnist": "data.datasets.femnist",
+    "Haxby": "data.datasets.haxby",
+    "Heterogeneous": "data.datasets.heterogeneous",
+    "HeterogeneousMillion": "data.datasets.heterogeneous_million",
+    "Lasso": "data.datasets.lasso",
+    "LassoMillion": "data.datasets.lasso_million",
+    "LognormalClock": "methods.clocks.lognormal",
+    "LogisticSynthetic": "data.datasets.logistic_synthetic",
+    "LowRank": "data.datasets.lowrank",
+    "MLflow": "runs.trackers.mlflow",
+    "Nifti": "data.datasets.nifti",
+    "NoClock": "methods.clocks.clock",
+    "NoTracker": "experiment.tracker",
+    "Problem": "methods.problem.problem",
+    "RandomLeastSquares": "data.datasets.random_least_squares",
+    "Record": "interface.api.run_record",
+    "Sites": "data.datasets.sites",
+    "Sweep": "interface.api.sweep_object",
     "SweepWatcher": "runs.job",
-    "Table": "datasets.table",
-    "TensorBoard": "trackers.tensorboard",
-    "TraceClock": "clocks.trace",
-    "Tracker": "trackers.base",
-    "UserError": "errors",
-    "Vector": "problem.problem",
+    "Table": "data.datasets.table",
+    "TensorBoard": "runs.trackers.tensorboard",
+    "TraceClock": "methods.clocks.trace",
+    "Tracker": "experiment.tracker",
+    "UserError": "base.errors",
+    "Vector": "methods.problem.problem",
     "Watcher": "runs.job",
-    "compose": "configuration.compose",
-    "figure": "cli.commands.figure",
-    "from_arrays": "api.rows",
-    "from_frame": "api.rows",
-    "grid": "api.run",
-    "load_records": "api.record",
-    "run": "api.run",
-    "run_grid": "api.run",
+    "compose": "experiment.configuration.compose",
+    "figure": "interface.cli.commands.figure_command",
+    "from_arrays": "interface.api.rows_in_memory",
+    "from_frame": "interface.api.rows_in_memory",
+    "grid": "interface.api.run_functions",
+    "load_records": "interface.api.run_record",
+    "run": "interface.api.run_functions",
+    "run_grid": "interface.api.run_functions",
 }
 MODULES |= {name: package for package, names in _NAMES_BY_PACKAGE.items() for name in names.split()}
 ALIASES = {"Record": "RunRecord", "figure": "make_figure"}  # names in their modules

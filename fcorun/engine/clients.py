@@ -2,9 +2,9 @@
 
 A ``CohortFunction`` is a function (compute, inputs, shares) -> (mean upload, states, work). ``compute`` is a
 ``ClientFunction``: it computes one client from its inputs, and returns its upload, its new state, and its work,
-the counts of ``fcorun.methods.problem.operation_counts``. ``inputs`` are leaves with a leading axis S, the cohort; those of a
-round are ``ClientInputs``. ``shares`` (S,) are the weights of one mean of the uploads, or (E, S) those of one mean for
-each of E edges. States and work are stacked along the cohort.
+the counts of ``fcorun.methods.problem.operation_counts``. ``inputs`` are leaves with a leading axis S, the cohort;
+those of a round are ``ClientInputs``. ``shares`` (S,) are the weights of one mean of the uploads, or (E, S) those of
+one mean for each of E edges. States and work are stacked along the cohort.
 """
 
 from collections.abc import Callable, Sequence

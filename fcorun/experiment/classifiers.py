@@ -39,7 +39,7 @@ class ThresholdRule:
 
     @classmethod
     def parse(cls, text: float | str) -> "ThresholdRule":
-        """Return the rule of a value that ``fcorun.base.config`` has checked: 0.3, "youden", "sensitivity:0.9", and such."""
+        """Return the rule of a value that ``fcorun.base.config`` has checked: 0.3, "youden", "sensitivity:0.9"."""
         if text == YOUDEN:
             return cls(YOUDEN, 0.0, text)
         kind, _, number = str(text).rpartition(":")

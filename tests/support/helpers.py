@@ -27,7 +27,7 @@ __all__ = ["engine_of", "flat", "snapshots"]  # reexported
 T = TypeVar("T")
 
 # The folder of real data beside the repository, if it exists.
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+SHARED = Path(__file__).resolve().parents[3] / "shared"
 
 # The files of a finished record.
 FILES = [
@@ -94,7 +94,7 @@ def needed_overrides(overrides: Iterable[str]) -> list[str]:
 
 
 def ragged(folder: Path, *overrides: str, **table) -> dict:
-    """Return the configuration of ``fcorun.interface.checks.problems.ragged``, with the overrides that its choices need."""
+    """Return the configuration of ``problems.ragged``, with the overrides that its choices need."""
     return problems.ragged(folder, *needed_overrides(overrides), *overrides, **table)
 
 

@@ -204,7 +204,8 @@ class Record:
     def scores(self) -> "pd.DataFrame":
         """The scores of the models on the rows of training, validation and test; empty without scores.csv.
 
-        Each row has a set of rows, a ``model`` and a ``client`` (empty for all), as in ``fcorun.results.models.predictions``.
+        Each row has a set of rows, a ``model`` and a ``client`` (empty for all):
+        ``fcorun.results.models.predictions`` writes them.
         """
         import pandas as pd
 
@@ -222,7 +223,7 @@ class Record:
 
     @cached_property
     def predictions(self) -> "pd.DataFrame":
-        """The predictions for the held-out rows, as ``fcorun.results.models.predictions`` writes them; empty without the file.
+        """The predictions for the held-out rows, of ``fcorun.results.models.predictions``; empty without the file.
 
         Names of clients, labels of classes and the columns that ``data.keep`` names are text.
         """

@@ -72,7 +72,7 @@ def describe_environment() -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "versions": versions,
-        "git": read_commit(Path(__file__).parent.parent),
+        "git": read_commit(Path(__file__).parents[2]),
         "device": f"{device.platform}: {device.device_kind}",
         "platform": f"{sys.platform} {platform.machine()}",
     }

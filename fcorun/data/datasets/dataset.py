@@ -35,7 +35,8 @@ class Features:
         shape: the shape of an example that is a matrix and was raveled into a row of x; else empty.
         scale: the factor that turns x as stored into features (1/255 for bytes of pixels).
         voxel_grid: the positions of features that are voxels of images; such features need no names.
-        standardized: None, or the dict of ``fcorun.data.tables.scaling``, whose "by" is "pooled", "per_client" or "per_run".
+        standardized: None, or the dict of ``fcorun.data.tables.scaling``, whose "by" is "pooled", "per_client" or
+            "per_run".
         encoding: the encoding of a table's columns as these features, or None.
         value_range: the least and the largest value of each feature in the training rows before standardization,
             (2, d), where there is an encoding; else None.
@@ -266,7 +267,7 @@ class Dataset(PluginBase, ABC):
     The options are the keys of its YAML. Besides ``name`` and ``class`` a YAML may have a ``title`` for pictures, and
     ``natural``, settings that suit these data: {rounds: ..., strength: ..., client_lr: ...}. Root keys that are "auto"
     have these values, and the YAMLs of regularizers and algorithms look the others up. Mark a field
-    ``fcorun.base.config.PathOption`` when it is only the location of files: such a field is not part of the identity of a
+    ``fcorun.PathOption`` when it is only the location of files: such a field is not part of the identity of a
     run. Override ``sources`` then, to identify the files' content.
 
     Attributes:

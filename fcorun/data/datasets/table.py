@@ -104,8 +104,8 @@ class Table(Dataset):
         resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
             are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
         keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
-        labels: a CSV with the labels, units and roles of columns: see ``fcorun.data.tables.label_file``. Only the roles are
-            part of the identity, as the options that they stand for.
+        labels: a CSV with the labels, units and roles of columns: see ``fcorun.data.tables.label_file``. Only the roles
+            are part of the identity, as the options that they stand for.
     """
 
     source = "yours"

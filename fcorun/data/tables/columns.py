@@ -12,7 +12,7 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_numbers, to_plain_array
 
 ColumnKind = Literal["number", "levels"]
-# columns of predictions.csv (fcorun.results.models.predictions) and of the predictions of new rows (fcorun.results.models.predict)
+# columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
 _PREDICTION_COLUMNS = (
     *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
     *("model", "fold", "scaling", "warnings"),

@@ -375,9 +375,9 @@ def assign_rows_to_clients(
 ) -> tuple[list[str], np.ndarray]:
     """Return the names of the clients, and the index of each row's client, shape (N,).
 
-    A table that names no clients is partitioned by ``kind`` (see ``fcorun.data.tables.partition.assign_rows``). Rows with
-    groups are partitioned by group, and ``kind`` must be "iid". Where clients are simulated, rows that the file itself
-    holds out get the index ``clients``, which is no client's.
+    A table that names no clients is partitioned by ``kind`` (see ``fcorun.data.tables.partition.assign_rows``). Rows
+    with groups are partitioned by group, and ``kind`` must be "iid". Where clients are simulated, rows that the file
+    itself holds out get the index ``clients``, which is no client's.
 
     Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
     groups can fill.

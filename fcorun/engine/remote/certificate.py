@@ -1,4 +1,4 @@
-"""Sums for a certificate over rows that stay at sites, in the exchanges that ``fcorun.methods.problem.duality_gap`` describes.
+"""Sums for a certificate over rows that stay at sites, in the exchanges of ``fcorun.methods.problem.duality_gap``.
 
 A site computes the sums over its rows at models that the server sends, and the server adds up those of all sites.
 Models and sums have a leading axis G of runs.

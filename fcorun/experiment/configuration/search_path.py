@@ -23,7 +23,7 @@ _USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", defaul
 @cache
 def packaged_config_dir() -> str:
     """Return the folder of fcorun's configuration files: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).parent.parent
+    package = Path(__file__).parents[2]
     folder = package / "conf"
     return str(folder if folder.is_dir() else package.parent / "conf")
 

@@ -289,9 +289,9 @@ def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object
     A line is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
     and a ``client``, empty for all clients. Then come ``n``, the number of data rows, for two classes and for times
     ``events``, the number of positive rows or of events, the scores that the objective declares, such as ``loss``, and
-    those of ``fcorun.results.models.score_functions``, or of ``fcorun.results.models.survival`` for times. For two classes,
-    ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that the rows
-    do not define are empty. Each row counts once, whatever its training weight.
+    those of ``fcorun.results.models.score_functions``, or of ``fcorun.results.models.survival`` for times. For two
+    classes, ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that
+    the rows do not define are empty. Each row counts once, whatever its training weight.
     """
     return [row for of_split in predictions for row in _score_split(of_split)]
 

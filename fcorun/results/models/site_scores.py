@@ -1,4 +1,4 @@
-"""scores.csv of a model whose rows stay at sites: the scores of ``fcorun.results.models.predictions`` that follow from sums.
+"""scores.csv of a model whose rows stay at sites: the scores that follow from sums.
 
 Scores of ranks do not follow from sums: the area under the ROC curve is between the columns ``auc_low`` and
 ``auc_high``.

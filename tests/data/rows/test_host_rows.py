@@ -6,8 +6,8 @@ from typing import Any
 import handwriting
 import numpy as np
 import pytest
-from cli.test_choices import NEED_FILES, SMALLER
 from helpers import choice_names, fails, not_none
+from interface.cli.test_choices import NEED_FILES, SMALLER
 from table_files import write_table
 
 from fcorun import compose

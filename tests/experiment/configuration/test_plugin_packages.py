@@ -16,7 +16,7 @@ from fcorun.base.trust import find_plugin_packages
 
 __all__ = ["fcorun"]
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "plugins.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "plugins.md"
 BUILD = "from hatchling.build import build_wheel; build_wheel('..')"
 
 

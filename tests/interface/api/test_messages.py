@@ -75,7 +75,7 @@ def test_the_guide_shows_the_choices_with_other_names():
             expression = find_expression(section, choice)
             if expression and expression.lower() != choice.replace("_", "") + "()":
                 rows.append(f"| `{section}={choice}` | `{expression}` |")
-    guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "python.md"
+    guide = Path(__file__).resolve().parents[3] / "docs" / "guide" / "python.md"
     table = re.findall(r"^\| `\w+=.*", guide.read_text(encoding="utf-8"), re.MULTILINE)
     assert table == rows
 

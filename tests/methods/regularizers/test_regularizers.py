@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 from helpers import choice_names, small, snapshots
-from selection.test_each_choice import PENALTIES
+from studies.selection.test_each_choice import PENALTIES
 
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.property_check import run_checks

@@ -31,7 +31,7 @@ def float64():
 
 
 def draw_patients(offset=0.0):
-    """Draw rows of three clients with different baseline hazards, with ties, as tests/objectives/test_cox.py does."""
+    """Draw rows of three clients with different baseline hazards, with ties, as ``test_cox.py`` does."""
     rng = np.random.default_rng(5)
     client = np.repeat(np.arange(3), [30, 50, 70])
     x = rng.standard_normal((150, 4))

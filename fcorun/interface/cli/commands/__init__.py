@@ -7,7 +7,7 @@ from importlib import import_module
 from fcorun.base.errors import UserError, describe_error, escape_controls
 from fcorun.base.system.files import interruptible, interruptible_at_once
 
-# each command is a module of this package with a function ``run``
+# each command is a module of this package, NAME_command, with a function ``run``
 COMMANDS = (
     *("select", "stability", "compare", "figure", "help", "list", "check"),
     *("results", "report", "plot", "weights", "infer", "scores", "predict", "cite", "rm"),
@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command ``argv[0]``; return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
     try:
         with interruptible(), interruptible_at_once():
-            return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
+            return import_module(f"{__name__}.{argv[0]}_command").run(argv[1:])
     except UserError as error:
         print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
         return 2

@@ -9,8 +9,8 @@ from fcorun.results.models.score_intervals.segments import RowSegments, divide
 class Ranking:
     """Rows of two classes in the order of a score, by segment; rows of equal score are one tie.
 
-    ``auc`` and ``average_precision`` are those of ``fcorun.results.models.score_functions`` on rows that are repeated as often
-    as their weight says.
+    ``auc`` and ``average_precision`` are those of ``fcorun.results.models.score_functions`` on rows that are
+    repeated as often as their weight says.
     """
 
     def __init__(self, positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], segments: RowSegments):

@@ -1,8 +1,8 @@
 """The scores of weighted rows, for many weightings at once.
 
-The scores are those of ``fcorun.results.models.score_functions`` and ``score_survival`` on rows that are repeated as often as
-their weight says, except for ``c_index`` of whole clients, see ``prepare_scorer``. ``log_loss``, which these functions
-do not have, is the mean of -log of the probability of the true class.
+The scores are those of ``fcorun.results.models.score_functions`` and ``score_survival`` on rows that are repeated as
+often as their weight says, except for ``c_index`` of whole clients, see ``prepare_scorer``. ``log_loss``, which these
+functions do not have, is the mean of -log of the probability of the true class.
 """
 
 from collections.abc import Callable
