@@ -14,6 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fcorun.base.public_names import ALIASES, MODULES
+from fcorun.moved_modules import register_moved_modules
+
+register_moved_modules()
 
 if TYPE_CHECKING:
     from fcorun.base.config import AUTO as AUTO
