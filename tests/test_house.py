@@ -90,6 +90,20 @@ def test_nothing_is_carried_in_attrs():
     assert [path for path in FILES if ".attrs" in path.read_text(encoding="utf-8")] == []
 
 
+def test_the_name_of_a_file_names_one_file():
+    names = [path.name for path in FILES if path.name != "__init__.py"]
+    assert [name for name in names if names.count(name) > 1] == []
+
+
+def test_each_room_says_what_it_is_for_and_what_it_imports():
+    rooms = [path for path in HOUSE.iterdir() if path.is_dir() and path.name not in ("conf", "__pycache__")]
+    rooms += [path for path in (HOUSE / "sites").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    inits = {room.name: ast.parse((room / "__init__.py").read_text(encoding="utf-8")) for room in rooms}
+    texts = {name: ast.get_docstring(init) for name, init in inits.items()}
+    assert len(texts) == 16
+    assert [room for room, text in texts.items() if text is None or "\n\nIt imports " not in text] == []
+
+
 @pytest.mark.parametrize("room", sorted({path.parent.name for path in FILES} - SHELVES - {"fcorun"}))
 def test_a_rooms_init_imports_nothing_heavy(room):
     init = next(path for path in FILES if path.name == "__init__.py" and path.parent.name == room)
