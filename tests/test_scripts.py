@@ -1,5 +1,6 @@
 """The scripts say what they can do, and what they cannot."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -130,3 +131,21 @@ def test_intervals_of_a_few_simulated_designs(script):
     assert code == 0
     assert [row[0] for row in rows] == [f"| {name}" for name in names]
     assert all(float(row[3].split()[0]) > 70 for row in rows)
+
+
+def test_the_house_is_counted(script, tmp_path):
+    package = tmp_path / "fcorun"
+    package.mkdir()
+    (package / "a.py").write_text(
+        'def _once(a):\n    """Return 1."""\n    b, c = 1, 2\n'
+        '    return b if a.task == "binary" else [c for c in a]\n\n\n'
+        "def call(a):\n    assert a is not None\n    return _once(a)\n",
+        encoding="utf-8",
+    )
+    code, out, _ = script("house.py", str(tmp_path))
+    counts = dict(re.split(r"\s{2,}", line) for line in out.splitlines())
+    assert code == 0
+    assert counts["lines"] == "9"
+    assert counts["conditional expressions in 1,000 lines"] == counts["packed assignments in 1,000 lines"] == "111.1"
+    assert counts["private functions with one caller"] == counts["assert ... is not None"] == "1"
+    assert counts["files that compare a task with a text"] == "1"
