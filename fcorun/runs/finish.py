@@ -183,13 +183,7 @@ def finish_run(
         coefficients = coefficients_from(solution, data, job.experiment)
     pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
     if not (job.divergence_round or job.experiment.settings.imputations):
-        separation_warning = warn_separation(job.experiment, data, job.rows[-1]) if data.classes else ""
-        _add_final_warnings(job, separation_warning, coefficients)
-        if data.classes:
-            job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
-        job.add_reason(warn_few_validation_rows(data))
-        if not separation_warning:
-            _warn_of_movement(job, data, lasso)
+        _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
     if relaxed is not None:  # curves.png shows the metrics before the relaxation
         files = {**files, **relaxed.replace_rows(job)}
@@ -242,6 +236,17 @@ def _collect_arrays(data: FederatedData, solution: Arrays, models: Arrays | None
     if standardized.get("by") == "per_client" and not data.train.stays_at_sites:  # too large for summary.json
         arrays["scaling"] = {name: values for name, values in standardized.items() if name != "by"}
     return arrays
+
+
+def _add_reasons_for_doubt(job: Job, data: FederatedData, solution: Arrays, coefficients: Coefficients | None) -> None:
+    """Add to the reasons of a run why its model or its scores may mislead."""
+    separation_warning = warn_separation(job.experiment, data, job.rows[-1]) if data.classes else ""
+    _add_final_warnings(job, separation_warning, coefficients)
+    if data.classes:
+        job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
+    job.add_reason(warn_few_validation_rows(data))
+    if not separation_warning:
+        _warn_of_movement(job, data, solution)
 
 
 def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Coefficients | None = None) -> None:
