@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from fcorun.base.config import PositiveFraction as PositiveFraction
     from fcorun.base.errors import UserError as UserError
     from fcorun.base.metrics import Metric as Metric
+    from fcorun.base.system.random_streams import random_stream as random_stream
+    from fcorun.base.trust import find_plugin_packages as find_plugin_packages
     from fcorun.data.datasets import *  # noqa: F403
     from fcorun.data.datasets.femnist import Femnist as Femnist
     from fcorun.data.datasets.haxby import Haxby as Haxby

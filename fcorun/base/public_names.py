@@ -70,10 +70,12 @@ MODULES = {
     "Watcher": "runs.job",
     "compose": "experiment.configuration.compose",
     "figure": "interface.cli.commands.figure_command",
+    "find_plugin_packages": "base.trust",
     "from_arrays": "interface.api.rows_in_memory",
     "from_frame": "interface.api.rows_in_memory",
     "grid": "interface.api.run_functions",
     "load_records": "interface.api.run_record",
+    "random_stream": "base.system.random_streams",
     "run": "interface.api.run_functions",
     "run_grid": "interface.api.run_functions",
 }

@@ -76,7 +76,7 @@ def check_repeatable(case: DatasetCase) -> None:
         same = name in first and name in second
         same = same and first[name].dtype == second[name].dtype and np.array_equal(first[name], second[name])
         require(same, f"{name} should be the same when the data are loaded again, and differs: draw random numbers "
-                      "from fcorun.base.system.random_streams.random_stream(seed, ...)")  # fmt: skip
+                      "from fcorun.random_stream(seed, ...)")  # fmt: skip
 
 
 def check_fingerprint(case: DatasetCase) -> None:

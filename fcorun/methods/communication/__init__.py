@@ -1,4 +1,4 @@
-"""Topologies and channels (what happens to an upload on its way), one in each file; the plainest are in ``base``."""
+"""Topologies and channels (what happens to an upload on its way), one a file; the plainest are in ``contracts``."""
 
 import lazy_loader
 

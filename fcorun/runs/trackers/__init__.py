@@ -1,1 +1,1 @@
-"""Trackers, services that show records of runs: one file each; no tracker is in ``base``."""
+"""Trackers, services that show records of runs: one file each."""

@@ -178,7 +178,7 @@ def test_unpacking_that_was_killed_leaves_nothing(tmp_path, serve):
 def test_two_processes_download_once(tmp_path, serve):
     serve.slow = 1.0
     script = (
-        "from fcorun.datasets import femnist\n"
+        "from fcorun.data.datasets import femnist\n"
         f"femnist.URL, femnist.SHA256['{NAME}'] = {serve.url!r}, {femnist.SHA256[NAME]!r}\n"
         f"print(len(femnist.Femnist({str(tmp_path / 'root')!r}, fraction_clients=1.0).load().clients))"
     )
