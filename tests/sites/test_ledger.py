@@ -265,15 +265,27 @@ def test_an_owner_gives_few_rows_away_for_one_acceptance():
         run(plan_of("data.validation=0.21"))
 
 
-def test_rows_of_weight_0_are_in_no_set(table):
+def test_rows_of_weight_0_are_sets_of_their_own(table):
     weight = np.where(np.arange(N) % 4 == 0, 0.0, 1.5)
     table.assign(weight=weight, split=split_of(80)).to_csv("visits.csv", index=False)
     run(plan_of(*SPLIT, "data.weight=weight"))
-    assert np.bincount(entries()[0].labels).tolist() == [100, 240, 60]
+    assert np.bincount(entries()[0].labels).tolist() == [0, 80, 240, 20, 60]
     weight[1] = 0
     table.assign(weight=weight, split=split_of(80)).to_csv("visits.csv", index=False)
-    with fails("1 row is in no set of this plan and was validation rows"):
+    with fails(
+        "1 row is validation rows of weight 0 of this plan", "1 row is in no set of this plan and was validation rows"
+    ):
         run(plan_of(*SPLIT, "data.weight=weight"))
+
+
+def test_a_new_row_of_weight_0_is_told_by_sums_without_weights(table):
+    weight = np.where(np.arange(N) % 4 == 0, 0.0, 1.0)
+    table.assign(weight=weight, split=split_of(80)).to_csv("visits.csv", index=False)
+    run(plan_of(*SPLIT, "data.weight=weight"))
+    new = table.iloc[[0]].assign(weight=0.0, split="train", bmi=77.7)
+    pd.concat([table.assign(weight=weight, split=split_of(80)), new]).to_csv("visits.csv", index=False)
+    with fails("1 row is training rows of weight 0 of this plan"):
+        run(plan_of(*SPLIT, "data.weight=weight", "seed=5"))
 
 
 def selection_of(*overrides, folds: int = 4) -> Plan:

@@ -1,7 +1,7 @@
 """The cells of a ledger: rows of all files that lie in the same sets of all plans, and the small cells a plan makes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
@@ -135,9 +135,9 @@ def _key_sets(
             yield numbers[labels[rows]], newest_numbers[newest_labels[newer_rows]]
 
 
-def _name_sets(sets: Sequence[ReleasedSet], with_client: bool) -> list[tuple[str, str, int] | None]:
+def _name_sets(sets: Sequence[ReleasedSet], with_client: bool) -> list[tuple[str, str, int, bool] | None]:
     """Return a name for each label: None for ``IN_NO_SET``, and then those of the sets."""
-    return [None, *((released.client if with_client else "", released.split, released.fold) for released in sets)]
+    return [None, *(astuple(released if with_client else replace(released, client="")) for released in sets)]
 
 
 def _pair_equal(keys: np.ndarray, other_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -27,24 +27,27 @@ _EXACT = 2**53  # real numbers below are whole numbers exactly
 
 @dataclass(frozen=True)
 class ReleasedSet:
-    """A set of rows that answers of a plan sum over.
+    """Rows that are in the same sums of a plan.
 
     Attributes:
         client: the name of the client.
         split: the split, one of SPLITS.
         fold: the fold that holds the rows out, from 0; ``NOT_HELD_OUT`` without a selection, and of held-out rows.
+        weighted: whether the rows have a weight above 0. The others are in sums without weights alone.
     """
 
     client: str
     split: str
     fold: int
+    weighted: bool = True
 
     def describe(self, several_clients: bool) -> str:
         """Return the set in words; it names the client if there are several."""
         rows = f"{'training' if self.split == SPLITS[0] else self.split} rows"
         client = f" of client '{self.client}'" if several_clients else ""
         fold = "" if self.fold == NOT_HELD_OUT else f" in fold {self.fold + 1}"
-        return f"{rows}{client}{fold}"
+        weight = "" if self.weighted else " of weight 0"
+        return f"{rows}{weight}{client}{fold}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class PlanRows:
 def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str | None) -> PlanRows:
     """Return the rows of a site's table as a plan divides them.
 
-    Rows of weight 0 are in no set. The folds of ``by=clients`` are whole clients, and divide no client.
+    Rows of weight 0 are sets of their own: sums without weights have them, weighted sums do not. The folds of
+    ``by=clients`` are whole clients, and divide no client.
 
     Args:
         row_id: the column of the file that names a row; None: there is none.
@@ -75,22 +79,18 @@ def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str 
     folds = draw_row_folds(plan, table)
     if folds is None:
         folds = np.full(len(table.rows.y), NOT_HELD_OUT)
-    n_folds = int(folds.max(initial=NOT_HELD_OUT)) + 2
     client, split = table.client_rows.client_index, table.masks[1] + 2 * table.masks[2]
-    code = (client * len(SPLITS) + split) * n_folds + folds + 1
-    weight = table.weight_and_offset.get("weight", np.ones(len(code)))
-    labels = np.zeros(len(code), np.int64)
-    codes, numbers = np.unique(code[weight > 0], return_inverse=True)
-    labels[weight > 0] = numbers + 1
+    weight = table.weight_and_offset.get("weight", np.ones(len(client)))
+    shape = len(table.clients), len(SPLITS), int(folds.max(initial=NOT_HELD_OUT)) + 2, 2
+    code = np.ravel_multi_index((client, split, folds + 1, (weight > 0).astype(np.int64)), shape)
+    codes, numbers = np.unique(code, return_inverse=True)
     sets = []
-    for number in codes.tolist():
-        division, fold = divmod(number, n_folds)
-        m, s = divmod(division, len(SPLITS))
-        sets.append(ReleasedSet(table.clients[m], SPLITS[s], fold - 1))
+    for m, s, fold, weighted in zip(*(axis.tolist() for axis in np.unravel_index(codes, shape)), strict=True):
+        sets.append(ReleasedSet(table.clients[m], SPLITS[s], fold - 1, bool(weighted)))
     columns = _list_columns(table, options)
     if row_id is not None:
         columns[ROW_ID] = _read_row_id(options, row_id)
-    return PlanRows(tuple(sets), labels, columns)
+    return PlanRows(tuple(sets), numbers + 1, columns)
 
 
 def _list_columns(table: SiteTable, options: SiteOptions) -> dict[str, Any]:
