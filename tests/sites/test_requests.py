@@ -46,6 +46,34 @@ def test_a_policy_refuses_what_its_owner_does_not_allow():
     run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), "out")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "n_rare", "is_refused"),
+    [
+        (("algo=newton",), 3, True),
+        (("algo=newton",), 5, True),
+        (("algo=newton",), 6, False),  # as many as the numbers of a line and one more: 4 features and the intercept
+        (("algo=newton", "rounds=1", "eval_every=1"), 3, False),  # one line is one sum of the rows
+        (("algo=scaffold", "algo.client_lr=0.1"), 3, False),
+    ],
+)
+def test_hessians_of_several_models_tell_no_rows_of_a_rare_feature(overrides, n_rare, is_refused):
+    for seed, name in enumerate(NAMES):
+        rng = np.random.default_rng(seed)
+        frame = pd.DataFrame(
+            {"rare": 0.0, **{f"x{j}": rng.normal(size=60) for j in range(3)}, "ill": ["no", "yes"] * 30}
+        )
+        frame.loc[: n_rare - 1 if name == "a" else 29, "rare"] = 1.0
+        frame.to_csv(f"{name}.csv", index=False)
+    plan = plan_of(*overrides, "data.target=ill", "data.task=binary", "data.positive=yes", "data.validation=0")
+    connections = InProcessConnections(sites_of(plan))
+    if not is_refused:
+        run_plan(plan, connections, "out")
+        return
+    with fails("site 'a'", "the feature 'rare'", "fewer than 6 training rows", "policy.alone=allow"):
+        run_plan(plan, connections, "out")
+    run_plan(plan, InProcessConnections(sites_of(plan, Policy(alone="allow"))), "out")
+
+
 @pytest.mark.slow
 def test_a_site_answers_what_the_plan_lists_and_nothing_else():
     plan = plan_of()

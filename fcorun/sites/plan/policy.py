@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from yaml import YAMLError
 
 from fcorun.base.config import Count, build
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_yaml
 from fcorun.base.system.files import state_dir
+from fcorun.data.datasets.dataset import Features
+from fcorun.data.rows.rows import Rows
 from fcorun.experiment.site_optimum import MAX_GRADIENTS
 from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES
@@ -28,7 +32,7 @@ class Policy:
         min_rows: the least number of rows of each set that an answer sums over, and of a batch.
         min_cell: the least count of a level, of a class, and of a cell of a histogram.
         alone: whether a Hessian of fewer than three rows for each feature may leave the site; of each client's rows
-            where clients fit their own losses.
+            where clients fit their own losses; and Hessians of several models where few rows have a rare value.
         by_site: whether results of the rows of this site alone may be in the record.
         columns: the columns of the file that may be used; None: all.
         max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
@@ -119,3 +123,49 @@ class Policy:
             raise UserError(f"{sender} sends a Hessian of {features} features, and {owner} has {rows} training "
                             f"rows{where}, fewer than {needed}: its owner may allow it by policy.alone=allow, or the "
                             "plan sends none")  # fmt: skip
+
+    def check_rare_features(self, plan: Plan, rows: Rows, features: Features, where: str = "") -> None:
+        """Raise UserError if several Hessians would tell the few rows in which a feature has a rare value.
+
+        Such a feature's line of a Hessian is, up to known constants, a sum of these rows, whose weights differ with the
+        model. Several models give the span of the rows, which is all vectors only if the rows are as many as the
+        numbers of the line. A masked sum tells them, too, where no other site has such rows.
+
+        Args:
+            rows: the training rows of the site, ``where``.
+            features: the descriptions of their features.
+        """
+        if not _sends_several_hessians(plan, of_folds=bool(where)) or self.alone == "allow":
+            return
+        has_weight = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
+        assert rows.client is not None
+        x, client = np.asarray(rows.x)[has_weight], rows.client[has_weight]
+        if not features.standardized or features.standardized["by"] != "per_client":
+            client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
+        needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
+        for name, column in zip(features.names, x.T, strict=True):
+            n_rare = sum(_count_rare(column[client == m]) for m in np.unique(client))
+            if 0 < n_rare < needed:
+                raise UserError(f"the plan sends Hessians of several models, and the feature '{name}' has other values "
+                                f"than its most frequent one in fewer than {needed} training rows of this site{where}, "
+                                "which would tell these rows: add its column to data.ignore of the plan, plan an algo "
+                                "that sends gradients, or the site's owner allows it by policy.alone=allow"
+                                )  # fmt: skip
+
+
+def _count_rare(values: np.ndarray) -> int:
+    """Return how many of the values are not the most frequent one."""
+    return len(values) - int(np.unique(values, return_counts=True)[1].max(initial=0))
+
+
+def _sends_several_hessians(plan: Plan, of_folds: bool) -> bool:
+    """Return whether a site sends Hessians of its rows, or of those of folds, at several models.
+
+    The Hessian of least squares is the same at all models.
+    """
+    algo = plan.experiment.algo
+    assert isinstance(algo, Algorithm)
+    if isinstance(plan.experiment.objective, LeastSquares):
+        return False
+    in_rounds = (algo.traits.hessian or algo.traits.local_fits) and (plan.n_rounds > 1 or plan.select is not None)
+    return bool(in_rounds) or (plan.infer is not None and not of_folds)

@@ -201,6 +201,7 @@ class Site:
         encoded = encode_table(self.table, agreement)
         site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, site_data.train.sizes.tolist(), site_data.train.x.shape[1])
+        self.policy.check_rare_features(self.plan, site_data.train, site_data.features)
         description = Description.from_message(self._description, "this site")
         names = check_clients(request, description)
         self._own_data, self._certificates, self._interval_sums, self._folds = site_data, None, None, None

@@ -107,6 +107,9 @@ class SiteFolds:
         features = self.site_data.train.x.shape[1]
         for rows_by_client in (*self.counts.held_out.T.tolist(), *self.counts.train.T.tolist()):
             self.policy.check_rows(self.plan, rows_by_client, features, " in a fold, or in all others")
+        for fold in range(self._n_folds):
+            rows = self.site_data.train.take(np.flatnonzero(self.fold != fold))
+            self.policy.check_rare_features(self.plan, rows, self.site_data.features, " outside of a fold")
 
     def describe(self) -> Message:
         """Return the counts of the folds as an answer."""
