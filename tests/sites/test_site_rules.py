@@ -2,12 +2,11 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails
+from helpers import SHARED, composed, fails
 from site_tables import travel
 from three_sites import plan_of, sites_of, write_tables
 
@@ -15,6 +14,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import is_missing
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.planned_intervals import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import OwnTableError, SiteOptions
 from fcorun.sites.server.server import Server
@@ -28,7 +28,7 @@ from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 ALL_ROWS = ("data.validation=0",)
-MEDICAL = Path("/work/shared/data/medical")
+MEDICAL = SHARED / "data" / "medical"
 
 
 @pytest.fixture(autouse=True)
@@ -398,3 +398,19 @@ def test_real_tables_pass(file, overrides):
         open_checked_site(plan, SiteOptions(str(MEDICAL / file)), Policy())
     except UserError as error:
         pytest.fail(str(error))
+
+
+def test_a_held_out_target_that_outweighs_all_others_is_refused():
+    change(cost=first(1, values=(98765.0, 1.0)), split=first(20, values=("validation", "train")))
+    with fails("few validation rows outweigh all others in the column 'cost'"):
+        check(plan_of("algo=gram", "data.split=split"))
+
+
+@pytest.mark.parametrize(("n_third", "is_refused"), [(1, True), (2, True), (3, False)])
+def test_intervals_tell_no_few_rows_of_a_target_of_three_values(n_third, is_refused):
+    change(cost=[2.0] * n_third + [0.0] * 30 + [1.0] * (30 - n_third))
+    with (
+        fails("'cost' has three values, and one of them in fewer than 3 training rows") if is_refused else nullcontext()
+    ):
+        check(replace(plan_of("algo=gram", *ALL_ROWS), infer=PlannedIntervals()))
+    check(plan_of("algo=gram", *ALL_ROWS))

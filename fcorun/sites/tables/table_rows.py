@@ -46,7 +46,7 @@ from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.rare_values import SummedRows, hide_rare_values
 
 NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
-_ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
+ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
 _WITHOUT_CLASSES = ("regression", "survival")  # tasks
 _UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
 
@@ -413,8 +413,8 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
                 least = getattr(table.policy, rule)
                 if counts[m, split] < least:
                     yield UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in fewer than {least} "
-                                    f"{_ROWS[split]} rows, the least that policy.{rule} of this site allows: "
-                                    f"data.ignore=[{column}] leaves it out")  # fmt: skip
+                                    f"{ROWS[split]} rows, the least that policy.{rule} of this site allows: "
+                                    f"add '{column}' to data.ignore of the plan")  # fmt: skip
 
 
 def _find_bad_levels(table: SiteTable) -> Iterator[UserError]:
@@ -426,7 +426,7 @@ def _find_bad_levels(table: SiteTable) -> Iterator[UserError]:
             yield error
         if 0 < counts.total() < table.policy.min_cell:
             yield UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, the "
-                            f"least that policy.min_cell allows: data.ignore=[{name}] leaves it out")  # fmt: skip
+                            f"least that policy.min_cell allows: add '{name}' to data.ignore of the plan")  # fmt: skip
 
 
 def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
@@ -435,7 +435,7 @@ def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
         return
     minimum, target = table.policy.min_cell, table.options.target
     kind = "class" if table.options.task != "regression" else "value"
-    for rows, mask in zip(_ROWS, table.masks, strict=True):
+    for rows, mask in zip(ROWS, table.masks, strict=True):
         labels, counts = np.unique(table.labels[mask], return_counts=True)
         for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
             if count < minimum:
@@ -457,7 +457,7 @@ def _find_small_clients(table: SiteTable) -> Iterator[UserError]:
         in_set = table.masks[split] & (index == m)
         if table.effective_rows(in_set) < table.policy.min_rows:
             cure = "give other data.validation and data.test"
-            yield make_few_rows_error(table, m, in_set, f"{_ROWS[split]} rows", cure)
+            yield make_few_rows_error(table, m, in_set, f"{ROWS[split]} rows", cure)
 
 
 def make_few_rows_error(table: SiteTable, m: int, rows: np.ndarray, name: str, cure: str) -> UserError:
