@@ -311,7 +311,7 @@ def test_folds_are_sets(table):
 
 @pytest.mark.slow
 def test_two_sites_on_one_machine_hold_different_patients(table):
-    table.head(396).to_csv("b.csv", index=False)
+    table.assign(cost=table["cost"].to_numpy()[::-1]).head(396).to_csv("b.csv", index=False)
     plan = plan_of()
     run(plan, at="one")
     run(plan, "b.csv", at="two")
@@ -319,6 +319,13 @@ def test_two_sites_on_one_machine_hold_different_patients(table):
     with fails("of plan"):
         run(plan_of("data.validation=0.3026"), "b.csv", at="two")
     assert {Path(entry.folder).name for entry in entries()} == {"one", "two"}
+
+
+def test_a_newer_file_in_another_folder_holds_the_same_patients(table):
+    table.head(399).to_csv("april.csv", index=False)
+    run(plan_of(), at="one")
+    with fails("1 row is in no set of this plan"):
+        run(plan_of(), "april.csv", at="two")
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ are equal, those in equal sets are paired first. Each file is compared with the 
 of the newest plan first, and its rows without an equal are rows of their own. So a mended cell makes a new row, and the
 old row is in no set of the new plan.
 
-Nothing is compared between two folders that have answered one plan from different files: they hold different patients.
+Nothing is compared between two folders that have answered one plan from different files, unless most rows of these are
+equal: they hold different patients.
 
 Each entry is a file that appears whole, and is on the disk before the first answer of a run leaves. The ledger holds no
 cell, but tokens of cells, by HMAC-SHA256 with a secret of the ledger, and the names of clients, files and columns.
@@ -37,6 +38,7 @@ from fcorun.sites.tables.ledger_cells import (
     KnownRows,
     SmallCell,
     find_small_cells,
+    have_most_rows_in_common,
     identify_rows,
     number_cells,
 )
@@ -265,12 +267,15 @@ def _identify_rows(entries: Sequence[LedgerEntry]) -> KnownRows:
         file.labels.append((entry.sets, entry.labels))
         file.plans.append(plan)
         file.folders.add(entry.folder)
-    apart = _find_apart(entries)
+    apart = _find_apart(entries, files)
     return identify_rows(files, len(entries), lambda one, other: (one, other) in apart)
 
 
-def _find_apart(entries: Sequence[LedgerEntry]) -> set[tuple[str, str]]:
-    """Return all pairs of folders of different patients: both have answered one plan, and never from the same file."""
+def _find_apart(entries: Sequence[LedgerEntry], files: Mapping[str, KnownFile]) -> set[tuple[str, str]]:
+    """Return all pairs of folders of different patients.
+
+    Both have answered one plan, never from the same file, and never from files most of whose rows are equal.
+    """
     apart, together = set(), set()
     for one in entries:
         for other in entries:
@@ -278,7 +283,8 @@ def _find_apart(entries: Sequence[LedgerEntry]) -> set[tuple[str, str]]:
             if one.folder == other.folder or one.reading == other.reading or one.file == other.file:
                 together.add(pair)
             elif one.plan == other.plan:
-                apart.add(pair)
+                is_same = have_most_rows_in_common(files[one.reading], files[other.reading])
+                (together if is_same else apart).add(pair)
     return apart - together
 
 

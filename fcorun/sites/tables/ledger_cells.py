@@ -92,6 +92,13 @@ def identify_rows(files: Mapping[str, KnownFile], n_plans: int, are_apart: Calla
     return KnownRows(labels, numbers)
 
 
+def have_most_rows_in_common(one: KnownFile, other: KnownFile) -> bool:
+    """Return whether more than half of the rows of the smaller file are equal to rows of the other file."""
+    n_smaller = min(one.n_rows, other.n_rows)
+    pairs, _ = _pair_rows(one, np.arange(one.n_rows), other, np.arange(other.n_rows))
+    return 2 * len(pairs) > n_smaller
+
+
 def _pair_rows(
     file: KnownFile, rows: np.ndarray, newer: KnownFile, newer_rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
