@@ -35,7 +35,7 @@ def test_each_command_has_a_help(capsys, name):
 @pytest.mark.slow
 def test_reading_records_needs_no_jax():
     source = (
-        "import sys; from fcorun.interface.cli.commands import plot, results, rm; "
+        "import sys; from fcorun.interface.cli.commands import plot_command, results_command, rm_command; "
         "assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", source], check=True)

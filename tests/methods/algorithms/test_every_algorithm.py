@@ -11,6 +11,7 @@ from fcorun.interface.checks.algorithms import (
     AlgorithmCase,
     check_contract,
     check_reaches_optimum,
+    check_received_model,
     check_restores_domain,
     check_rounds_without_messages,
     check_two_devices,
@@ -40,6 +41,7 @@ TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum, check_rounds_witho
         for case in [AlgorithmCase(name)]
         for check in CHECKS
         if check.run not in TESTED_ELSEWHERE and (name in FEDERATED or check.skip_reason is never_skip)
+        if check.run is not check_received_model or not check.skip_reason(case)
     ],
 )
 def test_every_algorithm_has_the_properties(check, case):
