@@ -1,7 +1,7 @@
 """The report of a sweep: results.csv, its pictures, and the table of the best points on the terminal."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.grid_edges import find_grid_edges
-from fcorun.reports.helper_process import HelperProcess
-from fcorun.reports.pictures.sweep_pictures import begin_sweep_pictures
+from fcorun.reports.pictures.sweep_pictures import draw_sweep
 from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
 
@@ -36,15 +35,12 @@ def write_sweep_report(
     x: str = "rounds",
     style: str = "paper",
     algos: Sequence[str] = (),
-    helper: HelperProcess | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
 
     ``algos`` come before other algorithms, and their curve styles are in this order. Runs that have not ended are
-    printed too. The caller prints failed runs. A ``helper`` process draws the pictures, if there is one;
-    ``meanwhile`` is called while they are drawn. Raises UserError as ``RunTable.resolve_metric``, after results.csv is
-    written, and as ``begin_sweep_pictures``, after the table is printed.
+    printed too. The caller prints failed runs. Raises UserError as ``RunTable.resolve_metric``, after results.csv is
+    written, and as ``draw_sweep``, after the table is printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records, left_out = drop_superseded(records)
@@ -54,17 +50,12 @@ def write_sweep_report(
     runs = build_table(records, tail_rounds, root=folder)
     written = [folder / "results.csv"]
     write_atomically(written[0], frame_csv(runs.frame))
-    wait_for_pictures: Callable[[], list[Path]] = list
     if len(runs):
         table, notes = build_best_table(runs, metric)
         print_full_width(table, console)
         for note in notes:
             console.print(escape(note))
-        wait_for_pictures = begin_sweep_pictures(
-            folder, records, runs, metric, x=x, style=style, algos=algos, helper=helper
-        )
-    meanwhile()
-    written += wait_for_pictures()
+        written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos)
     for row in runs.to_dicts():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

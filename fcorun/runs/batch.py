@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 
 import jax
 import numpy as np
@@ -48,16 +47,7 @@ from fcorun.experiment.optimality_gap import (
     summarize_duality_gap,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
-from fcorun.reports.helper_process import TABLE_MODULES, import_in_background
 from fcorun.runs.job import Job, Progress, Watcher, run_rounds
-
-# What completes the record of a run; imported in a thread during the first rounds.
-_RECORD_MODULES = (
-    "fcorun.runs.finish",
-    "fcorun.base.system.machine:describe_environment",
-    "pybtex.bibtex.utils",
-    "pybtex.database.input.bibtex",
-)
 
 # The division of runs into batches and over devices.
 #
@@ -253,8 +243,6 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         try:
             for snapshot in snapshots:
                 _add_rows(context, jobs, snapshot)
-                if snapshot.round > rounds_done:
-                    _prepare_records(len(jobs) > 1)
                 stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
                 _finish_jobs(context, jobs, snapshot, client_states, stopped)
                 check_interrupted()
@@ -287,12 +275,6 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
     if handed_back:
         _save_checkpoints(jobs, snapshot, client_states, handed_back)
     return [jobs[i] for i in handed_back]
-
-
-@cache  # once in a process for each value
-def _prepare_records(has_several_runs: bool) -> None:
-    """Import what completes records, and a table of several runs, in the background while devices compute rounds."""
-    import_in_background(*_RECORD_MODULES, *(TABLE_MODULES if has_several_runs else ()))
 
 
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:

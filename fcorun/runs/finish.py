@@ -43,7 +43,6 @@ from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.objectives.objective import is_linear_model
-from fcorun.reports.helper_process import begin_call
 from fcorun.results.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
 from fcorun.results.models.coefficients import (
     Coefficients,
@@ -149,7 +148,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
 
 # The end of a run: final warnings, the summary, and the files that complete the record.
 
-Pictures = Callable[[], dict[str, bytes]]  # waits for pictures, and returns them by file name
+Pictures = Callable[[], dict[str, bytes]]  # draws pictures, and returns them by file name
 
 
 def finish_run(
@@ -181,7 +180,7 @@ def finish_run(
     coefficients = None
     if not (job.divergence_round or personal_only(job.rows)) and is_linear_model(type(job.experiment.objective)):
         coefficients = coefficients_from(solution, data, job.experiment)
-    pictures = _begin_pictures(job, coefficients) if job.with_pictures else None
+    pictures = partial(_draw_pictures, job, coefficients) if job.with_pictures else None
     if not (job.divergence_round or job.experiment.settings.imputations):
         _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
@@ -324,7 +323,7 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictur
 
     Args:
         final: the status and the reason.
-        pictures: returns the pictures by file name; None: the record gets none.
+        pictures: draws the pictures; None: the record gets none.
     """
     folder, (status, reason) = job.run_folder, final
     _write_next(job, "summary.json", json_text(summary))
@@ -357,33 +356,26 @@ def _write_held_out(job: Job, results: SplitResults) -> None:
 
 
 def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures: Pictures | None) -> Pictures | None:
-    """Begin to draw the curves on held-out rows, and return a function that waits for all pictures."""
+    """Return a function that draws the pictures of a record, with those of the curves on held-out rows."""
     if pictures is None or curves is None:
         return pictures
     from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
 
     title = job.title_held_out_rows(data)
-    drawn = begin_call(job.helper, draw_held_out_rows, curves, title, style=job.experiment.settings.style)
-    return lambda: {**pictures(), **drawn()}
+    return lambda: {**pictures(), **draw_held_out_rows(curves, title, style=job.experiment.settings.style)}
 
 
-def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
-    """Begin to draw the curves of a run, and the coefficients of a linear model.
-
-    Returns a function that waits for the pictures, and returns them by file name.
-    """
+def _draw_pictures(job: Job, coefficients: Coefficients | None) -> dict[str, bytes]:
+    """Return the curves of a run, and the coefficients of a linear model, as files by name."""
     from fcorun.reports.pictures.coefficient_picture import draw_model
     from fcorun.reports.pictures.run_curves import draw_run
 
-    settings = job.experiment.settings
+    settings, title = job.experiment.settings, job.picture_title
     options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
-    model: Callable[[], dict[str, bytes]] = dict
-    if coefficients is not None:  # takes longer than the curves, so that it begins first
-        model = begin_call(
-            job.helper, draw_model, coefficients, job.picture_title, settings.cutoff, style=settings.style
-        )
-    curves = begin_call(job.helper, draw_run, job.rows, job.picture_title, settings.cutoff, **options)
-    return lambda: {"curves.png": curves(), **model()}
+    pictures = {"curves.png": draw_run(job.rows, title, settings.cutoff, **options)}
+    if coefficients is not None:
+        pictures |= draw_model(coefficients, title, settings.cutoff, style=settings.style)
+    return pictures
 
 
 def _write_next(job: Job, name: str, content: bytes | str) -> None:

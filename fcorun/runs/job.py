@@ -32,7 +32,6 @@ from fcorun.experiment.prepare import plugin_to_config
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.communication.contracts import MessageBytes
 from fcorun.methods.objectives.objective import Objective
-from fcorun.reports.helper_process import HelperProcess
 from fcorun.results.models.score_functions import Arrays, compute_predictions
 
 _PAUSE = 1.0  # seconds between two lines of progress
@@ -174,7 +173,6 @@ class Job(RunHistory):
 
     Attributes:
         with_pictures: whether the record gets pictures.
-        helper: the process that draws the pictures; None: this process.
         message_bytes: the bytes of the messages of a round.
         end_status: the status in which the run ended, empty until then: as in status.json, "reused" for a finished
             record that was found, or "locked" for a folder that another process is computing.
@@ -192,7 +190,6 @@ class Job(RunHistory):
 
     run_folder: RunFolder
     with_pictures: bool = False
-    helper: HelperProcess | None = None
     message_bytes: MessageBytes | None = None
     end_status: str = ""
     error: BaseException | None = None

@@ -23,7 +23,6 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.stored_rows import ROWS_MEMORY_SHARE, check_round_memory
 from fcorun.experiment.tracker import NoTracker, log_to_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
-from fcorun.reports.helper_process import PLOTTING_MODULES, RUN_DRAWING_MODULES, HelperProcess, import_in_background
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
 from fcorun.runs.job import Job, Watcher, build_on_all_hosts, load_on_all_hosts
@@ -33,13 +32,11 @@ def run_experiments(
     experiments: Sequence[PreparedExperiment],
     folders: Sequence[str | Path | None],
     watch: Watcher | None = None,
-    helper: HelperProcess | None = None,
     pictures: bool = True,
 ) -> list[FittedRecord]:
     """Run experiments that are prepared, as ``run_grid`` runs configurations, in groups of equal ``batch_key``.
 
     Args:
-        helper: a process that draws the pictures while this one computes; None: this process draws them.
         pictures: whether the record of a single run gets pictures. A point of a grid gets none.
     """
     paths = []
@@ -54,7 +51,7 @@ def run_experiments(
     with_pictures = pictures and len(experiment_of) == 1
     groups: dict[str, list[Job]] = {}
     for path, experiment in experiment_of.items():
-        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures, helper)
+        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures)
         groups.setdefault(experiment.batch_key, []).append(job)
     errors: list[BaseException] = []
     for group in groups.values():
@@ -109,7 +106,6 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
                 watch.on_end(job)
                 continue
             claimed.append(job)
-        _prepare_pictures(claimed)
         jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
             checkpoint = job.run_folder.load_checkpoint()
@@ -157,13 +153,6 @@ def _explain_options_without_effect(job: Job) -> str:
     if job.experiment.algo.has_personal_models and settings.save_personal and not config.get("save_personal"):
         sentences.append("it holds no personal models (save_personal=false): force=true computes and saves them")
     return "; ".join(sentences)
-
-
-def _prepare_pictures(jobs: list[Job]) -> None:
-    """Have the plotting library imported while the jobs run: by the helper process, or else in the background."""
-    for job in jobs:
-        if job.with_pictures and not (job.helper and job.helper.start(*RUN_DRAWING_MODULES)):
-            import_in_background(*PLOTTING_MODULES)
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:

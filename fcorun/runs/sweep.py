@@ -1,8 +1,7 @@
 """Sweeps: finished runs are reused, runs that differ in numbers only run together, failures do not stop the rest."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +13,6 @@ from fcorun.base.records.sweep_settings import REPORT_KEYS, load_settings
 from fcorun.base.system.machine import available_cores, compute_in_calling_threads
 from fcorun.experiment.build import check_metric_measured
 from fcorun.methods.algorithms.algorithm import Algorithm
-from fcorun.reports.helper_process import PLOTTING_MODULES, HelperProcess, import_in_background
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.batch import RUNS_WORTH_A_THREAD, check_devices
 from fcorun.runs.executors import EXECUTORS
@@ -30,16 +28,12 @@ def run_sweep(
     *,
     without_report: bool = False,
     is_last_computation: bool = False,
-    helper: HelperProcess | None = None,
-    meanwhile: Callable[[Sequence[Record]], None] = lambda _: None,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
         is_last_computation: whether this process computes nothing afterwards, so that JAX may be set up for this sweep.
-        helper: a process that draws the pictures; None: this process draws them.
-        meanwhile: is called with the records while the helper draws the pictures of the report.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -56,16 +50,15 @@ def run_sweep(
             check_devices(experiments)
     claim(folder, points, options)
     if not (n_invalid and options.fail_fast):
-        _run_points(
-            [point for point in valid if point.folder_state != "finished"], options, watch, helper, is_last_computation
-        )
+        unfinished = [point for point in valid if point.folder_state != "finished"]
+        _run_points(unfinished, options, watch, is_last_computation)
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
     watch.on_sweep_end()
     if without_report:
         return 0
-    code = _report(points, folder, options, watch, helper=helper, meanwhile=meanwhile)
+    code = _report(points, folder, options, watch)
     points_by_error: dict[str, list[SweepPoint]] = {}
     for point in points:
         if point.error is not None:
@@ -107,7 +100,6 @@ def _run_points(
     points: list[SweepPoint],
     options: SweepOptions,
     watch: SweepWatcher,
-    helper: HelperProcess | None,
     is_last_computation: bool,
 ) -> None:
     """Run points in groups that differ in numbers and seed only, by the executor of the options."""
@@ -123,8 +115,6 @@ def _run_points(
         max_group_size = options.batch
     elif options.executor == "joblib":
         max_group_size = -(-len(points) // options.n_jobs)
-    if not (helper and helper.process):
-        import_in_background(*PLOTTING_MODULES)
     small_groups = []
     for group in groups.values():
         for start in range(0, len(group), max_group_size):
@@ -146,15 +136,7 @@ def _keeps_cores_busy(group: Sequence[SweepPoint]) -> bool:
     return settings.devices in (AUTO, 1) and len(group) >= RUNS_WORTH_A_THREAD * available_cores()
 
 
-def _report(
-    points: Sequence[SweepPoint],
-    folder: Path,
-    options: SweepOptions,
-    watch: SweepWatcher,
-    *,
-    helper: HelperProcess | None,
-    meanwhile: Callable[[Sequence[Record]], None],
-) -> int:
+def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher) -> int:
     """Write the table and the pictures of all records in the folder, and of points elsewhere.
 
     Returns 2 if these records do not have the metric of the options, else 0.
@@ -169,8 +151,6 @@ def _report(
             records,
             console=watch.console or Console(quiet=True),
             algos=load_settings(folder).algos,
-            helper=helper,
-            meanwhile=partial(meanwhile, records),
             **settings,
         )
     except UserError as error:

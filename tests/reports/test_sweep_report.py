@@ -166,7 +166,7 @@ def test_what_cannot_be_drawn_has_its_table(monkeypatch):
     fake_grid("s", seeds=(0,))
     out = io.StringIO()
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.reports.sweep_report.begin_sweep_pictures", lambda *_, **__: 1 / 0)
+        patch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             write_sweep_report(Path("s"), load_records("s"), console=Console(file=out, width=60))
     assert "best by support_f1" in out.getvalue()

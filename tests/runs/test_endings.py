@@ -251,9 +251,6 @@ def test_a_picture_that_fails_costs_no_result(monkeypatch):
         raise ValueError("no such colour")
 
     monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", fail)
-    monkeypatch.setattr(
-        "fcorun.runs.finish.begin_call", lambda helper, function, *args, **kwargs: lambda: function(*args, **kwargs)
-    )
     record = run(small("rounds=2"), "one")
     assert record.status["status"] == "done"
     assert "the pictures could not be drawn (no such colour)" in record.status["reason"]

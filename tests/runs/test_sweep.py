@@ -92,7 +92,7 @@ def test_pictures_of_a_sweep_have_the_axis_of_its_settings():
 @pytest.mark.drawn
 def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(monkeypatch):
     with monkeypatch.context() as patch:  # the second sweep replaces the pictures of the first
-        patch.setattr("fcorun.reports.sweep_report.begin_sweep_pictures", lambda *_, **__: list)
+        patch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         assert run_sweep_command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
     assert (
         run_sweep_command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0

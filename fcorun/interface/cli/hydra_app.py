@@ -39,10 +39,8 @@ from fcorun.experiment.configuration.compose import (
 )
 from fcorun.experiment.configuration.search_path import packaged_config_dir
 from fcorun.interface.cli.error_report import report_error
-from fcorun.reports.helper_process import RUN_DRAWING_MODULES, SWEEP_DRAWING_MODULES, HelperProcess
 
 if TYPE_CHECKING:
-    from fcorun.base.records.record import Record
     from fcorun.experiment.experiment import PreparedExperiment
     from fcorun.runs.sweep_points import SweepPoint
 
@@ -70,13 +68,12 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
     ``is_last_computation`` says whether this process computes nothing afterwards.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    helper = HelperProcess()
 
     def start_loading_and_prepare(values: dict[str, Any]) -> "PreparedExperiment":
-        start_loading(values, helper, RUN_DRAWING_MODULES)
+        start_loading(values)
         return prepare_experiment(values)
 
-    run_here = partial(run_points, helper=helper, is_last_computation=is_last_computation)
+    run_here = partial(run_points, is_last_computation=is_last_computation)
     prepare_once = PreparedOnce(start_loading_and_prepare)
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
@@ -87,7 +84,7 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
             refuse_sweep_as_run(config)
             with interruptible_at_once():
                 experiment = prepare_once(to_plain_values(config))
-            run_single(experiment, folder, arguments, helper)
+            run_single(experiment, folder, arguments)
         except BaseException as error:
             failures.append(error)
             remove_empty_folders(folder)
@@ -108,7 +105,7 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
         return values
 
     task.__module__ = "fcorun.interface.cli.main"
-    task.sweep, task.point = sweep, partial(make_point, helper)  # type: ignore[attr-defined] # called by the launcher
+    task.sweep, task.point = sweep, make_point  # type: ignore[attr-defined] # called by the launcher
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:
@@ -125,7 +122,7 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
     try:
         if shows_config and {"job", "--cfg=job", "-c=job"} & set(arguments):
             arguments = with_settings_of_data(arguments)
-        with helper, command_errors():
+        with command_errors():
             compose_with_defaults(arguments, run_hydra)
         if shows_config:
             print("# fcorun help KEY explains a key")
@@ -282,8 +279,8 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
         raise SystemExit(run_follower())
 
 
-def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modules: Sequence[str]) -> None:
-    """For a run on a single host, start the process that draws, and start to load the data, while JAX is imported.
+def start_loading(values: Mapping[str, Any]) -> None:
+    """For a run on a single host, start to load the data while JAX is imported.
 
     Errors are left to the preparation of the run.
     """
@@ -293,7 +290,6 @@ def start_loading(values: Mapping[str, Any], helper: HelperProcess, drawing_modu
     with suppress(UserError):
         if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
             return
-        helper.start(*drawing_modules)
         if isinstance(values.get("data"), Mapping):
             begin_to_load(build_plugin("data", values["data"]), values.get("memory"))
 
@@ -327,8 +323,8 @@ def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
     return prepare_objects(vars(experiment_of_config(values)))
 
 
-def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str], helper: HelperProcess) -> None:
-    """Run an experiment into a folder, its pictures drawn by ``helper``; with ``dry_run``, print what would be done."""
+def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str]) -> None:
+    """Run an experiment into a folder; with ``dry_run``, print what would be done."""
     from fcorun.base.records.record import RunFolder
     from fcorun.base.system.machine import set_up_jax
     from fcorun.interface.cli.console import Console
@@ -351,17 +347,15 @@ def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequen
             console.out.print_line(f"{experiment.label}: {text} ({relative_folder})")
             remove_empty_folders(folder)
             return
-        run_experiments([experiment], [relative_folder], console, helper)
+        run_experiments([experiment], [relative_folder], console)
 
 
-def make_point(
-    helper: HelperProcess, overrides: str, config: DictConfig, values: dict[str, Any] | None
-) -> "SweepPoint":
+def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None) -> "SweepPoint":
     """Return a point of a sweep from its composed configuration, and from its plain values if they are known."""
     with interruptible_at_once():
         values = values or to_plain_values(config)
         if "jax" not in sys.modules and config.hydra.launcher.get("executor", "inline") == "inline":
-            start_loading(values, helper, SWEEP_DRAWING_MODULES)
+            start_loading(values)
         experiment = prepare_experiment(values)
         from fcorun.runs.sweep_points import SweepPoint
 
@@ -377,7 +371,6 @@ def run_points(
     launcher: dict[str, Any],
     arguments: Sequence[str],
     *,
-    helper: HelperProcess,
     without_report: bool = False,
     is_last_computation: bool = False,
 ) -> tuple[int, Sequence[float | None]]:
@@ -389,6 +382,7 @@ def run_points(
     """
     from fcorun.base.config import build, keys_outside_identity
     from fcorun.base.errors import MetricError
+    from fcorun.base.records.record import Record
     from fcorun.base.system.machine import require_single_host, set_up_jax
     from fcorun.interface.cli.console import SweepConsole
     from fcorun.reports.page.write import write_report
@@ -409,12 +403,6 @@ def run_points(
             raise point.error
     join_other_hosts(hosts, arguments, options.dry_run)
     folder = Path(str(config.hydra.sweep.dir))
-    report_lines: list[str] = []
-
-    def write_page(records: Sequence["Record"]) -> None:
-        if config.get("report") is not False:
-            report_lines.extend(write_report(folder, records))
-
     with SweepConsole(options.verbose) as console:
         code = run_sweep(
             points,
@@ -423,11 +411,9 @@ def run_points(
             console,
             without_report=without_report,
             is_last_computation=is_last_computation and not without_report,
-            helper=helper,
-            meanwhile=write_page,
         )
-        if code != 2:
-            for line in report_lines:
+        if code != 2 and not (without_report or options.dry_run or config.get("report") is False):
+            for line in write_report(folder, [Record(point.folder) for point in points]):
                 console.show_if_verbose(line)
     return code, [] if without_report else [tail_value(point, options) for point in points]
 

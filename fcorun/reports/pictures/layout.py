@@ -11,7 +11,7 @@ from typing import Any, get_args
 from fcorun.base.config import CurveAxis
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, MetricCatalogue
-from fcorun.reports.pictures.style import current_style, pt, style_context
+from fcorun.reports.pictures.style import current_style, pt
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; dashes tell lines apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -219,16 +219,6 @@ def _render_png(figure: Any) -> bytes:
     image = np.ascontiguousarray(cropped).view(np.uint8).reshape(*cropped.shape, 4)[..., :3]  # all is opaque
     Image.fromarray(image).save(content, "png", dpi=(dpi, dpi), compress_level=1)  # a fifth larger, made sooner
     return content.getvalue()
-
-
-def draw_nothing() -> None:
-    """Draw an empty picture, so that the next ones find the fonts and the parser of formulas in memory."""
-    with style_context("paper"):
-        figure, (ax,) = make_figure(1, 1, height=1.0, title=["title"])
-        ax.set_ylabel("$w_j$")
-        ax.plot([1, 2], label="curve")
-        ax.legend()
-        render_figure(figure)
 
 
 def sum_bytes(row: Mapping[str, float]) -> float:

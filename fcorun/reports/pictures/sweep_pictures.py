@@ -7,7 +7,6 @@ from typing import Any
 
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.base.system.files import write_atomically
-from fcorun.reports.helper_process import HelperProcess, begin_call
 from fcorun.reports.pictures import best_curves, rates, structure
 from fcorun.reports.pictures.layout import render_figure
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
@@ -24,7 +23,7 @@ _MAX_STEM = 100  # bytes of the name of a file without its ending
 _FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
 
 
-def begin_sweep_pictures(
+def draw_sweep(
     folder: Path,
     records: Sequence[Record],
     table: RunTable,
@@ -34,30 +33,27 @@ def begin_sweep_pictures(
     style: str = "paper",
     x: str = "rounds",
     algos: Sequence[str] = (),
-    helper: HelperProcess | None = None,
-) -> Callable[[], list[Path]]:
-    """Begin to draw the pictures of a sweep.
+) -> list[Path]:
+    """Draw the pictures of a sweep into ``folder``, and return the files.
 
-    Returns a function that waits for the pictures, writes them into ``folder``, deletes an earlier picture of the same
-    name where there is now nothing to draw, and returns the files.
+    Deletes an earlier picture of the same name where there is now nothing to draw.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
     (``RunTable.problem_keys``), each has its own pictures, rates-DATA.png, by a metric that it has
-    (``RunTable.fallback_metric``). Raises UserError as ``RunTable.resolve_metric``. The function that is returned
-    raises UserError for a run that did not count ``x``.
+    (``RunTable.fallback_metric``). Raises UserError as ``RunTable.resolve_metric``, and for a run that did not count
+    ``x``.
 
     Args:
         records: the records of ``table``, in its order.
         format: one of FORMATS.
         style: one of STYLES.
         algos: the algorithms that have the first styles, see ``curve_styles_of``.
-        helper: a process that draws all pictures at once; None: this process draws them, when they are waited for.
     """
     metric = table.resolve_metric(metric)
     curve_styles = curve_styles_of(table, algos)
     problems = group_by_problem(table, metric)
-    pictures: dict[Path, Callable[[], bytes | None]] = {}
+    pictures: dict[Path, bytes | None] = {}
     for problem, positions in problems.items():
         part = table.take(positions)
         view = ProblemView(
@@ -73,28 +69,18 @@ def begin_sweep_pictures(
             path = folder / f"{stem.encode()[:_MAX_STEM].decode(errors='ignore')}.{format}"
             if path in pictures:  # names that differ in other characters alone, or further on
                 path = path.with_stem(f"{path.stem}-{len(pictures)}")
-            pictures[path] = begin_call(helper, draw_picture, name, view, format=format, style=style)
-
-    def write_pictures() -> list[Path]:
-        written = []
-        for path, wait in pictures.items():
-            content = wait()
-            if content is None:
-                path.unlink(missing_ok=True)
-            else:
-                write_atomically(path, content)
-                written.append(path)
-        if len(problems) > 1:
-            for name in PICTURES:
-                (folder / f"{name}.{format}").unlink(missing_ok=True)
-        return written
-
-    return write_pictures
-
-
-def draw_sweep(*arguments: Any, **options: Any) -> list[Path]:
-    """Draw the pictures of a sweep; the arguments and files are those of ``begin_sweep_pictures``."""
-    return begin_sweep_pictures(*arguments, **options)()
+            pictures[path] = draw_picture(name, view, format=format, style=style)
+    written = []
+    for path, content in pictures.items():
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, content)
+            written.append(path)
+    if len(problems) > 1:
+        for name in PICTURES:
+            (folder / f"{name}.{format}").unlink(missing_ok=True)
+    return written
 
 
 def draw_picture(name: str, view: ProblemView, *, format: str, style: str) -> bytes | None:

@@ -17,7 +17,6 @@ from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.segments.run_loop import Snapshot
 from fcorun.experiment.build import build_engine
-from fcorun.reports.helper_process import HelperProcess
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
@@ -88,8 +87,7 @@ def run_plan(
         # Killed between the end of the run and the mark: the sites expect the requests of the run again before "end".
         with tempfile.TemporaryDirectory() as scratch:
             run_experiments([experiment], [Path(scratch) / "record"], watch)
-    with HelperProcess() as helper:  # draws the pictures
-        (record,) = run_experiments([experiment], [record_folder], watch, helper)
+    (record,) = run_experiments([experiment], [record_folder], watch)
     if not mark.exists():
         if plan.infer is not None and record.status["status"] == "done":
             for line in infer_over_sites(plan.infer, experiment, data, record):

@@ -23,7 +23,6 @@ from fcorun.base.records.formats import json_text
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import collect_garbage_rarely
 from fcorun.data.rows.away_sites import AwayRule
-from fcorun.reports.helper_process import TABLE_MODULES, import_in_background
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.connections import AnsweringSite
 from fcorun.sites.transport.delivery import answer_bytes, digest_of, number_request, read_answer
@@ -64,9 +63,8 @@ class CollabSite:
 
     @collab.init
     def begin(self) -> None:
-        """Import what reads tables, while the server prepares the first request."""
+        """Prepare this process for the requests of the server."""
         collect_garbage_rarely()
-        import_in_background(*TABLE_MODULES)
 
     @collab.publish
     def answer(self, request: bytes | np.ndarray) -> bytes | np.ndarray:

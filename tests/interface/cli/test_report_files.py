@@ -80,7 +80,7 @@ def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
 @pytest.mark.slow
 @pytest.mark.drawn
 def test_a_sweep_writes_its_page(monkeypatch):
-    monkeypatch.setattr("fcorun.reports.sweep_report.begin_sweep_pictures", lambda *_, **__: list)
+    monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s", "report=false") == 0
     assert not Path("s/report.html").exists()
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s", "dry_run=true") == 0
